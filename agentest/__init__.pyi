@@ -67,9 +67,6 @@ from agentest.plugins.explore.claims import claims_of_success as claims_of_succe
 from agentest.report.console.reporter import ConsoleReporter as ConsoleReporter
 from agentest.report.github import GitHubActionsReporter as GitHubActionsReporter
 from agentest.report.json import JsonReporter as JsonReporter
-from agentest.scenarios.calls import AnyOf as AnyOf
-from agentest.scenarios.calls import CallOrder as CallOrder
-from agentest.scenarios.calls import ExpectedCall as ExpectedCall
 from agentest.scenarios.definition import scenario as scenario
 from agentest.scenarios.definition import sequence as sequence
 from agentest.scenarios.matchers.comparison import Matcher as Matcher
@@ -86,6 +83,9 @@ from agentest.scenarios.model import Persona as Persona
 from agentest.scenarios.model import Scenario as Scenario
 from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
 from agentest.scenarios.personas import persona as persona
+from agentest.scenarios.trajectory import AnyOf as AnyOf
+from agentest.scenarios.trajectory import CallOrder as CallOrder
+from agentest.scenarios.trajectory import ExpectedCall as ExpectedCall
 from agentest.scenarios.trajectory import Trajectory as Trajectory
 from agentest.scenarios.trajectory_parser import any_of as any_of
 from agentest.scenarios.trajectory_parser import before as before

@@ -85,11 +85,8 @@ class ConversationEvaluation:
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
             await self._check_turn(turns)
-            tasks: list[MeasurementTask] = []
-            if self._evaluator.custom:
-                tasks.append(partial(self._measure_turn, turns))
-            if self._is_judged:
-                tasks.append(partial(self._judge_turn, turns))
+            tasks = [partial(self._measure_turn, turns)] if self._evaluator.custom else []
+            tasks += [partial(self._judge_turn, turns)] if self._is_judged else []
             if tasks:
                 await run_concurrently(tasks)
         except Exception as error:  # noqa: BLE001 - stage boundary: the error becomes part of the result

@@ -27,9 +27,8 @@ from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
 from agentest.plugin import PLUGINS
-from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, name_text, names_in
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ToolName, Trajectory, is_one_tool, name_matches, name_text, names_in
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout

@@ -29,9 +29,16 @@ from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.tools import is_known, keyed_trajectories, nearest_tool
-from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import FOUND, Scenario
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import (
+    AnyOf,
+    ExpectedCall,
+    ToolName,
+    Trajectory,
+    is_one_tool,
+    name_text,
+    names_in,
+)
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened, turn_name
 

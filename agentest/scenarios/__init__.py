@@ -1,7 +1,7 @@
 """Scenarios: their values, their files and what they expect.
 
 `definition.scenario` reads the options of a scenario file and returns a `model.Scenario`. Expectations are
-frozen values in `calls`, `trajectory` and `expectations`. Each has one parser: `trajectory_parser` for calls,
+frozen values in `trajectory` and `expectations`. Each has one parser: `trajectory_parser` for calls,
 orders and trajectories, where the functions for scenario files are too, `expectations` for replies, `options`
 for states and checks, and `parser` for plain options and words written as data. `contradictions` rejects
 expectations that no conversation can meet. `discovery` finds and imports scenario files. `rows` fills options

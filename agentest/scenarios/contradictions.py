@@ -10,22 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from agentest.scenarios.calls import (
-    ANYTHING,
-    AnyOf,
-    ExpectedCall,
-    Step,
-    ToolName,
-    covers,
-    is_one_tool,
-    name_text,
-)
 from agentest.scenarios.expectations import Saying
 from agentest.scenarios.matchers.comparison import is_same
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.values import OneOf, Text
 from agentest.scenarios.model import ScriptedTurn
-from agentest.scenarios.trajectory import Trajectory, calls_in
+from agentest.scenarios.trajectory import (
+    ANYTHING,
+    AnyOf,
+    ExpectedCall,
+    Step,
+    ToolName,
+    Trajectory,
+    calls_in,
+    covers,
+    is_one_tool,
+    name_text,
+)
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 

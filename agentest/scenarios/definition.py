@@ -24,7 +24,6 @@ from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
 from agentest.mocks.binding import MockSequence
-from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.expectations import check_turns, parse_expect, parse_expected_state, parse_sayings
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import (
@@ -50,7 +49,7 @@ from agentest.scenarios.parser import (
     nonempty_text,
     positive,
 )
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import CallOrder, Trajectory
 from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
 from agentest.support.errors import ScenarioError

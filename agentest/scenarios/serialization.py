@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from agentest.domain.transcript import ToolCall
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number
@@ -33,7 +32,7 @@ from agentest.scenarios.options import mock_form_of
 from agentest.scenarios.parser import flags_of, replace_forms
 from agentest.scenarios.python_formatting import is_parameter
 from agentest.scenarios.source_code import ExportableConversation, has_raised, mock_steps, mockable_calls
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.text import shortened
 

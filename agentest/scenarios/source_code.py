@@ -15,7 +15,6 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.mocks.calls import HttpResponse
-from agentest.scenarios.calls import ANYTHING, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.function_source import CopiedFunction, copy_function
 from agentest.scenarios.matchers.comparison import Matcher
@@ -35,7 +34,7 @@ from agentest.scenarios.python_formatting import (
     module_with_functions,
     node,
 )
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ANYTHING, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.scenarios.variations import as_base
 from agentest.support.json_text import NotJson, json_text

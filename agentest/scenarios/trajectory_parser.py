@@ -13,24 +13,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
-from agentest.scenarios.calls import (
-    ANYTHING,
-    ARG_MATCH_MODES,
-    AnyOf,
-    ArgMatchMode,
-    CallOrder,
-    ExpectedCall,
-    Step,
-    ToolName,
-    as_exact_call,
-    call_option_problems,
-    checked_tool_name,
-    is_glob,
-    is_one_tool,
-    name_matches,
-    place_word,
-    position_of,
-)
 from agentest.scenarios.contradictions import check_trajectory, check_writes
 from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.matchers.validity import check_expected
@@ -48,12 +30,28 @@ from agentest.scenarios.parser import (
     word_in,
 )
 from agentest.scenarios.trajectory import (
+    ANYTHING,
+    ARG_MATCH_MODES,
     MATCH_MODES,
     MOST_PATHS,
+    AnyOf,
+    ArgMatchMode,
+    CallOrder,
+    ExpectedCall,
     MatchMode,
+    Step,
+    ToolName,
     Trajectory,
+    as_exact_call,
+    call_option_problems,
     calls_in,
+    checked_tool_name,
     how_many_paths,
+    is_glob,
+    is_one_tool,
+    name_matches,
+    place_word,
+    position_of,
 )
 from agentest.support.text import snake_case
 

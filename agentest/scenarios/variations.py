@@ -34,13 +34,12 @@ from agentest.domain.changes import (
     injection,
 )
 from agentest.mocks.binding import Mock
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying, parse_sayings
 from agentest.scenarios.matchers.display import brief, shown
 from agentest.scenarios.model import Exclusions, Scenario, ScriptedTurn
 from agentest.scenarios.options import OF_MODEL, parse_check
 from agentest.scenarios.parser import ProblemCollector, checked, known_keys, listed, names_of, nonempty_text
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import did_you_mean

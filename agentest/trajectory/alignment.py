@@ -13,7 +13,6 @@ from itertools import product
 
 from agentest.domain.results import AlignedRow, RowStatus
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall
-from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.matchers.comparison import (
     MISSING,
     PredicateFailed,
@@ -23,7 +22,7 @@ from agentest.scenarios.matchers.comparison import (
     is_plain,
 )
 from agentest.scenarios.matchers.display import shown
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ANYTHING, ExpectedCall, Trajectory
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened

@@ -20,18 +20,18 @@ from agentest.domain.transcript import (
     failed,
     is_unreadable,
 )
-from agentest.scenarios.calls import (
+from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
+from agentest.scenarios.matchers.display import FUNCTIONS, shown
+from agentest.scenarios.trajectory import (
     ANYTHING,
     ExpectedCall,
     Step,
     ToolName,
+    Trajectory,
     is_one_tool,
     name_matches,
     name_text,
 )
-from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
-from agentest.scenarios.matchers.display import FUNCTIONS, shown
-from agentest.scenarios.trajectory import Trajectory
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 from agentest.trajectory.matching import bits, union

@@ -14,8 +14,7 @@ from itertools import islice
 
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
-from agentest.scenarios.calls import CallOrder, ToolName, name_text, names_in
-from agentest.scenarios.trajectory import Slot, Trajectory, calls_in
+from agentest.scenarios.trajectory import CallOrder, Slot, ToolName, Trajectory, calls_in, name_text, names_in
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 from agentest.trajectory.call_facts import CallFacts, CallView, place_text, slot_name, slot_text, step_text

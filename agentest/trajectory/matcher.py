@@ -14,9 +14,8 @@ from typing import Any, overload
 
 from agentest.domain.results import TrajectoryResult, TrajectoryScore
 from agentest.domain.transcript import ToolCall, call_text
-from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.matchers.comparison import is_plain
-from agentest.scenarios.trajectory import Path, Trajectory, calls_in, paths_of
+from agentest.scenarios.trajectory import ANYTHING, ExpectedCall, Path, Trajectory, calls_in, paths_of
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.lazy_dataclasses import dataclass, replace

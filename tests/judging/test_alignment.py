@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from agentest import call
 from agentest.domain.results import AlignedRow, RowStatus, TrajectoryResult
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
-from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.trajectory.alignment import MOST_ROWS
 from agentest.trajectory.call_facts import CallView

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from agentest import call
 from agentest.domain.results import TrajectoryResult
 from agentest.domain.transcript import ToolCall, call_text
-from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.trajectory.call_facts import CallView

@@ -15,8 +15,16 @@ import pytest
 from agentest.domain.results import RowStatus, TrajectoryResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
-from agentest.scenarios.trajectory import Trajectory, paths_of
+from agentest.scenarios.trajectory import (
+    ANYTHING,
+    AnyOf,
+    CallOrder,
+    ExpectedCall,
+    Step,
+    ToolName,
+    Trajectory,
+    paths_of,
+)
 from agentest.trajectory.call_facts import CallView
 from agentest.trajectory.matcher import TrajectoryMatcher
 

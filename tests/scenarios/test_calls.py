@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from agentest import any_of, before, call, exactly, never_after, one_of, optional
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, covers, name_matches
-from agentest.scenarios.trajectory import how_many_paths, paths_of
+from agentest.scenarios.trajectory import (
+    ANYTHING,
+    AnyOf,
+    CallOrder,
+    ExpectedCall,
+    covers,
+    how_many_paths,
+    name_matches,
+    paths_of,
+)
 from agentest.support import patterns
 from agentest.support.patterns import PatternTimeout
 

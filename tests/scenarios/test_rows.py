@@ -13,7 +13,6 @@ import pytest
 from agentest import HttpResponse, Scenario, ToolError, call, scenario, sequence, text
 from agentest.mocks.binding import MockSequence
 from agentest.plugin import Plugin, PluginRegistry, core_plugin
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import (
     DiscoveredScenarios,
@@ -21,6 +20,7 @@ from agentest.scenarios.discovery import (
     parse_path_choice,
     select_by_path,
 )
+from agentest.scenarios.trajectory import ExpectedCall
 from agentest.support.errors import ScenarioError
 
 ROWS = [{"id": 17, "status": "sent"}, {"id": 18, "status": "lost"}]

@@ -15,10 +15,9 @@ from pydantic import BaseModel
 from agentest import call, scenario, sequence
 from agentest.domain.metrics import BUILTIN
 from agentest.mocks.binding import BoundFunction, MockSequence
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.errors import ScenarioError
 
 HERE = str(Path(__file__).resolve())

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agentest import ScenarioError, any_of, before, call, exactly, never_after, one_of, optional, scenario
-from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories, parse_trajectory
 
 A, B = ExpectedCall("a"), ExpectedCall("b")

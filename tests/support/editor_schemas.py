@@ -29,12 +29,11 @@ from agentest.config.fields import Section
 from agentest.domain.changes import GOALS, MODEL_FAULTS, SCHEMA_MODES, STRATEGIES, TECHNIQUES, TOOL_FAULTS
 from agentest.plugin import PLUGINS, PluginRegistry, built_in_plugins, core_plugin
 from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
-from agentest.scenarios.calls import ARG_MATCH_MODES
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.scenarios.mutations import OURS as MUTATIONS
 from agentest.scenarios.parser import names_of
 from agentest.scenarios.personas import COUNTS, PERSONAS
-from agentest.scenarios.trajectory import MATCH_MODES
+from agentest.scenarios.trajectory import ARG_MATCH_MODES, MATCH_MODES
 
 Schema = dict[str, Any]
 FOLDER = Path(agentest.__file__).parent / "schemas"

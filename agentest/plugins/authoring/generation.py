@@ -17,10 +17,9 @@ from agentest.mocks.binding import Mock, steps_of
 from agentest.models.port import WITHOUT_DESCRIPTION, Answer, CallKey, Model
 from agentest.models.structured_output import MAX_REPAIRS
 from agentest.runner.tools import KnownTool, tool_lines
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Criterion, Scenario, ScriptedTurn
 from agentest.scenarios.source_code import scenarios_source
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import base_mocks
 from agentest.support.errors import InvalidAnswer
 from agentest.support.json_text import reject_constant

@@ -19,12 +19,11 @@ from agentest.plugins.authoring.export import DATA, PYTHON, ExpectationWriter, a
 from agentest.plugins.authoring.personal_data import PersonalData
 from agentest.plugins.authoring.trace_messages import Item
 from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, read_traces
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import export_data
 from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.errors import UsageError
 from agentest.support.files import write_for_user
 from agentest.support.importing import Imports

@@ -27,9 +27,9 @@ from agentest.plugins.explore.faults import met_faults
 from agentest.plugins.explore.injected import took_effect
 from agentest.plugins.explore.invariants import error_template
 from agentest.plugins.explore.model import Base, Observation, Variation
-from agentest.scenarios.calls import ExpectedCall, name_matches, name_text
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import Scenario
+from agentest.scenarios.trajectory import ExpectedCall, name_matches, name_text
 from agentest.support.files import write_atomically
 from agentest.support.json_text import canonical, json_value
 from agentest.support.lazy_dataclasses import dataclass

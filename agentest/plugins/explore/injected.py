@@ -28,8 +28,8 @@ from agentest.plugins.explore.faults import MetFault, argument_values, met_fault
 from agentest.plugins.explore.model import Base, Observation, Oracle, Violation, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
+from agentest.scenarios.trajectory import ExpectedCall
 from agentest.support.json_text import json_text, safe_repr
 from agentest.support.text import shortened
 

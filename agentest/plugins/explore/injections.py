@@ -34,10 +34,9 @@ from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.mutations import ESCALATION
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import is_agreement
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import objectives
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean

@@ -12,9 +12,8 @@ from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.plugins.explore.tool_effects import ToolEffects, effects
 from agentest.runner.plan import Unit
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import as_base
 from agentest.support.lazy_dataclasses import dataclass, replace
 

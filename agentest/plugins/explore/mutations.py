@@ -18,9 +18,9 @@ from agentest.judging.safety_checks import text_leaves
 from agentest.plugins.explore.injected import banned_call, took_effect
 from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, relaxed, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OF_MESSAGES, filler, is_agreement
+from agentest.scenarios.trajectory import ExpectedCall
 from agentest.scenarios.variations import with_turns
 from agentest.support.lazy_dataclasses import replace
 

@@ -20,12 +20,11 @@ from agentest.plugins.explore.invariants import (
     REPEATABLE_AFTER,
 )
 from agentest.plugins.explore.model import FindingKey, Reduced
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.expectations import Saying
 from agentest.scenarios.function_source import CopiedFunction
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.scenarios.python_formatting import literal, node, split_source
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.lazy_dataclasses import replace
 
 NEVER = "never"

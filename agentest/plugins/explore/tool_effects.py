@@ -14,8 +14,7 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.tool_verbs import verb_effect
 from agentest.runner.plan import Unit
 from agentest.runner.tools import KnownTool, tools_of_unit
-from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, names_in
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import ToolName, Trajectory, is_one_tool, name_matches, names_in
 from agentest.support.patterns import PatternTimeout
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")

@@ -31,7 +31,7 @@ from agentest.plugins.servers.port import (
 )
 from agentest.runner.call_sources import CallSources, LiveConversation
 from agentest.runner.plan import Unit
-from agentest.scenarios.calls import is_one_tool
+from agentest.scenarios.trajectory import is_one_tool
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.trace_context import TraceContext, in_turn, new_key

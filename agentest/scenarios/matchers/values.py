@@ -175,7 +175,7 @@ def each(*values: Any) -> Matcher:
 def is_call(value: Any) -> bool:
     """Return True if the value is an expected call. Compares names, because `calls` imports matchers."""
     kind = type(value)
-    return kind.__module__ == "agentest.scenarios.calls" and kind.__name__ in _CALLS
+    return kind.__module__ == "agentest.scenarios.trajectory" and kind.__name__ in _CALLS
 
 
 def type_named(name: Any) -> type:

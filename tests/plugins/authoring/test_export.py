@@ -42,13 +42,13 @@ from agentest.plugins.authoring.export import (
     select,
     write,
 )
-from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.serialization import scenario_file
 from agentest.scenarios.source_code import export_script
+from agentest.scenarios.trajectory import ExpectedCall
 from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports

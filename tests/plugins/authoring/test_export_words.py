@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentest.scenarios import source_code
-from agentest.scenarios.calls import AnyOf, CallOrder, ExpectedCall
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, each, instance, one_of, optional, text
@@ -25,7 +24,7 @@ from agentest.scenarios.python_formatting import (
     imports,
     split_source,
 )
-from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.trajectory import AnyOf, CallOrder, ExpectedCall, Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 
 ORDERS = ("before", "never_after")
