@@ -105,19 +105,10 @@ class MockResolver:
         """Describe the mocks as tools."""
         return tool_specs(self._tools)
 
-    def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
-        """Return the calls of a turn, in order, including one that ended the conversation."""
-        return self.record.of_turn(turn_index)
-
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls so far, in order."""
         return self.record.calls
-
-    @property
-    def statuses(self) -> tuple[int | None, ...]:
-        """The real tool's HTTP status of each of the `calls`; None: it has none."""
-        return self.record.statuses
 
     def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls not answered here (`CallRecord.observe`). Raises AgentError for an invalid name."""

@@ -15,7 +15,6 @@ from typing import Any
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
-from agentest.agents.server_output import AgentServers
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.server import Server
 from agentest.conversation.turn_loop import ConversationSpec
@@ -65,11 +64,6 @@ class LiveConversation:
     def config(self) -> AgentConfig:
         """The settings of the agent."""
         return self.prepared.plan.agents[self.unit.agent]
-
-    @property
-    def servers(self) -> AgentServers:
-        """The output of the servers that the copy depends on."""
-        return self.prepared.managed_servers.of(self.unit.agent, self.lane)
 
     def key(self, role: Role) -> CallKey:
         """Return what identifies the conversation's questions to a model."""

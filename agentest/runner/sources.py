@@ -203,7 +203,7 @@ class LiveConversations:
     on_mocks: OnMocks | None = None
 
     async def converse(self, request: ConversationRequest) -> Conversation:
-        live = self._live(request)
+        live, managed = self._live(request), self.prepared.managed_servers
         if self.on_mocks:
             self.on_mocks(request.id, live.mocks)
         user = self._user(live)
@@ -219,7 +219,7 @@ class LiveConversations:
                 calls,
                 on_turn=request.on_turn,
                 redact=self.prepared.loaded.redact.error,
-                servers=live.servers if self.prepared.managed_servers.servers else None,
+                servers=managed.of(live.unit.agent, live.lane) if managed.servers else None,
             )
             conversation = await loop.run()
             for finish in live.finishers:

@@ -168,7 +168,7 @@ def test_a_request_is_always_a_new_call() -> None:
         mocks.observe([seen("pay", AGENT, None, {})])
         await mocks.resolve_json("pay", "{}", 0, "c1")
         await mocks.resolve_json("pay", "{}", 0, "c1")
-        return [(call.seen_by, call.call_id) for call in mocks.calls_of(0)]
+        return [(call.seen_by, call.call_id) for call in mocks.record.of_turn(0)]
 
     assert anyio.run(hold) == [(AGENT, None), (CALLER, "c1"), (CALLER, "c1")]
 

@@ -78,7 +78,7 @@ def recorded(mock: Any, arguments: str = "{}", name: str = "tool", **options: An
         try:
             await mocks.resolve_json(name, arguments, 2)
         finally:
-            (call,) = mocks.calls_of(2)
+            (call,) = mocks.record.of_turn(2)
             calls.append(call)
         return call
 
@@ -374,7 +374,7 @@ def test_the_record_is_a_copy() -> None:
         mocks = resolver({"tool": spoil})
         await mocks.resolve_json("tool", '{"list": []}', 0)
         kept[-1]["slots"].append("spoilt")
-        return mocks.calls_of(0)[0]
+        return mocks.record.of_turn(0)[0]
 
     call = anyio.run(go)
     assert call.args == {"list": []}
@@ -437,7 +437,7 @@ def test_names_of_tools() -> None:
             assert len(str(caught.value)) < 300
         with pytest.raises(AgentError):
             mocks.observe([ToolCall(name, {}, None, False, 0)])
-        assert mocks.calls_of(0) == ()
+        assert mocks.record.of_turn(0) == ()
 
 
 # Context
@@ -639,7 +639,7 @@ def test_passthrough() -> None:
     """With `passthrough` an unmocked tool answers null, and the call is recorded as not mocked."""
     mocks = resolver({"other": 1}, unmocked_tools="passthrough")
     assert anyio.run(mocks.resolve_json, "tool", '{"a": 1}', 0) == "null"
-    assert mocks.calls_of(0) == (ToolCall("tool", {"a": 1}, None, False, 0),)
+    assert mocks.record.of_turn(0) == (ToolCall("tool", {"a": 1}, None, False, 0),)
     assert recorded(5, unmocked_tools="passthrough").mocked
 
 

@@ -61,7 +61,7 @@ class McpServer:
     @property
     def calls(self) -> list[tuple[str, Any, Any]]:
         """Name, arguments and result of each call that was recorded."""
-        return [(call.name, call.args, call.result) for call in self.mocks.calls_of(0)]
+        return [(call.name, call.args, call.result) for call in self.mocks.record.of_turn(0)]
 
 
 @asynccontextmanager

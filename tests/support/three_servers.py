@@ -38,7 +38,7 @@ class Servers:
 
     @property
     def calls(self) -> list[ToolCall]:
-        return list(self.mocks.calls_of(0))
+        return list(self.mocks.record.of_turn(0))
 
     async def send(self, server: str, line: str, *headers: str, body: bytes = b"") -> tuple[int, bool]:
         """Send a request unchanged. Returns the status, and whether the connection was closed then.

@@ -407,7 +407,7 @@ class CallRecorder:
     @property
     def statuses(self) -> list[tuple[int | None, ...]]:
         """The HTTP status of each real tool's answer, nested like `conversations`; None if it has none."""
-        return [mocks.statuses for mocks in self._held.values()]
+        return [mocks.record.statuses for mocks in self._held.values()]
 
 
 def refused(observed: CallObservations) -> Iterator[str]:

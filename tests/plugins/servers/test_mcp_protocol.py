@@ -182,7 +182,7 @@ def test_a_request_that_is_too_large_is_answered() -> None:
             assert result["isError"]
             text = result["content"][0]["text"]
             assert text == "invalid arguments: the request has 10.5 MB, more than 10 MB"
-            (recorded,) = server.mocks.calls_of(0)
+            (recorded,) = server.mocks.record.of_turn(0)
             assert recorded.invalid_arguments == "the request has 10.5 MB, more than 10 MB"
             assert len(str(recorded.args)) < 100
 

@@ -150,7 +150,7 @@ def test_arguments_are_validated_by_the_recorded_schema(tmp_path: Path) -> None:
             said = [result["content"][0]["text"] for result in (missing, wrong)]
             assert said[0] == "invalid arguments: 'date' is a required property"
             assert said[1] == "invalid arguments: `date`: 'tomorrow' does not match '^2'"
-            invalid = [call.invalid_arguments for call in server.mocks.calls_of(0)]
+            invalid = [call.invalid_arguments for call in server.mocks.record.of_turn(0)]
             assert invalid == [
                 "'date' is a required property",
                 "`date`: 'tomorrow' does not match '^2'",

@@ -62,14 +62,14 @@ def test_unmocked_calls_reach_the_real_tool(way: str) -> None:
                     assert await server.call(name, {"date": "x"}) == ANSWERS[name], name
                 missing = await server.call("burn")
                 assert missing == {"content": [{"type": "text", "text": "no such tool"}], "isError": True}
-                recorded = [(c.name, c.mocked, c.result) for c in server.mocks.calls_of(0)]
+                recorded = [(c.name, c.mocked, c.result) for c in server.mocks.record.of_turn(0)]
                 assert recorded[:4] == [
                     ("slots", True, ["mine"]),
                     ("create_booking", False, {"id": 1}),
                     ("photo", False, ANSWERS["photo"]["content"]),
                     ("fail", False, "no way"),
                 ]
-                assert server.mocks.calls_of(0)[3].error == '"no way"'
+                assert server.mocks.record.of_turn(0)[3].error == '"no way"'
 
     anyio.run(calls)
 
@@ -105,7 +105,7 @@ def test_the_scenario_answers_what_a_real_tool_asks(approve: Any, answer: Any, a
             found = next(each for each in real.answered if each["id"] == 98)
             assert found.get("result") == answer
             assert ("error" in found) is (answer is None)
-            assert [call.approval for call in server.mocks.calls_of(0)] == [approval]
+            assert [call.approval for call in server.mocks.record.of_turn(0)] == [approval]
 
     anyio.run(call)
 
@@ -118,7 +118,7 @@ def test_a_program_that_asks_is_answered() -> None:
             server.served.request(*_approving(True)),
         ):
             assert (await server.call("slots"))["content"][0]["text"] == "accept"
-            assert [call.approval for call in server.mocks.calls_of(0)] == [Approval.GRANTED]
+            assert [call.approval for call in server.mocks.record.of_turn(0)] == [Approval.GRANTED]
 
     anyio.run(call)
 
@@ -162,7 +162,7 @@ def test_a_dead_program_is_reported_with_its_log() -> None:
             for _ in range(2):
                 text = (await server.call("die"))["content"][0]["text"]
                 assert "ended with status 3; its log ends with: a word of the log" in text
-            assert server.mocks.calls_of(0)[0].error
+            assert server.mocks.record.of_turn(0)[0].error
 
     anyio.run(call)
 

@@ -103,7 +103,7 @@ class Talk:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(call for turn in range(self.turn + 1) for call in self.resolver.calls_of(turn))
+        return tuple(call for turn in range(self.turn + 1) for call in self.resolver.record.of_turn(turn))
 
 
 @asynccontextmanager

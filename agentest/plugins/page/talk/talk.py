@@ -181,7 +181,7 @@ class PersonConversation:
     def _partial_transcript(self) -> Conversation | None:
         if self._mocks is None:
             return None
-        calls_of = self._mocks.calls_of
+        calls_of = self._mocks.record.of_turn
         turns = tuple(replace(turn, tool_calls=calls_of(turn.turn_index)) for turn in self.turns)
         if self._said is None:
             ended = Conversation(self.id, turns, Ending.SATISFIED)
