@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from agentest.agents.error_hints import CHAT_PLACE
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import (
     arguments_text,
@@ -42,6 +41,7 @@ _ReadReply = Callable[[DirectResponse], Awaitable[AgentReply]]
 _NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
 """Types of `content` parts that do not belong to the reply's text."""
 _WHOM = "a chat-completions agent"
+_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
 
 
 def open_agent(_: str, config: ChatCompletionsAgent, resources: Resources) -> ChatCompletionsClient:
@@ -62,7 +62,7 @@ class ChatCompletionsClient:
         self._endpoint = config.endpoint
         self._streaming = config.streaming
         self._sends_state = config.send_session_state
-        self._sender = HttpSender(config, client, timeout_s, CHAT_PLACE)
+        self._sender = HttpSender(config, client, timeout_s, _PLACE)
         self._asks_for_tokens = config.streaming and _STREAM_OPTIONS not in config.body
         self._has_reported_tokens = False
         self._body = Template(config.body)
@@ -131,7 +131,7 @@ class ChatCompletionsClient:
 
 def read_completion(body: bytes) -> AgentReply:
     """Parse the body of a chat completion. Raises AgentError if it is invalid."""
-    data = read_object(body, CHAT_PLACE)
+    data = read_object(body, _PLACE)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         error = data.get("error")

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
-CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
 _CREDENTIALS = 'are the credentials right? In `agent`, write headers: {Authorization: "Bearer ${TOKEN}"}'
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)

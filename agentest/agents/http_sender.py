@@ -17,7 +17,6 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, hint, is_page, leads_to_login, readable, wants_tls
 from agentest.agents.port import AGENT_ANSWERED, SENT_REQUESTS, AccessDenied, AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
@@ -41,10 +40,10 @@ from agentest.support.http.retries import (
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.text import shortened
-from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
     from agentest.agents.advice import Advisor
+    from agentest.agents.error_hints import ProbeResponse
     from agentest.agents.protocol_probe import EndpointProbe
     from agentest.support.http.sse import Event
 
@@ -272,7 +271,11 @@ class HttpSender:
         return await self._advisor.advised(problem, response, sent) if self._advisor else problem
 
     def _headers_of(self, request: OutgoingRequest, values: Values) -> Headers:
-        turn = turn_of_requests() if self._has_traced_turns else None
+        turn = None
+        if self._has_traced_turns:
+            from agentest.support.trace_context import turn_of_requests
+
+            turn = turn_of_requests()
         if not (request.headers or self._templates.names or turn) and request.content is not None:
             return list(self._headers.items())
         by_name = {name.lower(): value for name, value in request.headers.items()}
@@ -338,6 +341,8 @@ class HttpSender:
         try:
             response = await self._client.send_direct(request.method, request.url, headers, request.content)
             if self._has_traced_turns:
+                from agentest.support.trace_context import note_request
+
                 note_request()
             return response
         except CONNECTION_ERRORS as error:
@@ -398,6 +403,8 @@ class HttpSender:
         if 300 <= status < 400:
             return _redirect_hint(response)
 
+        from agentest.agents.error_hints import hint, readable
+
         advice = hint(status, self._place_hint)
         excerpt = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {excerpt}"
@@ -408,6 +415,8 @@ DENIED = (401, 403, 404)
 
 def _denies_access(response: ProbeResponse) -> bool:
     """Return True if a response shows a wrong address, path or login, and nothing about the agent."""
+    from agentest.agents.error_hints import is_page, leads_to_login, wants_tls
+
     is_web_page = response.status < 400 and is_page(response.body)  # an error page is the agent's error
     is_denied = response.status in DENIED or leads_to_login(response)
     return is_denied or is_web_page or wants_tls(response.body)
@@ -450,6 +459,8 @@ def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
 
 def probe_response_of(response: DirectResponse) -> ProbeResponse:
     """Return the part of a response that was read, for an advisor."""
+    from agentest.agents.error_hints import ProbeResponse
+
     return ProbeResponse(status=response.status_code, headers=response.headers, body=response.beginning)
 
 
@@ -480,6 +491,8 @@ def _redirect_hint(response: DirectResponse) -> str:
         host = urlsplit(_joined(str(response.url), target)).hostname or ""
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
+    from agentest.agents.error_hints import leads_to_login
+
     AddressGuard().check_literal(host)
     advice = "" if leads_to_login(probe_response_of(response)) else ": set the endpoint to that address"
     return f"{response.url} answered {status} and points to {target}{advice}"

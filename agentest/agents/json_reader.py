@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from agentest.agents.error_hints import is_page
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_or, parse_json
 
@@ -23,6 +22,8 @@ def read_json(body: bytes, location: str) -> Any:
     except (ValueError, RecursionError):
         if not body.strip():
             raise AgentError("the agent's answer is empty") from None
+        from agentest.agents.error_hints import is_page
+
         text = body[:SHOWN_CHARS].decode("utf-8", errors="replace")
         if is_page(body):
             raise AgentError(f"the agent's answer is a web page, not JSON ({location}): {text!r}") from None

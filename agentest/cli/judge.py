@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from agentest.cli.location import Location
+from agentest.cli.location import Location, request_of
 from agentest.cli.options import (
     choice_option,
     exits,
@@ -19,7 +19,6 @@ from agentest.cli.options import (
     where,
     which,
 )
-from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import judged_run
 from agentest.domain.metrics import BUILTIN

@@ -1,17 +1,23 @@
-"""Where a command works: the options --cwd and --config, and the project that they lead to."""
+"""Where a command works (--cwd, --config), and the request for a run that it makes of its other options."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.config.config import Config
 from agentest.config.file import config_in, find_config, find_config_above, load
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ConfigError, UsageError
-from agentest.support.files import path_from
+from agentest.support.files import moved, path_from
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
+
+if TYPE_CHECKING:
+    from agentest.runner.plan import Options
+    from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
 
 _DEFAULT_OUTPUT = ".agentest"
 
@@ -128,3 +134,60 @@ def project_of(folder: Path, config: Path | None = None) -> Project:
         return Project(folder, folder, named_config=folder / config)
     above = find_config_above(folder)
     return Project(above.parent, folder, above) if above else Project(folder, folder)
+
+
+def request_of(
+    project: Project,
+    options: Options | None = None,
+    reports: ReportOptions | None = None,
+    targets: tuple[str, ...] = (),
+    *,
+    offline: bool = False,
+) -> RunRequest:
+    """Return the request for a run.
+
+    Args:
+        targets: words of the command line that name files or places of scenarios.
+        offline: True if the command calls no model, whatever its options say.
+
+    Raises UsageError if the engine options exclude each other, even if nothing runs.
+    """
+    from agentest.runner.engines import engine_of
+    from agentest.runner.plan import Options
+    from agentest.runner.prepare import ReportOptions, RunRequest
+    from agentest.scenarios.discovery import parse_path_choice
+
+    options = options or Options()
+    options = replace(
+        options,
+        paths=tuple(parse_path_choice(target, project.here) for target in targets),
+        cassettes=options.cassettes and project.from_root(options.cassettes),
+        offline=options.offline or offline,
+    )
+    engine_of(options)
+    return RunRequest(project.root, project.named_config, options, reports or ReportOptions(), project.here)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """Prepare a run of scenarios in another process."""
+
+    request: RunRequest
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.runner.prepare import prepare
+
+        return prepare(moved_request(self.request, root))
+
+
+def moved_request(request: RunRequest, root: Path) -> RunRequest:
+    """Move the request to another folder, without reports and comparisons, which the main process makes."""
+    paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
+    return replace(
+        request,
+        root=root,
+        here=root,
+        config=request.config and moved(request.config, request.root, root),
+        options=replace(request.options, paths=paths),
+        reports=replace(request.reports, reporters=(), baseline=None),
+    )

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.requests import RunRecipe
+from agentest.cli.location import RunRecipe
 from agentest.cli.run_output import (
     LIVE,
     RunOutput,

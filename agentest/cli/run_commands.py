@@ -53,7 +53,7 @@ def run(
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
-    from agentest.cli.requests import request_of
+    from agentest.cli.location import request_of
     from agentest.runner.prepare import prepare
 
     runs_nothing = list_only or options.dry_run

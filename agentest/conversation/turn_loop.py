@@ -10,7 +10,6 @@ from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from agentest.agents.error_hints import load_hint
 from agentest.agents.port import (
     AGENT_ANSWERED,
     SENT_REQUESTS,
@@ -421,6 +420,8 @@ def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
 
 def _with_load_hint(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
     """Say what to change if an error results from too many conversations at once."""
+    from agentest.agents.error_hints import load_hint
+
     hint = load_hint([failure.message, *(line for each in printed for line in each.lines)])
     return replace(failure, message=f"{failure.message}. {hint}") if hint else failure
 

@@ -509,8 +509,3 @@ def root_cause_id(kind: str, key: str) -> str:
     """Return the id of the cause with this pattern, or of judged groups with this normalized label."""
     digest = sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
     return f"rc-{digest.hexdigest()[:8]}"
-
-
-def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:
-    """Return the joins that a model made for these causes."""
-    return tuple(CauseJoin(title=each.title, labels=each.labels) for each in causes if each.labels)

@@ -104,10 +104,8 @@ class ConversationEvaluation:
                 self._calls |= {each[-1].turn_index: _known_calls(each[-1]) for each in histories}
             await self._check(conversation, histories)
             tasks: list[MeasurementTask] = [partial(self._judge_turn_again, turns) for turns in early]
-            if self._evaluator.custom:
-                tasks.append(partial(self._measure, conversation, histories))
-            if self._is_judged:
-                tasks.append(partial(self._judge, conversation))
+            tasks += [partial(self._measure, conversation, histories)] if self._evaluator.custom else []
+            tasks += [partial(self._judge, conversation)] if self._is_judged else []
             if tasks:
                 await run_concurrently(tasks)
             if self._evaluator.graders:

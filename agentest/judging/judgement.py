@@ -92,10 +92,7 @@ class CallVisibility:
         return None if self.listed_if(why) is not None else why
 
     def listed_if(self, why: str | None) -> frozenset[str] | None:
-        """Return the tools whose calls are all visible if some are hidden for this reason, or None if none.
-
-        None: the calls of any tool may be hidden.
-        """
+        """Return the tools with no hidden calls, given why some are hidden; None: any tool may have some."""
         partly = (None, self.unreported, self.blind if self.partial else None)
         return self.listed if why in partly else None
 

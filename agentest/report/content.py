@@ -33,7 +33,6 @@ from agentest.domain.results import (
     WarningCode,
     by_code,
 )
-from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import (
     Conversation,
     ServerOutput,
@@ -44,6 +43,7 @@ from agentest.domain.transcript import (
     state_changes,
 )
 from agentest.domain.verdict import run_status
+from agentest.store.run_results import causes_of_run
 from agentest.support.json_text import Json, plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, quoted_names, shortened, turn_name
@@ -82,7 +82,7 @@ class RunReport:
 
     @cached_property
     def causes(self) -> Sequence[RootCause]:
-        return root_causes(self.result)
+        return causes_of_run(self.result)
 
     @property
     def counts(self) -> list[tuple[int, str, Status]]:

@@ -40,7 +40,6 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
 from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
@@ -239,6 +238,7 @@ async def joined_causes(
     model, stop = connections.models.judge, session.stop
     if model is None or stop.reason is not None:
         return NOT_JOINED
+    from agentest.domain.root_causes import judged_causes
     from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
 
     # Sort for replays, which find a recorded response by its prompt.

@@ -18,12 +18,12 @@ from agentest.domain.results import (
     Deduplication,
     Reason,
     ReasonKind,
+    ScenarioCause,
     ScenarioResult,
     Status,
     Verdict,
     total_usage,
 )
-from agentest.domain.root_causes import find_scenario_causes
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.verdict import (
     averages,
@@ -270,7 +270,7 @@ class UnitDecision:
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
             severity_unknown=not deduplication.graded,
-            causes=find_scenario_causes(verdict.reasons, conversations),
+            causes=_causes(verdict, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=total_usage([unit.finished_part.usage, self._ledger.of(unit.scope)]),
@@ -284,6 +284,14 @@ class UnitDecision:
             for each in unit_warnings(evidence, complete=stopped is None)
         ]
         return questioned(result, warnings, strict=self._strict)
+
+
+def _causes(verdict: Verdict, conversations: Sequence[ConversationResult]) -> tuple[ScenarioCause, ...]:
+    if not verdict.reasons:
+        return ()
+    from agentest.domain.root_causes import find_scenario_causes
+
+    return find_scenario_causes(verdict.reasons, conversations)
 
 
 def _graded(

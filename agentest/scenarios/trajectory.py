@@ -1,7 +1,4 @@
-"""Expected tool calls, their order, and the trajectory: which calls a conversation or a turn must contain.
-
-It also has the validation that all parsers of calls share.
-"""
+"""Expected tool calls, their order and trajectories, with the validation that all parsers of calls share."""
 
 from __future__ import annotations
 

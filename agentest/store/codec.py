@@ -40,7 +40,6 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.root_causes import scenario_causes
 from agentest.domain.transcript import (
     Blame,
     Conversation,
@@ -177,8 +176,11 @@ def _scenario_keys(result: ScenarioResult) -> Json:
     failing_first = sorted(result.verdict.reasons, key=lambda reason: reason.status is not Status.FAILED)
     messages = [reason.message for reason in failing_first]
     keys: Json = {"passed": result.verdict.passed, "failures": messages}
-    if not result.causes and (causes := scenario_causes(result)):
-        keys["causes"] = [CODECS.write(cause) for cause in causes]
+    if result.verdict.reasons and not result.causes:
+        from agentest.domain.root_causes import scenario_causes
+
+        if causes := scenario_causes(result):
+            keys["causes"] = [CODECS.write(cause) for cause in causes]
     if result.pass_hat_k:
         keys["passHatK"] = {str(k): value for k, value in result.pass_hat_k.items()}
     if result.pass_rate:

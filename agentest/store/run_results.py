@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentest.domain.confidence import agent_effort, run_pass_rate
-from agentest.domain.results import RunResult, ScenarioResult, Status, UniqueError
-from agentest.domain.root_causes import joins_of, root_causes
+from agentest.domain.results import CauseJoin, RootCause, RunResult, ScenarioResult, Status, UniqueError
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.verdict import run_status
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
@@ -44,6 +43,20 @@ def mode_of(comparison: bool) -> Mode:
     return Mode.COMPARISON if comparison else Mode.SINGLE
 
 
+def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:
+    """Return the joins that a model made for these causes."""
+    return tuple(CauseJoin(title=each.title, labels=each.labels) for each in causes if each.labels)
+
+
+def causes_of_run(result: RunResult) -> tuple[RootCause, ...]:
+    """Return the root causes of a run, worst first."""
+    if not any(each.errors or each.causes or each.verdict.reasons for each in result.scenarios):
+        return ()
+    from agentest.domain.root_causes import root_causes
+
+    return root_causes(result)
+
+
 def stored_head(result: RunResult) -> RunHead:
     """Return the stored form of the run, without its scenarios."""
     return RunHead(
@@ -57,7 +70,7 @@ def stored_head(result: RunResult) -> RunHead:
         agents=stored_agents(result.agents, result.visibilities, silent_agents(result)),
         calibration=result.calibrations,
         shard=result.shard,
-        root_causes=root_causes(result),
+        root_causes=causes_of_run(result),
         joining=result.joining,
         summary=summary(result),
     )

@@ -20,7 +20,6 @@ from anyio.lowlevel import RunVar
 
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError
-from agentest.support.function_threads import call_in_thread, in_thread
 from agentest.support.lazy_dataclasses import dataclass
 
 _T = TypeVar("_T")
@@ -89,6 +88,8 @@ class NonWaitingExecutor(ThreadPoolExecutor):
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+        from agentest.support.function_threads import call_in_thread
 
         call_in_thread(work)
         return future
@@ -162,6 +163,8 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
     if is_async(function):
         with limit:
             return await function(*args)
+    from agentest.support.function_threads import in_thread
+
     leave = await _thread_slot()
     try:
         with limit:

@@ -96,7 +96,7 @@ def evaluate(
 
     Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
     """
-    from agentest.cli.requests import request_of
+    from agentest.cli.location import request_of
     from agentest.plugins.adk.plan import prepare_eval
 
     if list_only and options.dry_run:
@@ -138,7 +138,7 @@ class EvalRecipe:
     evaluation: EvalRequest
 
     def prepared(self, root: Path) -> Prepared:
-        from agentest.cli.requests import moved_request
+        from agentest.cli.location import moved_request
         from agentest.plugins.adk.plan import prepare_eval
         from agentest.support.files import moved
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.requests import request_of
+from agentest.cli.location import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.config.config import ExploreSettings

@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from agentest.cli.location import Location
+from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, flag, option, where
-from agentest.cli.requests import request_of
 from agentest.plugins.servers.start import RealTools, compare_real_tools
 from agentest.runner.plan import Options
 from agentest.runner.prepare import configure

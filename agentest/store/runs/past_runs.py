@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
-from agentest.store.reader import KILLED, read_line, read_results
 from agentest.store.run_results import entries
 from agentest.store.runs.folder import (
     JOURNAL,
@@ -113,6 +112,8 @@ def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status 
         if not (run.path / JOURNAL).is_file():
             yield from map(_verdict, entries(json.loads((run.path / RESULTS).read_bytes())))
             return
+        from agentest.store.reader import read_line
+
         with (run.path / JOURNAL).open("rb") as lines:
             for line in lines:
                 if line.startswith(_OF_CONVERSATION) or not line.endswith(b"\n"):
@@ -244,6 +245,8 @@ def read_earlier_run(path: Path) -> PastRun | None:
     is_whole = record and record.ended and not (record.ended.interrupted or record.ended.stopped)
     if record is None or not record.took or not is_whole:
         try:
+            from agentest.store.reader import KILLED, read_results
+
             run = read_results(path)
         except UsageError:
             return None

@@ -11,9 +11,8 @@ from typing import Literal, TextIO
 import click
 
 from agentest.cli.listing import broken, report_load_errors
-from agentest.cli.location import Location
+from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, format_option, option, where, which
-from agentest.cli.requests import request_of
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.results.exploration import ExploredCoverage
 from agentest.plugins.adk.cases import CaseSet, case_entries

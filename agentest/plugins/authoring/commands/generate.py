@@ -13,9 +13,8 @@ from typing import NamedTuple
 import click
 
 from agentest.cli.listing import broken, report_load_errors
-from agentest.cli.location import Location, Project
+from agentest.cli.location import Location, Project, request_of
 from agentest.cli.options import exits, flag, model_option, offline_option, option, path_option, where, which
-from agentest.cli.requests import request_of
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.transcript import Blame, call_text

@@ -12,9 +12,8 @@ from textwrap import wrap
 
 import click
 
-from agentest.cli.location import Location
+from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, flag, model_option, offline_option, option, where
-from agentest.cli.requests import request_of
 from agentest.cli.run import forecast_of
 from agentest.domain.forecast import format_forecast
 from agentest.plugins.authoring.checks import Check, CheckOutcome

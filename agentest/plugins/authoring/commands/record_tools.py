@@ -17,9 +17,8 @@ from typing import Any
 import anyio
 import click
 
-from agentest.cli.location import Location, Project
+from agentest.cli.location import Location, Project, request_of
 from agentest.cli.options import exits, flag, option, path_option, where
-from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
-from agentest.cli.location import Location
+from agentest.cli.location import Location, request_of
 from agentest.cli.options import budget, exits, flag, option, path_option, recording, where
-from agentest.cli.requests import request_of
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
 from agentest.plugins.page.commands.chat import stdin_reader, write_stdout

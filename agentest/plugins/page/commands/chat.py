@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from agentest.cli.location import Location
+from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, where, which
-from agentest.cli.requests import request_of
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
