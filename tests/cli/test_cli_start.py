@@ -9,7 +9,7 @@ from project import Project
 import agentest
 from agentest.testing import ScriptedAgent
 
-MOST_OF_OURS = 151
+MOST_OF_OURS = 141
 """Modules and packages of Agentest in a run of one scripted scenario. Lower it when a run imports fewer."""
 UNUSED = (
     "aiohttp.web",
@@ -33,7 +33,9 @@ UNUSED_PARTS = [
     "adk",
     "agents.advice",
     "agents.asgi",
+    "agents.error_hints",
     "agents.file_parts",
+    "agents.placeholders",
     "agents.python_agent",
     "agents.server_process",
     "cli.listing",
@@ -43,6 +45,7 @@ UNUSED_PARTS = [
     "conversation.simulated_user",
     "conversation.user_prompts",
     "conversation.user_text",
+    "domain.root_causes",
     "history",
     "judging.answers",
     "judging.custom_metrics",
@@ -52,6 +55,7 @@ UNUSED_PARTS = [
     "judging.reply_checks",
     "judging.role_check",
     "mock_servers",
+    "mocks.answering",
     "models.caller",
     "models.cassette",
     "models.factory",
@@ -72,15 +76,18 @@ UNUSED_PARTS = [
     "scenarios.matchers.numbers",
     "scenarios.trajectory_parser",
     "store.adk_results",
+    "store.reader",
     "store.spans",
     "scenarios.data_files",
     "scenarios.rows",
+    "support.function_threads",
     "support.http.sse",
     "support.http.websockets",
     "support.json_path",
     "support.json_schema",
     "support.process_groups",
     "support.statistics.sequential",
+    "support.trace_context",
     "testing",
     "trajectory",
     "workers",
