@@ -1,4 +1,4 @@
-"""The name of a plug-in's agent type stands in its own folder, and nowhere else in the package."""
+"""The name of a plug-in's agent type appears only in its own folder."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def compared_texts(tree: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", HOMES)
-def test_a_type_is_named_in_its_folder_alone(name: str) -> None:
-    """Files elsewhere ask what is registered.
+def test_a_type_is_named_only_in_its_folder(name: str) -> None:
+    """Other files use the registry.
 
     A file names a type if it says `type: NAME` in a text or a comment, sets `type` to it, compares a type
     with it, or lists it with others. A name that means nothing else may not stand there at all, except as a

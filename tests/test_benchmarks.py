@@ -1,4 +1,4 @@
-"""The parts of the benchmarks that decide: which answers are faulty, and whether a target is met."""
+"""The deciding parts of the benchmarks: which answers are faulty, and whether a target is met."""
 
 import sys
 from collections import Counter
@@ -20,14 +20,14 @@ from benchmarks.workload import Workload
 
 @pytest.mark.slow
 def test_programs_find_compiled_modules() -> None:
-    """What is measured starts as an installed package does: every module of ours has been compiled before."""
+    """Measured programs start as an installed package does, with every module compiled before."""
     compiled = Path(environment()["PYTHONPYCACHEPREFIX"])
     assert any(compiled.rglob("runner.*.pyc"))
     assert any(compiled.rglob("worker.*.pyc"))
 
 
 def test_each_fault_meets_as_many_requests_of_a_row_as_it_was_given() -> None:
-    """Faults that want the same request do not displace each other."""
+    """Faults for the same request do not displace each other."""
     faults = {"429": 10, "500": 10, "cut": 5, "hang": 2}
     found = Counter(slots(faults))
     assert found.pop(None) == ROW - 27
@@ -35,19 +35,19 @@ def test_each_fault_meets_as_many_requests_of_a_row_as_it_was_given() -> None:
 
 
 def test_a_fault_is_spread_evenly() -> None:
-    """Between two requests that meet the only fault lie as many as between any other two."""
+    """A single fault hits requests at equal distances."""
     at = [place for place, fault in enumerate(slots({"500": 10})) if fault]
     assert {later - earlier for earlier, later in pairwise(at)} == {ROW // 10}
 
 
 def test_more_faults_than_requests_are_refused() -> None:
-    """What cannot be placed is told, not left out."""
+    """Faults that do not fit are an error, not left out."""
     with pytest.raises(ValueError, match="more faults than requests"):
         slots({"429": ROW, "500": 1})
 
 
 def test_faults_survive_the_command_line() -> None:
-    """What is written as an argument is read as it was; nothing is not a fault."""
+    """Faults written as an argument are read back unchanged; an empty argument has none."""
     assert parsed(written({"429": 10, "cut": 5})) == {"429": 10, "cut": 5}
     assert parsed("") == {}
 
@@ -57,7 +57,7 @@ def test_faults_survive_the_command_line() -> None:
     [(1.7, True, True), (1.69, True, False), (1.7, False, True), (1.71, False, False)],
 )
 def test_a_target_is_met_at_its_limit_and_missed_beyond(value: float, at_least: bool, met: bool) -> None:
-    """`at_least` turns the comparison round; the row says which it is."""
+    """`at_least` reverses the comparison, and the row shows which one applies."""
     row = Target("throughput", value, 1.7, "×", at_least=at_least).row()
     assert row == [
         "throughput",
@@ -68,7 +68,7 @@ def test_a_target_is_met_at_its_limit_and_missed_beyond(value: float, at_least: 
 
 
 def test_targets_of_another_day_stay_in_the_table(tmp_path: Path) -> None:
-    """What was measured before is read back as it was, with its day and machine."""
+    """Earlier measurements are read back unchanged, with day and machine."""
     file = tmp_path / "targets.json"
     assert read_measured(file) == {}
     write_measured({"run": ("Measured on Monday.", [Target("wall", 1.1, 1.2, "×")])}, file)
@@ -79,12 +79,12 @@ def test_targets_of_another_day_stay_in_the_table(tmp_path: Path) -> None:
 
 
 def test_a_section_without_targets_has_no_table_of_them() -> None:
-    """Its text stands alone."""
+    """It has only its text."""
     assert Found("text").page() == "text"
 
 
-def test_the_gate_leaves_out_what_both_sizes_cost() -> None:
-    """A figure is the CPU of the units that the large workload has more; start-up is part of both sizes."""
+def test_the_gate_leaves_out_the_cost_of_both_sizes() -> None:
+    """A figure is the CPU time of the large workload's extra units, without start-up."""
     small, large = Workload(scenarios=1), Workload(scenarios=3)
     figure = Figure("a call", 9.0, large, small, units=4)
     samples = {

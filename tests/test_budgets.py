@@ -1,4 +1,4 @@
-"""Budgets only fall: what counts against them, and what the history of their file may be."""
+"""Budgets only fall: what they measure, and which histories of their file are valid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Repository:
         (self.root / FILE).write_text(json.dumps(numbers, indent=2) + "\n")
 
     def commit(self, **numbers: int) -> str:
-        """Commit these budgets, or no file of them, and return the beginning of the commit's name."""
+        """Commit these budgets, or no file, and return the beginning of the commit's name."""
         if numbers:
             self.write(**numbers)
         else:
@@ -50,7 +50,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numbers_may_fall(repository: Repository) -> None:
-    """A number that is new has nothing to be compared with."""
+    """A new number is not compared with anything."""
     for lines in (100, 90, 90, 7):
         repository.commit(lines=lines, modules=3)
     repository.commit(lines=7, modules=2, rooms=9)
@@ -58,8 +58,8 @@ def test_numbers_may_fall(repository: Repository) -> None:
     assert find_raises(repository.root) == []
 
 
-def test_a_raise_is_found_for_ever(repository: Repository) -> None:
-    """A commit that lowers the number again does not make up for it."""
+def test_a_raise_is_always_found(repository: Repository) -> None:
+    """A later commit that lowers the number again does not undo it."""
     repository.commit(lines=100, modules=3)
     raised = repository.commit(lines=101, modules=2)
     repository.commit(lines=50, modules=2)
@@ -73,7 +73,7 @@ def test_a_raise_is_found_before_it_is_committed(repository: Repository) -> None
 
 
 def test_a_number_cannot_be_dropped(repository: Repository) -> None:
-    """Without the number, or the file, the next commit could begin with a higher one."""
+    """Otherwise the next commit could start with a higher one."""
     repository.commit(lines=100, modules=3)
     without = repository.commit(lines=100)
     nothing = repository.commit()
@@ -85,7 +85,7 @@ def test_a_number_cannot_be_dropped(repository: Repository) -> None:
 
 
 def test_branches_that_lower_different_numbers(repository: Repository) -> None:
-    """A merge has the lower number of both sides; one that takes the higher raises it for the other side."""
+    """A merge must take the lower number of both sides; a higher one is a raise."""
     repository.commit(lines=100, modules=30)
     repository.git("checkout", "-q", "-b", "other")
     repository.commit(lines=100, modules=20)
@@ -100,7 +100,7 @@ def test_branches_that_lower_different_numbers(repository: Repository) -> None:
     assert find_raises(repository.root) == [f"commit {merge} raises 'lines' from 90 to 95"]
 
 
-def test_where_there_is_no_history(repository: Repository, tmp_path: Path) -> None:
+def test_without_a_history(repository: Repository, tmp_path: Path) -> None:
     """An unpacked archive, budgets that were never committed, and a shallow clone."""
     with pytest.raises(NoHistory, match="not a git repository"):
         find_raises(tmp_path)
@@ -115,8 +115,8 @@ def test_where_there_is_no_history(repository: Repository, tmp_path: Path) -> No
         find_raises(tmp_path / "clone")
 
 
-def test_what_counts(tmp_path: Path) -> None:
-    """Lines from `def` to the end, parameters without `self`; plug-ins are no part of the core."""
+def test_measured_lines_and_parameters(tmp_path: Path) -> None:
+    """Lines count from `def` to the end, parameters without `self`; plug-ins are not part of the core."""
     body = "".join(f"    x = {n}\n" for n in range(40))
     functions = f"@d\nasync def long():\n{body}\ndef short():\n{body[:-7]}" + "\n" * 400
     parameters = "class A:\n    def right(self, a, b, c, d, e, f, g, h, *i, **j): ...\n\n"
@@ -135,8 +135,8 @@ def test_what_counts(tmp_path: Path) -> None:
     }
 
 
-def test_budgets_are_lowered_to_what_is(tmp_path: Path) -> None:
-    """What has grown keeps its budget, so that the test of the package fails."""
+def test_budgets_are_lowered_to_the_current_numbers(tmp_path: Path) -> None:
+    """A number that grew keeps its budget, so that the test of the package fails."""
     file = tmp_path / "budgets.json"
     file.write_text('{"lines": 100, "modules": 3, "not measured": 1}')
     lower(file, {"lines": 90, "modules": 4, "rooms": 2})

@@ -1,4 +1,4 @@
-"""The action for GitHub and the workflows of the documentation: their steps run as the sites run them."""
+"""The GitHub action and the documented workflows: their steps run as on the CI sites."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ scenario("it's ten", turns=[{"user_message": "When?", "expect": {"contains": "te
 
 @dataclass
 class Job:
-    """A job on GitHub: folders and files that its steps share."""
+    """A GitHub job: folders and files that its steps share."""
 
     root: Path
     path: str
     """The PATH."""
 
     def step(self, id: str, /, outputs: dict[str, dict[str, str]] | None = None, **inputs: str) -> Any:
-        """A step of the action: the process, and its outputs."""
+        """Run a step of the action, and return the process and its outputs."""
         [step] = [step for step in ACTION["runs"]["steps"] if step.get("id") == id]
         given = {name: str(known.get("default", "")) for name, known in ACTION["inputs"].items()} | inputs
         known = {"inputs": given, "outputs": outputs or {}}
@@ -84,7 +84,7 @@ class Job:
 
 
 def outputs_in(text: str) -> Iterator[tuple[str, str]]:
-    """The outputs of a file in GitHub's form: `name=value`, or `name<<END`, lines and `END`."""
+    """The outputs of a file in GitHub's format: `name=value`, or `name<<END`, lines and `END`."""
     lines = iter(text.splitlines())
     for line in lines:
         if form := re.fullmatch(r"([^=<]+)<<(.+)", line):
@@ -138,13 +138,13 @@ def test_the_action_is_what_github_takes() -> None:
 
 
 def test_no_input_becomes_code() -> None:
-    """Scripts hold no expression: what a pull request's author could write reaches them as a variable."""
+    """Scripts contain no expression: text of a pull request's author reaches them as a variable."""
     assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]
 
 
 @pytest.mark.slow
 def test_no_value_becomes_another_output(job: Job) -> None:
-    """Outputs have a delimiter that is another one each time, so that no text can hold it."""
+    """Outputs have a random delimiter, which no text can contain."""
     given = {"working-directory": "bots/booking", "output-dir": "x\nstatus=passed\nstatus<<EOF\npassed\nEOF"}
     ends = set()
     for _ in range(2):
@@ -157,7 +157,7 @@ def test_no_value_becomes_another_output(job: Job) -> None:
 
 
 def test_wheels_are_cached_by_what_is_installed(job: Job) -> None:
-    """In the folder that pip is told to use, under another key for each version."""
+    """The cache is in pip's configured folder, with a key for each version."""
     [cache] = [step["with"] for step in ACTION["runs"]["steps"] if "actions/cache@" in step.get("uses", "")]
     keys = {job.step("wheels", version=version)[1]["key"] for version in ("", "1.2.0", "1.3.0")}
     assert len(keys) == 3
@@ -176,7 +176,7 @@ def test_every_input_is_documented() -> None:
 
 
 def test_the_action_runs_and_reports(job: Job) -> None:
-    """The run's step fails as the command does, says where the reports are, and they are there."""
+    """The run's step has the command's status, and its outputs have the existing reports."""
     done, outputs = job.step("run", **{"working-directory": "bots/booking", "arguments": " \n"})
     assert done.returncode == 1, done.stdout + done.stderr
     assert outputs == {
@@ -208,7 +208,7 @@ def test_the_action_runs_and_reports(job: Job) -> None:
 )
 @pytest.mark.slow
 def test_arguments(arguments: str, status: int, told: str, job: Job) -> None:
-    """Arguments are words as in a shell, of which nothing is executed."""
+    """Arguments are split as in a shell, and nothing in them is executed."""
     done, _ = job.step("run", **{"working-directory": "bots/booking", "arguments": arguments})
     assert (done.returncode, told in done.stdout) == (status, True), done.stdout + done.stderr
     assert not [*job.root.rglob("hacked")]
@@ -253,7 +253,7 @@ def commands() -> Iterator[Any]:
 
 
 def _lines(document: Any) -> Iterator[str]:
-    """The lines of `run` (GitHub) and `script` (GitLab), wherever they stand."""
+    """All lines of `run` (GitHub) and `script` (GitLab)."""
     if isinstance(document, dict):
         for key in ("run", "script"):
             given = document.get(key, [])
@@ -271,14 +271,14 @@ def _lines(document: Any) -> Iterator[str]:
 @pytest.mark.parametrize("line", [*commands()])
 @pytest.mark.slow
 def test_commands_of_workflows_run(line: str, job: Job) -> None:
-    """What a workflow of the documentation runs is a run that fails for its failing scenario alone."""
+    """A documented workflow fails only because of its failing scenario."""
     done, _ = job.shell(line, job.root / "bots" / "booking", {})
     assert done.returncode == 1, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_the_gate_for_pull_requests(job: Job) -> None:
-    """The main branch's results are fetched where there are any, and what regressed against them is told."""
+    """The main branch's results are fetched if they exist, and regressions are reported."""
     page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
     [text] = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
     steps = yaml.safe_load(text)["jobs"]["compare"]["steps"]
@@ -309,7 +309,7 @@ def test_the_gate_for_pull_requests(job: Job) -> None:
 
 
 def workflow(key: str) -> dict[str, Any]:
-    """The workflow of the documentation's page about CI with several jobs that has this job."""
+    """The documented workflow on CI with several jobs that has this job."""
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     found = (yaml.safe_load(match[1]) for match in re.finditer(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
     return next(document for each in found for document in (each.get("jobs", each),) if key in document)
@@ -320,14 +320,14 @@ def own_steps(lines: Iterator[str]) -> list[str]:
 
 
 def agentest(folder: Path, line: str, **variables: str) -> Any:
-    """A line of a workflow that runs Agentest, with the variables of the site."""
+    """Run a line of a workflow with Agentest, with the variables of the site."""
     words = shlex.split(Template(line).safe_substitute(variables))
     assert words[0] == "agentest"
     return Project(folder).agentest(*words[1:], env={"CI": "true", **variables})
 
 
 def test_a_matrix_of_github_is_merged(job: Job) -> None:
-    """Four jobs on clean checkouts leave their runs as artifacts, and the last job reports the whole."""
+    """Four jobs on clean checkouts upload their runs, and the last job reports the merged run."""
     jobs, last = workflow("shard"), job.root / "bots" / "booking"
     [upload] = [step["with"] for step in jobs["shard"]["steps"] if "upload" in step.get("uses", "")]
     [download] = [step["with"] for step in jobs["agent"]["steps"] if "download" in step.get("uses", "")]
@@ -352,7 +352,7 @@ def test_a_matrix_of_github_is_merged(job: Job) -> None:
 
 
 def test_parallel_jobs_of_gitlab_are_merged(job: Job) -> None:
-    """The runs of all parallel jobs are unpacked in one folder, and the last job reports the whole."""
+    """Runs of parallel jobs are unpacked in one folder, and the last job reports the merged run."""
     jobs, folder, together = workflow("report"), job.root / "bots" / "booking", job.root / "together"
     shutil.copytree(folder, together)
     [line] = own_steps(_lines(jobs["agentest"]))

@@ -30,7 +30,7 @@ SECTIONS = {
 """The commands of each section, in the order of the help."""
 
 
-def test_commands_stand_in_sections() -> None:
+def test_commands_are_in_sections() -> None:
     """Every command is listed once, in order, and no row is cut or wrapped."""
     told = help_of()
     assert all(len(row) <= 80 for row in told.splitlines())

@@ -1,4 +1,4 @@
-"""Every code block in the documentation is run, or checked, as what it claims to be."""
+"""Every code block in the documentation is run, or checked in its language."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _blocks(*languages: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_blocks_run(code: str) -> None:
-    """A Python block runs as it stands; the scenarios and configurations in it are valid."""
+    """A Python block runs unchanged; the scenarios and configurations in it are valid."""
     names: dict[str, Any] = {"__name__": "documentation"}
     with collect_scenarios():
         exec(compile(code, "<documentation>", "exec", dont_inherit=True), names)
@@ -78,7 +78,7 @@ def test_python_blocks_run(code: str) -> None:
 
 @pytest.mark.slow
 def test_python_blocks_are_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What users copy passes mypy, strict: every function says what it takes and gives."""
+    """Code that users copy passes mypy in strict mode."""
     from mypy import api as mypy  # in the groups lint and dev
 
     files = []
@@ -125,7 +125,7 @@ def test_toml_blocks_are_packages(text: str) -> None:
 
 @pytest.mark.parametrize("text", blocks("console"))
 def test_commands_exist(text: str) -> None:
-    """Every `agentest …` command that is shown parses."""
+    """Every documented `agentest …` command can be parsed."""
     for line in text.strip().splitlines():
         for part in line.split("&&"):
             words = [word for word in shlex.split(part) if not _VARIABLE.match(word)]
@@ -160,13 +160,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as GitHub makes links of them."""
+    """The anchors that GitHub makes for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     return {"#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_every_option_of_run_is_documented() -> None:
-    """What `agentest run --help` offers stands in the documentation."""
+    """The documentation has every option of `agentest run --help`."""
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     run = cli.commands["run"]
     for option in run.params:
@@ -183,8 +183,8 @@ def test_every_key_of_the_configuration_is_documented() -> None:
         assert f"`{key}`" in text, key
 
 
-def test_the_map_names_what_is_there() -> None:
-    """Every file and folder that ARCHITECTURE.md names exists; NAME stands for what will be added."""
+def test_the_map_names_existing_files() -> None:
+    """Every file and folder in ARCHITECTURE.md exists; NAME is a placeholder."""
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for name in re.findall(r"`((?:agentest|tests|docs)/[\w./-]+|\w+\.md)`", text):
         assert "NAME" in name or (ROOT / name).exists(), name

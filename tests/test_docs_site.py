@@ -34,7 +34,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_are_short_and_open_with_their_use(page: Path) -> None:
-    """No page is longer than a reader's patience, and each begins with a paragraph below its title."""
+    """Pages have a limited length, and start with a paragraph below the title."""
     text = page.read_text("utf-8")
     assert len(text.split()) <= MOST_WORDS
     title, _, opening = text.partition("\n\n")
@@ -43,7 +43,7 @@ def test_pages_are_short_and_open_with_their_use(page: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation_once(build: Any) -> None:
-    """A page that nobody can find, or that no longer exists, is noticed without building the site."""
+    """Missing and deleted pages are found without building the site."""
     listed = list(
         build.pages_of(tomllib.loads((SITE / "zensical.toml").read_text("utf-8"))["project"]["nav"])
     )
@@ -71,7 +71,7 @@ def test_the_site_has_every_key_command_and_name(build: Any, tmp_path: Path) -> 
 
 
 def recipes() -> list[Any]:
-    """The rows of the cookbook: an answer, a path, and what it finds."""
+    """The rows of the cookbook: a response, a path, and the value it finds."""
     rows = []
     for line in (DOCS / "jmespath.md").read_text("utf-8").splitlines():
         cells = [cell.strip() for cell in _CELL.split(line)[1:-1]]
@@ -82,13 +82,13 @@ def recipes() -> list[Any]:
 
 
 @pytest.mark.parametrize(("answer", "path", "result"), recipes())
-def test_recipes_find_what_they_say(answer: str, path: str, result: str) -> None:
-    """Each row of the JMESPath cookbook is true."""
+def test_recipes_find_their_values(answer: str, path: str, result: str) -> None:
+    """Each row of the JMESPath cookbook is right."""
     assert jmespath.search(path, json.loads(answer)) == json.loads(result)
 
 
 def messages() -> list[Any]:
-    """The headings of the troubleshooting page, and what is printed below each."""
+    """The headings of the troubleshooting page, with the output below each."""
     text = (DOCS / "troubleshooting.md").read_text("utf-8")
     sections = re.findall(r"^### `([^\n]+)`\n\n(?:```text\n(.*?)```)?", text, re.M | re.S)
     return [pytest.param(message, printed, id=message) for message, printed in sections]
@@ -96,7 +96,7 @@ def messages() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def literals() -> str:
-    """Every text in the package's code, where values stand as `…`."""
+    """Every text in the package's code, with `…` for values."""
     found = []
     for module in sorted((ROOT / "agentest").rglob("*.py")):
         for node in ast.walk(ast.parse(module.read_text("utf-8"))):
@@ -107,7 +107,7 @@ def literals() -> str:
 
 @pytest.mark.parametrize(("message", "printed"), messages())
 def test_messages_are_those_of_the_code(message: str, printed: str, literals: str) -> None:
-    """A message of the troubleshooting page is one that the code can print, and the example shows it."""
+    """The code can print each message of the troubleshooting page, and the example shows it."""
     parts = [part.strip(" ;:,.)'`?!") for part in re.split(r"…|\d{3}|[(:]", message)]
     for part in filter(None, parts):
         assert part in literals, f"no text in the code has {part!r}"
@@ -115,5 +115,5 @@ def test_messages_are_those_of_the_code(message: str, printed: str, literals: st
 
 
 def test_there_are_messages() -> None:
-    """The page has the thirty commonest messages, at least."""
+    """The page has at least the thirty most common messages."""
     assert len(messages()) >= 30

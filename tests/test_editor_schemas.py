@@ -1,4 +1,4 @@
-"""The JSON Schemas for editors: up to date, and of one mind with the program."""
+"""The JSON Schemas for editors: up to date, and consistent with the program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def as_editors_read(text: str) -> Any:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_the_stored_schema_is_up_to_date(name: str) -> None:
-    """It is what the models and signatures say; `python tests/support/editor_schemas.py` rewrites it."""
+    """It matches models and signatures; `python tests/support/editor_schemas.py` rewrites it."""
     stored = (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
     assert stored == text_of(name)
     Draft7Validator.check_schema(json.loads(stored))

@@ -1,4 +1,4 @@
-"""The repository's own agents and scenarios: what a new user runs first."""
+"""The repository's own agents and scenarios, which new users run first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def agentest(*arguments: str, command: str = "run") -> subprocess.CompletedProce
 
 
 def at_port(tmp_path: Path, config: str, port: int) -> str:
-    """A copy of a configuration whose agents listen elsewhere, so that tests can run side by side."""
+    """A copy of a configuration with other ports, so that tests can run concurrently."""
     text = re.sub("8717|8718", str(port), (ROOT / config).read_text(encoding="utf-8"))
     copy = tmp_path / "agentest.config.yaml"
     copy.write_text(text + f"\noutput_dir: {json.dumps(str(tmp_path / 'out'))}\n", encoding="utf-8")
@@ -73,7 +73,7 @@ def test_the_default_run_passes(tmp_path: Path) -> None:
 
 @needs_node
 def test_the_same_scenarios_pass_against_the_other_language(tmp_path: Path) -> None:
-    """The agent in JavaScript passes the same scenarios: nothing knows what an agent is written in."""
+    """The JavaScript agent passes the same scenarios, which do not depend on the language."""
     config = at_port(tmp_path, "agentest.config.yaml", free_port())
     done = agentest("--config", config, "--agent", "booking-js")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -87,7 +87,7 @@ def test_the_evaluation_set_passes(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_caught(tmp_path: Path) -> None:
-    """The failing examples fail, with the reason that they are there for."""
+    """The failing examples fail with the intended reason."""
     done = agentest("--config", at_port(tmp_path, "scenarios/caught/agentest.config.yaml", free_port()))
     assert done.returncode == 1
     shown = " ".join(done.stdout.split())

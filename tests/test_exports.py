@@ -1,4 +1,4 @@
-"""What a user must name in an annotation can be imported from where the documentation says."""
+"""Names that users need in annotations can be imported from their documented modules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_for_users(function: Callable[..., Any]) -> bool:
 
 
 def functions(value: Any) -> Iterator[Callable[..., Any]]:
-    """A function, or the methods of a class that are written out."""
+    """A function, or the methods defined in a class."""
     if inspect.isfunction(value):
         yield value
     elif inspect.isclass(value) and value.__module__.startswith("agentest"):
@@ -82,7 +82,7 @@ def test_types_of_public_signatures_are_exported(door: str) -> None:
 
 
 def test_a_name_means_one_thing() -> None:
-    """A name that several of the public modules export is the same thing in each."""
+    """A name exported by several public modules is the same object."""
     meanings: dict[str, set[int]] = {}
     for names in PUBLIC.values():
         for name, value in names.items():
@@ -108,7 +108,7 @@ NAMED_IN_CODE = [
 
 @pytest.mark.parametrize("name", NAMED_IN_CODE)
 def test_types_that_handlers_metrics_and_tests_name(name: str) -> None:
-    """What a mock, a metric, an agent's handler and a test receive is public under its own name."""
+    """Types that mocks, metrics, handlers and tests receive are public under their own name."""
     assert PUBLIC["agentest"][name].__name__ == name
 
 
@@ -117,7 +117,7 @@ FACES = {"agentest": "__init__.pyi", "agentest.adk": "adk.pyi", "agentest.mocks"
 
 @pytest.mark.parametrize("face", FACES)
 def test_type_checkers_see_the_public_names(face: str) -> None:
-    """The stub of a module has the names that are found there when they are used."""
+    """The stub of a module has the names that exist at run time."""
     path = Path(agentest.__file__).parent / FACES[face]
     imports = ast.parse(path.read_text(encoding="utf-8")).body[1:]
     stub = {}
@@ -134,7 +134,7 @@ def test_type_checkers_see_the_public_names(face: str) -> None:
 
 @pytest.mark.parametrize(("face", "plugin"), [("agentest", "explore"), ("agentest.mocks", "frameworks")])
 def test_a_public_name_of_a_missing_plugin(face: str, plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other names work; this one is refused as attributes are, with the plug-in that has it."""
+    """Other names work; this one raises AttributeError with its plug-in."""
     monkeypatch.setattr("agentest.plugin.PLUGINS", PluginRegistry([core_plugin]))
     module = import_module(face)
     with pytest.raises(AttributeError, match=f"has no attribute 'wrap': the plug-in '{plugin}' has more"):

@@ -1,4 +1,4 @@
-"""Who may import whom: the map of ARCHITECTURE.md as a table, and litellm in one place."""
+"""Allowed imports: the map of ARCHITECTURE.md as a table, and a single place for litellm."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def room(module: str) -> str:
 
 @cache
 def imports(path: Path) -> set[str]:
-    """Names of all imported modules, those inside functions and under TYPE_CHECKING too."""
+    """The names of all imported modules, including those in functions and under TYPE_CHECKING."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -151,7 +151,7 @@ def test_imports_go_downward(path: Path) -> None:
 
 
 def test_the_core_names_no_plugin() -> None:
-    """All outside of agentest/plugins works without that folder, because it asks the door."""
+    """Everything outside of agentest/plugins works without that folder, because it uses the registry."""
     named = {
         (shown(path), module)
         for path in modules()
@@ -162,7 +162,7 @@ def test_the_core_names_no_plugin() -> None:
 
 
 def test_the_core_advises_no_command_that_it_lacks() -> None:
-    """What the core prints names commands of plug-ins in `if_command` alone, which asks for them."""
+    """Messages of the core name plug-in commands only in `if_command`, which checks for them."""
     commands = [name for name, each in PLUGINS.all("command").items() if each.plugin.name != "core"]
     names_one = re.compile(rf"(?<!from )agentest ({'|'.join(commands)})(?![\w-])")
     named = set()
@@ -189,14 +189,14 @@ def _names_of(node: ast.Assign) -> set[str]:
 
 
 def test_the_table_goes_downward() -> None:
-    """No room may import a room of its own floor or above it, so there is no circle of rooms."""
+    """No room may import a room of its own floor or above, so there are no cycles of rooms."""
     for room, others in ALLOWED.items():
         for other in others:
             assert LEVEL[other] < LEVEL[room], f"{room} may import {other}"
 
 
 def test_a_run_knows_no_reporter() -> None:
-    """Reporters and files are handed to a run: no room that `runner` reaches is `report` or `store`."""
+    """Reporters and files are passed to a run: `runner` reaches neither `report` nor `store`."""
     reached, rest = set(), {"runner"}
     while rest:
         room = rest.pop()
@@ -206,7 +206,7 @@ def test_a_run_knows_no_reporter() -> None:
 
 
 def test_the_table_allows_no_more_than_is_used() -> None:
-    """What nobody imports is not allowed either: the table is what the code is."""
+    """The table matches the code, without unused entries."""
     used: dict[str, set[str]] = {room: set() for room in ALLOWED}
     for path in modules():
         if room_of(path) in used:
@@ -216,7 +216,7 @@ def test_the_table_allows_no_more_than_is_used() -> None:
 
 
 def test_there_are_no_cycles() -> None:
-    """No module imports itself by way of others."""
+    """No module imports itself through others."""
     names = {
         ".".join(("agentest", *p.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): p
         for p in modules()
@@ -259,7 +259,7 @@ def test_dataclasses_are_compiled_late() -> None:
 
 
 def test_every_module_has_a_place() -> None:
-    """No room is forgotten in the table, and the table names none that is gone."""
+    """The table has every room, and no room that is gone."""
     assert {room_of(p) for p in modules()} - {"__init__", "adk"} == set(ALLOWED)
 
 

@@ -290,7 +290,7 @@ def test_signing_without_botocore_names_the_extra(aws: None, monkeypatch: pytest
         ({"region": "eu-west-1"}, "AWS_ACCESS_KEY_ID", "found no credentials"),
     ],
 )
-def test_what_a_signature_lacks_is_named(
+def test_missing_parts_of_a_signature_are_named(
     sign: Any, variable: str, said: str, aws: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(variable, raising=False)

@@ -139,7 +139,7 @@ def test_a_feature_is_of_its_class(module: Callable[..., str]) -> None:
         feature.load(of=Path)
 
 
-def test_what_a_plugin_raises_names_its_line(module: Callable[..., str]) -> None:
+def test_an_exception_of_a_plugin_names_its_line(module: Callable[..., str]) -> None:
     """Unless it is an error of ours: a mistake of the user stays one sentence about it."""
     text = 'plugin.check("a", "hasty_plugin:fail")\ndef fail(error):\n    raise error\n'
     (feature,) = PluginRegistry([source_of(module("hasty_plugin", text), [])]).all("check").values()

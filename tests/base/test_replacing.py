@@ -66,17 +66,17 @@ def test_the_copy_is_the_one_of_the_standard_library(value: Any, changes: dict[s
 
 
 @pytest.mark.parametrize("value", [_Slotted(1), _WithoutSlots(1)])
-def test_a_field_that_there_is_not(value: Any) -> None:
+def test_an_unknown_field(value: Any) -> None:
     with pytest.raises(TypeError, match="four"):
         replace(value, four=4)
 
 
-def test_what_init_checks_is_checked() -> None:
+def test_checks_of_init_run() -> None:
     with pytest.raises(ValueError, match="less than 0"):
         replace(_Checked(1), one=-1)
 
 
-def test_what_init_makes_anew_is_made_anew() -> None:
+def test_values_computed_by_init_are_recomputed() -> None:
     counted = _Counted(1)
     counted.count = 8
 

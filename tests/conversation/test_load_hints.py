@@ -93,5 +93,5 @@ def test_a_time_out_says_whether_other_requests_were_under_way(others: int) -> N
     assert (said in str(caught.value)) is (others > 0)
 
 
-def test_an_agents_own_texts_are_no_sign_of_load() -> None:
+def test_an_agents_own_texts_do_not_indicate_load() -> None:
     assert load_hint(["the agent's reply is empty", "our concurrency is great", "limited offer"]) == ""

@@ -103,7 +103,7 @@ def test_whatever_happened_the_report_stays_within_its_limit() -> None:
     assert f"… {300 - shown} more scenarios did not pass: agentest show 20260101-000000" in text
 
 
-def test_agents_of_a_comparison_are_told_apart() -> None:
+def test_agents_of_a_comparison_are_distinguished() -> None:
     """The command repeats the scenario with the agent that failed."""
     assert "--agent candidate" in reported(compared_run())
 

@@ -235,8 +235,8 @@ def test_a_transcript_tells_of_goal_and_criteria() -> None:
     assert f"not required: criterion '{VOUCHER}' violated: It is violated.\n" in text
 
 
-def test_what_a_report_shows_stays_data() -> None:
-    """A criterion's text or a judge's reason is no markup, no workflow command and no new line."""
+def test_texts_in_reports_stay_data() -> None:
+    """A criterion's text or a judge's reason adds no markup, workflow command or line."""
     evil = criterion(VIOLATED, "a | b\n::error::x <b>", reason="::set-output name=a::b\n| c")
     result: ScenarioResult = make.scenario_result(conversations=[talk("pay-1", evil)])
     assert all(

@@ -232,7 +232,7 @@ def test_summary_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("## ❌ Agentest: 1 failed\n")
 
 
-def test_agents_are_told_apart() -> None:
+def test_agents_are_distinguished() -> None:
     """With several agents, titles have the agent; a file that did not load has none."""
     found = lines(run_result(failing(agent="a"), failing(agent="b"), broken_file()))
     titles = [title for line in found for title in re.findall("title=(.*)::", line)]
@@ -446,7 +446,7 @@ def test_summary_stays_within_its_limit(names: list[str], room: int) -> None:
     assert text == whole or "left out: the summary stays below 100 kB" in text or not text
 
 
-def test_what_errored_takes_no_room_from_what_failed() -> None:
+def test_failed_scenarios_have_priority_over_errored_ones() -> None:
     """Transcripts of failed scenarios come before those of errored ones."""
     held = conversation(turns=[turn(i, agent="x" * 4000) for i in range(9)], failure=failure(Blame.MODEL))
     errored = [scenario_result(f"e{i}", [conversation_result(held=held)] * 10) for i in range(10)]

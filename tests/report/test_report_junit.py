@@ -158,7 +158,7 @@ def test_places() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.get("timestamp", ""))
 
 
-def test_agents_are_told_apart() -> None:
+def test_agents_are_distinguished() -> None:
     """In a comparison a case is a scenario and an agent; a file that did not load has no agent."""
     root = parsed(run_result(failing(agent="a"), scenario_result("no slot", agent="b"), broken_file()))
     assert list(cases(root)) == ["no slot [a]", "no slot [b]", "scenarios/broken.sim.py"]

@@ -31,7 +31,7 @@ def test_results_are_the_same_and_have_their_parts_in_common() -> None:
     assert one.conversation.turns[0].usage is other.conversation.turns[0].usage
 
 
-def test_what_differs_stays_apart() -> None:
+def test_different_values_are_not_shared() -> None:
     sharing = PartSharing()
     sharing.shared(result(call()))
     for differs in (

@@ -187,7 +187,7 @@ def test_models_are_shown_shortened_texts() -> None:
             assert "characters, shortened)" in said
 
 
-def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
+def test_shortened_conversations_are_not_judged_again(tmp_path: Path) -> None:
     """Judging a shortened conversation again makes it errored."""
     result, _ = run(turns=["Hi", "Bye."], tools={"find": 1})
     document = to_json(result)

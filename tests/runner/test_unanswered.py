@@ -44,7 +44,7 @@ def test_scenarios_fail_unless_passthrough_is_set(project: Project) -> None:
         assert project.run("--unmocked-tools", "null").returncode == 2
 
 
-def test_what_was_answered_is_not_noted() -> None:
+def test_answered_calls_are_not_noted() -> None:
     """Mocked calls, invalid calls and calls that ended a conversation give no note."""
 
     def broken(body: dict[str, Any]) -> Any:

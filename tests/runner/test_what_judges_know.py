@@ -238,7 +238,7 @@ def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent, batch: 
 # When
 
 
-def test_all_judges_are_told_the_date(agent: ScriptedAgent) -> None:
+def test_all_judges_know_the_date(agent: ScriptedAgent) -> None:
     """Judges know when the conversation started, with handlers too."""
     handler = {"type": "custom", "handler": lambda messages, ctx: "Hello."}
     for tested in (agent, handler):

@@ -23,7 +23,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class NoHistory(Exception):
-    """There are no earlier budgets to compare with."""
+    """Raised if there are no earlier budgets to compare with."""
 
 
 def measure(package: Path) -> dict[str, dict[str, int]]:

@@ -169,7 +169,7 @@ def told(project: Project, *arguments: str) -> dict[str, object]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines of a report, without times. Which turns were the slowest is a matter of time, too."""
+    """The lines of a report, without times and the slowest turns, which depend on them."""
     for line in text.splitlines():
         if line.strip() and not re.match(
             r" *[\d,.]+ (ms|s|min)  turn \d|agentest: (waiting for|starting Ray)", line

@@ -1,4 +1,4 @@
-"""A cluster of several nodes on this machine, on loopback alone, in a process of its own."""
+"""A cluster of several nodes on this machine, only on loopback, in its own process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster; its head has no CPU for workers unless it was asked for some."""
+    """A cluster; its head has no CPUs for workers unless requested."""
 
     address: str
     folder: Path
@@ -45,7 +45,7 @@ class RayCluster:
 
     @property
     def head_raylet(self) -> int:
-        """The process that looks after the workers of the head, and to which runs on this machine connect."""
+        """The process that manages the head's workers; runs on this machine connect to it."""
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):  # it has ended meanwhile
                 words = path.read_bytes().decode(errors="replace").split("\0")

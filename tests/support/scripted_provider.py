@@ -1,4 +1,4 @@
-"""A scripted model behind four model APIs, which refuses histories as providers do.
+"""A scripted model behind four model APIs, which refuses invalid histories as providers do.
 
 `Provider` serves the APIs over HTTP. `Conversation` is an agent that keeps its history in one of the forms.
 What the model answers depends on the user's last text alone:

@@ -1,4 +1,4 @@
-"""An agent that each worker starts beside itself, at a port of its own (`agent.server.per_worker`)."""
+"""An agent that each worker starts, on its own port (`agent.server.per_worker`)."""
 
 from __future__ import annotations
 
@@ -96,6 +96,6 @@ def configure(project: Project, source: str = AGENT, **keys: Any) -> None:
 
 
 def turns(project: Project) -> list[list[str]]:
-    """What agents have said: their port, their process, and that of their worker."""
+    """The replies of agents: their port, their process id, and that of their worker."""
     held = [each for scenario in project.results["scenarios"] for each in scenario["conversations"]]
     return [turn["agentMessage"].split() for each in held for turn in each["turns"]]

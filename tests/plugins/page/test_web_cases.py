@@ -97,7 +97,7 @@ def test_cases_are_made_copied_and_removed(folder: Path) -> None:
     assert ids == ["new", "new_copy", "two"]
 
 
-def test_what_is_wrong_is_told_beside_its_field(folder: Path) -> None:
+def test_errors_are_reported_for_their_field(folder: Path) -> None:
     """Nothing is written that cannot be read; the way to the field has the page's own spelling."""
     wrong = {**ONE, "conversation": [{"user_content": {"parts": [{"text": 5}]}}]}
 

@@ -79,7 +79,7 @@ def test_command_lines_of_jobs(folder: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_started_is_said(folder: Path, given: dict[str, Any], says: str) -> None:
+def test_jobs_that_cannot_start_have_a_reason(folder: Path, given: dict[str, Any], says: str) -> None:
     """Each mistake names its key or file."""
     with pytest.raises(UsageError, match=says):
         words(folder, **given)

@@ -1,4 +1,4 @@
-"""What judges are reported an agent, from the tools and instructions of the requests to it."""
+"""What judges know about an agent from the tools and instructions in requests to it."""
 
 from __future__ import annotations
 

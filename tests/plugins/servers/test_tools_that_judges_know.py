@@ -1,4 +1,4 @@
-"""What judges are reported the tools that mock servers serve."""
+"""What judges know about the tools of mock servers."""
 
 from __future__ import annotations
 

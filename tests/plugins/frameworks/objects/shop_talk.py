@@ -1,4 +1,4 @@
-"""What the models of the shops do: no model, but rules about what the user said."""
+"""The models of the shops: rules about the user's messages instead of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that asks before it orders: the user answers, or the configuration does."""
+"""An agent that requests approval before it orders: the user answers, or the configuration does."""
 
 from agentest import call, scenario
 

@@ -1,4 +1,4 @@
-"""What is said to an agent that leaves its calls to the caller: mocks answer, no tool of the shop does."""
+"""Conversations with an agent that leaves its calls to the caller: mocks answer, no tool of the shop runs."""
 
 from agentest import call, scenario
 

@@ -1,4 +1,4 @@
-"""Conversations with an agent of its own tools: `find` is mocked, `send` really runs."""
+"""Conversations with an agent with its own tools: `find` is mocked, `send` really runs."""
 
 from __future__ import annotations
 

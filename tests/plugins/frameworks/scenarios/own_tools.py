@@ -1,4 +1,4 @@
-"""What is said to an agent with tools of its own: what must pass, what must fail, conversations that meet."""
+"""Conversations with an agent with its own tools: what must pass, what must fail, and concurrent ones."""
 
 from agentest import call, scenario
 

@@ -1,4 +1,4 @@
-"""What is said to agents whose tools our mock servers answer: many conversations, each with its own answers.
+"""Conversations with agents whose tools our mock servers answer: many, each with its own answers.
 
 SHOPS says how many. Every fifth makes the agent cancel an order, which is banned and must be caught; in every
 seventh the tool that reserves fails.

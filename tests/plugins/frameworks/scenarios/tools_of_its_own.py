@@ -1,4 +1,4 @@
-"""What is said to agents that run their own tools and send spans: many conversations with their own items.
+"""Conversations with agents that run their own tools and send spans: many, each with its own items.
 
 SHOPS says how many. Every fifth makes the agent cancel an order, which is banned and must be caught.
 """

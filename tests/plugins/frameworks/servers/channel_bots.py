@@ -17,7 +17,7 @@ said: dict[str, list[str]] = {}
 
 
 def answer(conversation: str, text: str) -> str:
-    """What the bot says, with the shop's own tools."""
+    """Return the bot's reply, using the shop's own tools."""
     said.setdefault(conversation, []).append(text)
     results: list[Any] = []
     while isinstance(step := shop.think_in_thread(said[conversation], results), shop.Call):

@@ -57,7 +57,7 @@ def _stock(item: str) -> Call:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says of its conversation, for agents with a hook."""
+    """What a request tells about its conversation, for agents with a hook."""
 
     mcp_url: str = ""
     rest_url: str = ""
@@ -77,7 +77,7 @@ ASKED = ContextVar("ASKED", default=NOTHING)
 
 
 def mcp_url() -> str:
-    """Where the tools are: the mocks, or the shop itself."""
+    """Return the address of the tools: the mocks, or the shop itself."""
     return os.environ.get("AGENTEST_MCP_URL") or os.environ["SHOP_MCP_URL"]
 
 

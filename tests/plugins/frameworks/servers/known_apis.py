@@ -15,7 +15,7 @@ from serving import options, serve
 
 
 async def answer(texts: list[str]) -> str:
-    """What the agent says, with the shop's own tools."""
+    """Return the agent's reply, using the shop's own tools."""
     results: list[Any] = []
     while isinstance(step := await shop.think(texts, results), shop.Call):
         results.append(shop.run_tool(step))

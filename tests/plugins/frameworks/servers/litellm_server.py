@@ -108,7 +108,7 @@ def free_port() -> int:
 
 
 def become_proxy(port: int) -> None:
-    """Start the model beside us; it ends with our process group."""
+    """Start the model next to this process; it ends with our process group."""
     upstream = free_port()
     subprocess.Popen([sys.executable, __file__, "--port", str(upstream), "--only-model"])
     config = Path(tempfile.mkdtemp()) / "litellm.yaml"

@@ -10,7 +10,7 @@ STOCK = {"lamp": 3, "chair": 0, "sofa": 12}
 
 
 def note(name: str, **args: Any) -> None:
-    """Append a line to the log: short enough to be written whole, whoever else writes."""
+    """Append a line to the log, short enough to be written atomically."""
     with open(os.environ["SHOP_LOG"], "a", encoding="utf-8") as log:
         log.write(json.dumps({"name": name, "args": args}) + "\n")
 

@@ -21,7 +21,7 @@ def send(**request: Any) -> Any:
 
 
 def told(answer: Any) -> Any:
-    """What the model is told: the value, or what went wrong."""
+    """Return the text for the model: the value, or the error."""
     return answer.json() if answer.status_code < 400 else {"status": answer.status_code, "said": answer.text}
 
 

@@ -1,4 +1,4 @@
-"""What the servers in Python share: their options, and uvicorn."""
+"""The common parts of Python servers: their options, and uvicorn."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def calling(name: str, **args: Any) -> Part:
 
 
 def read(contents: list[Content]) -> tuple[str, list[Any]]:
-    """What the user said last, and the tools' answers since then."""
+    """Return the user's last message, and the tools' answers since then."""
     said, results = "", []
     for part in (part for content in contents if content.role == "user" for part in content.parts or []):
         if part.function_response:
