@@ -22,10 +22,10 @@ from agentest.domain.results import ConversationResult
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.explore.corpus import SeenElements, signature
 from agentest.plugins.explore.exploration import conversation_cost
-from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.injections import InjectionSweep
+from agentest.plugins.explore.fault_sweep import FaultSweep
+from agentest.plugins.explore.injection_sweep import InjectionSweep
 from agentest.plugins.explore.model import Base, Variation
-from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.search import Search, ordered
 from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import RunFinished
+from agentest.domain.figures import totals_of, with_figures
 from agentest.domain.results import (
     ConversationResult,
     Deduplication,

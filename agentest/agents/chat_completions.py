@@ -224,7 +224,7 @@ class _Deltas:
     def reply(self) -> AgentReply:
         calls = self._calls.calls
         if self._foreign is not None and not (self._text or calls or self.finished):
-            from agentest.agents.reply_paths import places_of_text
+            from agentest.agents.reply_detection import places_of_text
 
             place = next(iter(places_of_text(self._foreign)), "…")
             raise AgentError(

@@ -41,7 +41,7 @@ async def make_agents(
     for name, config in configs.items():
         own = replace(resources, client=apps[name]) if name in apps else resources
         if isinstance(config, HttpAgent) and config.needs_credentials:
-            from agentest.agents.credentials import authorized
+            from agentest.agents.credential_renewal import authorized
 
             sender = await authorized(name, config, own.client, own.root, own.on_secret)
             own = replace(own, client=sender)

@@ -42,7 +42,7 @@ from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.text import shortened
 
 if TYPE_CHECKING:
-    from agentest.agents.advice import Advisor
+    from agentest.agents.configuration_advice import Advisor
     from agentest.agents.error_hints import ProbeResponse
     from agentest.agents.protocol_probe import EndpointProbe
     from agentest.support.http.sse import Event
@@ -128,7 +128,7 @@ class ErrorAdvisor:
             sent: the body of the request, which is shown if the agent refused it and there is no advice.
         """
         if self._advisor is None:
-            from agentest.agents.advice import Advisor
+            from agentest.agents.configuration_advice import Advisor
 
             body = getattr(self._config, "body", None)
             configured = body.keys() if isinstance(body, Mapping) else ()

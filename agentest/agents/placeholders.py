@@ -14,7 +14,7 @@ from agentest.support.text import turn_name
 from agentest.support.trace_context import turn_of_requests
 
 if TYPE_CHECKING:
-    from agentest.support.json_path import PathTemplate
+    from agentest.support.jmespath_expressions import PathTemplate
 
 _NOTHING_SAVED: Mapping[str, Any] = {}
 

@@ -26,7 +26,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 if TYPE_CHECKING:
-    from agentest.agents.addresses import Addresses
+    from agentest.agents.call_source_addresses import Addresses
 
 
 @dataclass(frozen=True, slots=True)

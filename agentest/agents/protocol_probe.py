@@ -20,7 +20,7 @@ import anyio
 from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.json_reader import mapping_at, objects_in
 from agentest.agents.port import AppFailed
-from agentest.agents.reply_paths import find_reply_path, places_of_text
+from agentest.agents.reply_detection import find_reply_path, places_of_text
 from agentest.config.agent_types import DEFAULT_TYPE, agent_type
 from agentest.plugin import PLUGINS
 from agentest.support.deadlines import TimeLimit

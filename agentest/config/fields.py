@@ -46,13 +46,13 @@ Number = Annotated[float, BeforeValidator(no_bool)]
 
 
 def _checked_path(text: str) -> str:
-    from agentest.support.json_path import check_path
+    from agentest.support.jmespath_expressions import check_path
 
     return check_path(text)
 
 
 def _checked_path_template(text: str) -> str:
-    from agentest.support.json_path import PathTemplate
+    from agentest.support.jmespath_expressions import PathTemplate
 
     return PathTemplate(text).text
 

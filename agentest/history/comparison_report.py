@@ -24,7 +24,7 @@ from agentest.history.comparison import (
 )
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, ConsoleLine, Part, line
-from agentest.report.markdown import inline, table_row
+from agentest.report.markdown_text import inline, table_row
 from agentest.support.json_text import Json, json_document
 from agentest.support.text import count, duration
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from agentest.domain.confidence import run_pass_hat_k, run_pass_rate
 from agentest.domain.end_reason import IN_WORDS
+from agentest.domain.figures import run_pass_hat_k, run_pass_rate
 from agentest.domain.reasons import criterion_message, goal_outcome, goal_reason
 from agentest.domain.results import (
     CauseKind,

@@ -41,7 +41,7 @@ from agentest.report.content import (
     interval_text,
     passed_text,
 )
-from agentest.report.markdown import ICONS, code, cut, inline, table_head, table_row
+from agentest.report.markdown_text import ICONS, code, cut, inline, table_head, table_row
 from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size, reason_title
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed

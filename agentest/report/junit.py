@@ -20,7 +20,7 @@ from agentest.domain.root_causes import root_causes_of
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.content import NOT_PASSED, RunReport, ScenarioReport, and_more, cause_badness
-from agentest.report.markdown import cut
+from agentest.report.markdown_text import cut
 from agentest.report.transcripts import Transcripts, byte_size
 from agentest.support.files import report_writer
 from agentest.support.lazy_dataclasses import dataclass

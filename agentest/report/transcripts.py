@@ -27,7 +27,7 @@ from agentest.report.alignments import (
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
 from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, fault_rows, server_rows
-from agentest.report.markdown import cut
+from agentest.report.markdown_text import cut
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from agentest.config.agents.mock_servers import unreached
-from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.events import Emit, ScenarioFinished
+from agentest.domain.figures import totals_of, with_figures
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.results import (
     ConversationResult,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentest.domain.confidence import totals_of
+from agentest.domain.figures import totals_of
 from agentest.domain.metrics import GOAL
 from agentest.domain.reasons import conversation_passed, threshold_counted_trajectories
 from agentest.domain.results import (

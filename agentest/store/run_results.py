@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentest.domain.confidence import agent_effort, run_pass_rate
+from agentest.domain.figures import agent_effort, run_pass_rate
 from agentest.domain.results import CauseJoin, RootCause, RunResult, ScenarioResult, Status, UniqueError
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.verdict import run_status

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.reply_paths import empty_path_message, places_of_text, text_of
-from agentest.support.json_path import JsonPath
+from agentest.agents.reply_detection import empty_path_message, places_of_text, text_of
+from agentest.support.jmespath_expressions import JsonPath
 
 
 @pytest.mark.parametrize(

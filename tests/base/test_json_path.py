@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentest.support.json_path import JsonPath, path_to
+from agentest.support.jmespath_expressions import JsonPath, path_to
 
 BROKEN = {
     "": "is empty; write a JMESPath expression",

@@ -31,7 +31,7 @@ UNUSED = (
 """Libraries that a plain run whose output is not a terminal does not use."""
 UNUSED_PARTS = [
     "adk",
-    "agents.advice",
+    "agents.configuration_advice",
     "agents.asgi",
     "agents.error_hints",
     "agents.file_parts",
@@ -83,7 +83,7 @@ UNUSED_PARTS = [
     "support.function_threads",
     "support.http.sse",
     "support.http.websockets",
-    "support.json_path",
+    "support.jmespath_expressions",
     "support.json_schema",
     "support.process_groups",
     "support.statistics.sequential",

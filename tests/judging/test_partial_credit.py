@@ -9,7 +9,7 @@ import builders as make
 import pytest
 
 from agentest import Scenario, ScriptedTurn, scenario
-from agentest.domain.confidence import intervals
+from agentest.domain.figures import intervals
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (

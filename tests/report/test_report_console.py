@@ -13,7 +13,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import agentest
-from agentest.domain.confidence import totals_of
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import (
     ConversationFinished,
@@ -23,6 +22,7 @@ from agentest.domain.events import (
     ScenarioStarted,
     TurnFinished,
 )
+from agentest.domain.figures import totals_of
 from agentest.domain.results import (
     CheckResult,
     ConversationResult,

@@ -15,7 +15,7 @@ from builders import (
     turn_evaluation,
 )
 
-from agentest.domain.confidence import intervals, pass_rate, run_pass_hat_k, run_pass_rate
+from agentest.domain.figures import intervals, pass_rate, run_pass_hat_k, run_pass_rate
 from agentest.domain.results import CaseId, ConversationResult, Figure
 from agentest.domain.transcript import Blame
 from agentest.domain.verdict import averages

@@ -15,7 +15,7 @@ from builders import (
     unfinished_turn,
 )
 
-from agentest.domain.confidence import MAX_SLOWEST_TURNS, totals_of
+from agentest.domain.figures import MAX_SLOWEST_TURNS, totals_of
 from agentest.domain.results import SlowTurn, Totals
 from agentest.domain.transcript import TimeSpent, Usage
 

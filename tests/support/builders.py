@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.domain.figures import totals_of, with_figures
 from agentest.domain.results import (
     ConversationResult,
     Deduplication,

@@ -23,10 +23,10 @@ from agentest.judging.conversation_checks import check_conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.explore.corpus import Corpus
 from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
-from agentest.plugins.explore.injections import InjectionSweep
+from agentest.plugins.explore.injection_sweep import InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation
-from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario

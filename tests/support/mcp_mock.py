@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import httpx
 
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
 from agentest.config.agents.mock_servers import McpMock
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.active_conversations import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.mcp.server import open_mcp_server
 from agentest.plugins.servers.port import Identity
-from agentest.plugins.servers.registry import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.scenarios.definition import scenario
 from agentest.support.http.client import Client, open_client

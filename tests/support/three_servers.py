@@ -13,13 +13,13 @@ from aiohttp import web
 from openapi_documents import SHOP, written
 
 from agentest import scenario
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.active_conversations import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.mcp.server import open_mcp_server
 from agentest.plugins.servers.port import Identity
-from agentest.plugins.servers.registry import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.rest.server import open_rest_server
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.plugins.servers.traces.server import open_traces_server

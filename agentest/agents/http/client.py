@@ -33,12 +33,6 @@ from agentest.agents.http.extraction import (
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
 from agentest.agents.http_sender import ErrorAdvisor, HttpAnswer, HttpSender
-from agentest.agents.message_mapping import (
-    ReportedCall,
-    as_tool_calls,
-    note_unmapped_calls,
-    without_repeated_calls,
-)
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for, phone_of
 from agentest.agents.port import (
     AccessDenied,
@@ -50,7 +44,13 @@ from agentest.agents.port import (
     Resources,
     TurnContext,
 )
-from agentest.agents.reply_paths import empty_path_message, note_failure, note_guessed_path
+from agentest.agents.reply_detection import empty_path_message, note_failure, note_guessed_path
+from agentest.agents.reported_calls import (
+    ReportedCall,
+    as_tool_calls,
+    note_unmapped_calls,
+    without_repeated_calls,
+)
 from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.config.agents.http_requests import SetUpRequest, TurnRequest
 from agentest.domain.messages import Message
@@ -59,7 +59,7 @@ from agentest.support.calling import SharedAttempt
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
-from agentest.support.json_path import PathTemplate
+from agentest.support.jmespath_expressions import PathTemplate
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values

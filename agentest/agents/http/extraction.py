@@ -11,20 +11,20 @@ from multidict import CIMultiDictProxy
 
 from agentest.agents.http.exchange import CookieJar
 from agentest.agents.json_reader import excerpt, read_any, read_text
-from agentest.agents.message_mapping import ReportedCalls
-from agentest.agents.reply_paths import (
+from agentest.agents.reply_detection import (
     empty_path_message,
     find_reply_path,
     missing_reply_message,
     text_of,
     where_text_is,
 )
+from agentest.agents.reported_calls import ReportedCalls
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import ValueSource
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
 
 _NEWLINE = "\n"

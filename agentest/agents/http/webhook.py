@@ -21,12 +21,12 @@ from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, Res
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.listener import MAX_BODY_BYTES, listen
 from agentest.agents.port import Resources
-from agentest.agents.reply_paths import text_of
+from agentest.agents.reply_detection import text_of
 from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.client import Sender
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.templates import Template, Values, as_text
 from agentest.support.text import count as counted
 

@@ -27,7 +27,7 @@ from agentest.config.agents.mock_servers import ADDRESSES, CompanionServer, Port
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.support.json_path import check_path
+from agentest.support.jmespath_expressions import check_path
 
 _NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
 """Placeholders that do not identify the conversation. The addresses are for its tools."""

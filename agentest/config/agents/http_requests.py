@@ -24,7 +24,7 @@ from agentest.config.fields import (
     check_url,
     normal_address,
 )
-from agentest.support.json_path import check_path
+from agentest.support.jmespath_expressions import check_path
 from agentest.support.redaction import header_secrets, looks_secret, url_secrets
 from agentest.support.templates import Template, without
 from agentest.support.text import did_you_mean
@@ -239,7 +239,7 @@ class Conditional(Section):
         """The names on which the condition depends."""
         if self.condition is None:
             return frozenset()
-        from agentest.support.json_path import PathTemplate
+        from agentest.support.jmespath_expressions import PathTemplate
 
         condition = PathTemplate(self.condition)
         return condition.names | condition.fields

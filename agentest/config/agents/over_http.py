@@ -93,7 +93,7 @@ AgentHeaders = Annotated[dict[str, str | HeaderCommand], AfterValidator(_checked
 
 
 def stand_in(name: str) -> str:
-    """Return the text in the place of a header's value, which `agents.credentials` replaces when it sends."""
+    """Return the text in the place of a header's value, which `credential_renewal` replaces when it sends."""
     return f"agentest-command:{name.lower()}"
 
 

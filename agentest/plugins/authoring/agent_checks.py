@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import anyio
 
-from agentest.agents.advice import detect_within_limit, is_at
+from agentest.agents.configuration_advice import detect_within_limit, is_at
 from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http_sender import endpoint_probe_of
 from agentest.agents.port import Agent, AgentReply, of_lane
@@ -117,7 +117,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
 
 def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
     """Report how the agent learns the gateway's address. Returns the lines that its owner has to set."""
-    from agentest.plugins.servers.gateway_setup import how_told, lines_to_set
+    from agentest.plugins.servers.gateway_check import how_told, lines_to_set
 
     text, lines = how_told(checked.config), lines_to_set(checked.config)
     tell((left_open if lines else good)(subject("gateway", checked.name), text, "\n".join(lines)))
@@ -128,7 +128,7 @@ async def _check_gateway(
     checked: AgentToCheck, observed: CallObservations, limit_s: float, say: Callable[[str], object]
 ) -> Check:
     """Check that the agent has called its model, or does so within a time limit."""
-    from agentest.plugins.servers.gateway_setup import has_called_model, lines_by_framework
+    from agentest.plugins.servers.gateway_check import has_called_model, lines_by_framework
 
     name = subject("gateway", checked.name)
     if limit_s:

@@ -20,7 +20,7 @@ from agentest.domain.results.exploration import ExploredCoverage
 from agentest.domain.transcript import ToolCall, are_arguments_unknown
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, line
-from agentest.report.markdown import ICONS, literal, table_head, table_row
+from agentest.report.markdown_text import ICONS, literal, table_head, table_row
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document

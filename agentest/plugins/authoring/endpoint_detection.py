@@ -19,7 +19,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 from pydantic import ValidationError
 
-from agentest.agents.advice import detect_within_limit, first_model, is_at
+from agentest.agents.configuration_advice import detect_within_limit, first_model, is_at
 from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, readable
 from agentest.agents.http_sender import speaks_tls
 from agentest.agents.protocol_probe import (
@@ -39,7 +39,7 @@ from agentest.agents.protocol_probe import (
     probe_of_path,
     settings_line,
 )
-from agentest.agents.reply_paths import find_reply_path, places_of_text
+from agentest.agents.reply_detection import find_reply_path, places_of_text
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.agents.base import types_with
 from agentest.config.config import Config
@@ -51,7 +51,7 @@ from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import EventParser
 from agentest.support.interrupts import run_event_loop
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened

@@ -22,7 +22,7 @@ from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples
 from agentest.judging.judge_input import block, call_block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
-from agentest.plugins.explore.faults import MetFault, met_faults
+from agentest.plugins.explore.fault_sweep import MetFault, met_faults
 from agentest.plugins.explore.model import Converse
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit

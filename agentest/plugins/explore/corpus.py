@@ -23,8 +23,8 @@ from agentest.domain.results import CriterionOutcome
 from agentest.domain.results.exploration import ExploredCoverage, ExploredPart, NotTried
 from agentest.domain.transcript import NO_MOCK, Conversation, ToolCall, failed
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
-from agentest.plugins.explore.faults import met_faults
-from agentest.plugins.explore.injected import took_effect
+from agentest.plugins.explore.fault_sweep import met_faults
+from agentest.plugins.explore.injection_oracles import took_effect
 from agentest.plugins.explore.invariants import error_template
 from agentest.plugins.explore.model import Base, Observation, Variation
 from agentest.scenarios.matchers.display import brief

@@ -36,7 +36,7 @@ from agentest.plugins.explore.model import (
     Vary,
     Violation,
 )
-from agentest.plugins.explore.reductions import SeenConversations, scripted
+from agentest.plugins.explore.reduction_steps import SeenConversations, scripted
 from agentest.plugins.explore.search import Search, ordered
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario

@@ -28,11 +28,11 @@ from agentest.plugins.explore.exploration import (
     Limits,
     Tools,
 )
-from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.injections import NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
+from agentest.plugins.explore.fault_sweep import FaultSweep
+from agentest.plugins.explore.injection_sweep import NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants, describe
 from agentest.plugins.explore.model import Base, Vary
-from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.options import ExploreOptions, names_in
 from agentest.plugins.explore.reduction import ReductionBySteps
 from agentest.plugins.explore.saving import (

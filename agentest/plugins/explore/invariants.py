@@ -29,11 +29,11 @@ from agentest.domain.transcript import (
 )
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves
-from agentest.plugins.explore import injected
+from agentest.plugins.explore import injection_oracles
 from agentest.plugins.explore.claims import JudgedClaims, claims_of_success, failed_writes
-from agentest.plugins.explore.faults import met_faults
+from agentest.plugins.explore.fault_sweep import met_faults
 from agentest.plugins.explore.model import FindingKey, Observation, Oracle, Violation, violation
-from agentest.plugins.explore.mutations import ESCALATION, RELATION, Relations
+from agentest.plugins.explore.mutation_sweep import ESCALATION, RELATION, Relations
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.support.json_text import canonical
 from agentest.support.text import shortened, turn_name
@@ -373,7 +373,7 @@ ORACLES: tuple[tuple[str, Oracle], ...] = (
     ("no_way_round", _no_way_round),
     ("bounded", _bounded),
     ("", _scenario_bans),
-    *injected.ORACLES,
+    *injection_oracles.ORACLES,
 )
 """Invariant and oracle, in the order in which they are used; "": what the scenario itself forbids."""
 

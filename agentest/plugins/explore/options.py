@@ -35,7 +35,7 @@ class ExploreOptions:
         """Raise UsageError for a name that does not exist."""
         from agentest.config.config import ExplorePart
         from agentest.domain.changes import TOOL_FAULTS
-        from agentest.plugins.explore.injections import pattern_problem
+        from agentest.plugins.explore.injection_sweep import pattern_problem
         from agentest.scenarios.mutations import MUTATIONS
 
         tables = {"part": get_args(ExplorePart), "mutation": MUTATIONS, "fault": TOOL_FAULTS}

@@ -19,7 +19,7 @@ from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
 from agentest.domain.transcript import Conversation, ToolCall, failed
 from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, ViolationIn
-from agentest.plugins.explore.reductions import (
+from agentest.plugins.explore.reduction_steps import (
     NEED_CONTROL,
     REDUCTIONS,
     Reduction,

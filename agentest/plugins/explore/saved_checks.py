@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agentest.domain.transcript import Conversation
 from agentest.mocks.changed_answers import value_at
 from agentest.plugins.explore.claims import claims_of_success
-from agentest.plugins.explore.faults import met_faults
+from agentest.plugins.explore.fault_sweep import met_faults
 from agentest.plugins.explore.invariants import (
     MOST_EQUAL_FAILURES,
     MOST_ROUNDS,

@@ -7,14 +7,8 @@ from dataclasses import field
 from typing import Any
 
 from agentest.agents.json_reader import excerpt, read_any
-from agentest.agents.message_mapping import (
-    ReportedCalls,
-    as_tool_calls,
-    note_unmapped_calls,
-    requested_tool_calls,
-)
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
-from agentest.agents.reply_paths import (
+from agentest.agents.reply_detection import (
     empty_path_message,
     find_reply_path,
     missing_reply_message,
@@ -22,13 +16,19 @@ from agentest.agents.reply_paths import (
     text_of,
     where_text_is,
 )
+from agentest.agents.reported_calls import (
+    ReportedCalls,
+    as_tool_calls,
+    note_unmapped_calls,
+    requested_tool_calls,
+)
 from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import PathText
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, check_names
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
 from agentest.domain.changes import Fault, InjectedFault
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage

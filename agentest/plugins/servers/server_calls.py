@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import Approval, Approve, SeenBy

@@ -15,7 +15,7 @@ from typing import Any
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.addresses import UNUSED_KEYS, Addresses, with_user_variables
+from agentest.agents.call_source_addresses import UNUSED_KEYS, Addresses, with_user_variables
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
@@ -26,6 +26,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.plugin import PLUGINS
+from agentest.plugins.servers.active_conversations import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.mcp.real_server import (
     RECORD,
     differences,
@@ -36,7 +37,6 @@ from agentest.plugins.servers.mcp.real_server import (
     tools_path,
 )
 from agentest.plugins.servers.port import Identity
-from agentest.plugins.servers.registry import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.server_calls import MockServerCalls, ServerCalls
 from agentest.plugins.servers.worker_calls import MockProxy
 from agentest.runner.call_sources import CallObservations, RunResources, ServerReports

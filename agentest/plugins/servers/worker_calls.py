@@ -17,8 +17,9 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
 from agentest.domain.tool_visibility import Approval
+from agentest.plugins.servers.active_conversations import Registry
 from agentest.plugins.servers.port import (
     ActiveConversation,
     ActivePeriod,
@@ -30,7 +31,6 @@ from agentest.plugins.servers.port import (
     SpanRequest,
     TurnTraces,
 )
-from agentest.plugins.servers.registry import Registry
 from agentest.plugins.servers.server_calls import ServerCalls
 from agentest.runner.call_sources import RunResources, WaitingBlock
 from agentest.support.errors import AgentError, AgentestError, described

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from agentest.domain.confidence import agent_effort
 from agentest.domain.events import RunStarted
+from agentest.domain.figures import agent_effort
 from agentest.domain.forecast import Forecast, format_forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility

@@ -13,7 +13,7 @@ from model_server import Answer, ModelServer, Received, completion, model_keys
 from project import Project
 
 from agentest.domain.changes import STRATEGIES
-from agentest.plugins.explore.injections import AttackSweep
+from agentest.plugins.explore.injection_sweep import AttackSweep
 from agentest.plugins.explore.model import Base
 from agentest.scenarios.definition import build_scenario
 

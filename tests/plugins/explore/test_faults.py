@@ -14,7 +14,7 @@ from agentest.domain.changes import TOOL_FAULTS, fault
 from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.plugins.explore.claims import ClaimJudge, claims_of_success
-from agentest.plugins.explore.faults import FaultSweep
+from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, FindingKey, Observation, Variation, Violation, relaxed
 from agentest.plugins.explore.tool_effects import verb_effect

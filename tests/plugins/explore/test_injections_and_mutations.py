@@ -16,11 +16,11 @@ from agentest.conversation.user import MutatedUser, NextMessage, OfflineUser
 from agentest.domain.changes import GOALS, TECHNIQUES, injection
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.domain.transcript import Turn
-from agentest.plugins.explore import mutations
-from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.injections import InjectionSweep, is_chosen, pattern_problem
+from agentest.plugins.explore import mutation_sweep
+from agentest.plugins.explore.fault_sweep import FaultSweep
+from agentest.plugins.explore.injection_sweep import InjectionSweep, is_chosen, pattern_problem
 from agentest.plugins.explore.model import Base
-from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.search import combined
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
@@ -348,7 +348,7 @@ def test_patterns_that_fit_no_injection_are_refused() -> None:
 
 def test_the_mutations_of_a_script_leave_facts_and_every_yes() -> None:
     base = base_of(till(), **PAYING)
-    tried = [*mutations.MutationSweep()(base)]
+    tried = [*mutation_sweep.MutationSweep()(base)]
     assert len({variation.name for variation in tried}) == len(tried)
     names = {variation.name.split()[0] for variation in tried}
     assert {"duplicate", "correct", "deny", "long", "typos", "split", "empty"} <= names
@@ -357,7 +357,7 @@ def test_the_mutations_of_a_script_leave_facts_and_every_yes() -> None:
         if variation.relation == "same":
             assert any("yes" in text.lower() for text in texts), variation.name
             assert "4711" in " ".join(texts)
-    [denied] = mutations.MutationSweep(only=["deny"])(base)
+    [denied] = mutation_sweep.MutationSweep(only=["deny"])(base)
     assert denied.relation == "fewer"
 
 
@@ -371,7 +371,7 @@ def test_a_base_that_varies_is_not_compared() -> None:
         turn += 1
         return "pay", {"invoice_id": "4711", "amount": turn}
 
-    only = {ExploredPart.MUTATIONS: mutations.MutationSweep()}
+    only = {ExploredPart.MUTATIONS: mutation_sweep.MutationSweep()}
     options = {"turns": ["Pay invoice 4711."], "tools": {"pay": None}}
     assert explored(moody, only, **options) == []
 

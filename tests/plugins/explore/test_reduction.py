@@ -30,7 +30,7 @@ from agentest.plugins.explore.model import (
     Violation,
 )
 from agentest.plugins.explore.reduction import ReductionBySteps
-from agentest.plugins.explore.reductions import REDUCTIONS, SeenConversations, size
+from agentest.plugins.explore.reduction_steps import REDUCTIONS, SeenConversations, size
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import acted, as_base

@@ -22,10 +22,10 @@ from agentest.domain.changes import fault
 from agentest.domain.results import Severity, Status
 from agentest.domain.results.exploration import ExploredPart, FindingRate, FindingStatus
 from agentest.mocks.calls import HttpResponse
-from agentest.plugins.explore.faults import FaultSweep
-from agentest.plugins.explore.injections import InjectionSweep
+from agentest.plugins.explore.fault_sweep import FaultSweep
+from agentest.plugins.explore.injection_sweep import InjectionSweep
 from agentest.plugins.explore.model import FindingKey, Reduced, Variation, Vary, Violation
-from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.reduction import ReductionBySteps
 from agentest.plugins.explore.saving import (
     FoundScenarios,

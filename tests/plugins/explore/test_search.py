@@ -24,9 +24,9 @@ from agentest.plugins.explore.corpus import (
     signature,
     with_entries,
 )
-from agentest.plugins.explore.faults import FaultSweep
+from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.model import Base, Observation, Variation
-from agentest.plugins.explore.mutations import MutationSweep
+from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.search import Search, combined
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.trajectory_parser import call as call_of

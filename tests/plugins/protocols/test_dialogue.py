@@ -9,7 +9,7 @@ import pytest
 from agentest.agents.port import AgentNotes
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader
 from agentest.support.errors import AgentError
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 
 
 def hearing(notes: AgentNotes | None = None, **paths: str) -> TurnReader:

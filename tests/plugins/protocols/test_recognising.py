@@ -14,7 +14,7 @@ from aiohttp import web
 from http_agents import Handler, Routes, served
 from project import Project
 
-from agentest.agents.advice import Advisor
+from agentest.agents.configuration_advice import Advisor
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import EndpointProbe, detect_type
 from agentest.config.agent_types import unknown_type_message

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
 from agentest.config.agents.server import Server
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, unanswered

@@ -14,7 +14,7 @@ from project import DEADLINE_S, Project, free_port, wait_until
 from scripted_provider import Chat, Provider, served
 from test_model_gateway_run import configure
 
-from agentest.plugins.servers.gateway_setup import FRAMEWORKS
+from agentest.plugins.servers.gateway_check import FRAMEWORKS
 
 DOCS = Path(__file__).parents[3] / "docs" / "model-gateway.md"
 

@@ -13,9 +13,9 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
+from agentest.plugins.servers.active_conversations import HEADER, Names, Registry, ServerGroup, names_of
 from agentest.plugins.servers.port import CallOutcome, Identity, ServedAnswer, ServedCall
-from agentest.plugins.servers.registry import HEADER, Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
 

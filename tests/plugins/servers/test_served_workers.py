@@ -13,7 +13,8 @@ from anyio.lowlevel import checkpoint
 from project import Project, interrupt, wait_until
 from stock_agent import StockAgent
 
-from agentest.agents.addresses import Addresses
+from agentest.agents.call_source_addresses import Addresses
+from agentest.plugins.servers.active_conversations import Registry, ServerGroup, names_of
 from agentest.plugins.servers.port import (
     ActivePeriod,
     CallOutcome,
@@ -24,7 +25,6 @@ from agentest.plugins.servers.port import (
     ServedCall,
     TurnTraces,
 )
-from agentest.plugins.servers.registry import Registry, ServerGroup, names_of
 from agentest.plugins.servers.worker_calls import MockProxy, ProxiedConversations
 from agentest.support.errors import AgentError, MockError
 from agentest.support.trace_context import new_key

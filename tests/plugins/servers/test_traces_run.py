@@ -14,7 +14,7 @@ import pytest
 from project import Project, free_port
 from pydantic import TypeAdapter
 
-from agentest.agents.addresses import Addresses, with_user_variables
+from agentest.agents.call_source_addresses import Addresses, with_user_variables
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop

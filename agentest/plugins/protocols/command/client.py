@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
-from agentest.agents.addresses import with_user_variables
+from agentest.agents.call_source_addresses import with_user_variables
 from agentest.agents.json_reader import read_text
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext

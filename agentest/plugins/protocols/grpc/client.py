@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import anyio
 
-from agentest.agents.credentials import CommandValue, UsedValues, accept, renew, renewable
+from agentest.agents.credential_renewal import CommandValue, UsedValues, accept, renew, renewable
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
     AGENT_ANSWERED,
@@ -28,7 +28,7 @@ from agentest.agents.port import (
     Resources,
     TurnContext,
 )
-from agentest.agents.reply_paths import text_of
+from agentest.agents.reply_detection import text_of
 from agentest.config.agents.over_http import header_commands, sent_headers
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
@@ -38,7 +38,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import pause_before_retry
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.templates import Template, as_text, without
 from agentest.support.text import did_you_mean, shortened
 from agentest.support.trace_context import note_request, turn_of_requests

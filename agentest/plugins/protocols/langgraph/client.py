@@ -21,7 +21,7 @@ from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_r
 from agentest.agents.json_reader import excerpt, objects_in, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
+from agentest.agents.reply_detection import empty_path_message, text_of, where_text_is
 from agentest.domain.messages import Message, UserText, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
@@ -65,7 +65,7 @@ from agentest.plugins.protocols.protocol_client import (
 )
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse
-from agentest.support.json_path import JsonPath
+from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, Values
 

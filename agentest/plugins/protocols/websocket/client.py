@@ -18,7 +18,7 @@ from agentest.agents.port import (
     Resources,
     TurnContext,
 )
-from agentest.agents.reply_paths import text_of
+from agentest.agents.reply_detection import text_of
 from agentest.config.agents.http_requests import names_in
 from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, check_no_error, last_results
@@ -29,7 +29,7 @@ from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import Client
 from agentest.support.http.websockets import NotText, SocketClosed, WebSocket
-from agentest.support.json_path import JsonPath, PathTemplate
+from agentest.support.jmespath_expressions import JsonPath, PathTemplate
 from agentest.support.templates import Template, Values, without
 from agentest.support.text import count, turn_name
 

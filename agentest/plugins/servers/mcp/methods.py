@@ -10,10 +10,10 @@ from typing import Any, TypeGuard
 import anyio
 
 from agentest.agents.listener import MAX_BODY_BYTES
+from agentest.plugins.servers.active_conversations import Names, Registry, ServerGroup, names_of
 from agentest.plugins.servers.mcp.tool_catalog import Catalog, OutputSchemaError, answered, failed
 from agentest.plugins.servers.mcp.upstream import Upstream
 from agentest.plugins.servers.port import CallOutcome, ServedAnswer, ServedCall
-from agentest.plugins.servers.registry import Names, Registry, ServerGroup, names_of
 from agentest.support.json_text import parse_untrusted_json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from agentest.config.agents.mock_servers import McpMock
+from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.mcp.methods import Methods
 from agentest.plugins.servers.mcp.tool_catalog import catalog
 from agentest.plugins.servers.mcp.upstream import HttpTransport, StdioTransport, Upstream, UpstreamError
-from agentest.plugins.servers.registry import ServerInputs
 from agentest.support.errors import ConfigError
 from agentest.support.files import read_text_file, shown_path, write_atomically
 from agentest.support.http.client import Client

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from agentest.agents.listener import headers_of, listen
 from agentest.config.agents.mock_servers import McpMock
+from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.mcp.methods import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -27,7 +28,6 @@ from agentest.plugins.servers.mcp.methods import (
     RpcError,
 )
 from agentest.plugins.servers.mcp.real_server import opened_methods
-from agentest.plugins.servers.registry import ServerInputs
 from agentest.support.http.bodies import BodyRefused, read_body
 
 PATH = "/mcp"

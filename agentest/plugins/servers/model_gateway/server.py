@@ -13,6 +13,7 @@ from multidict import CIMultiDict
 from agentest.agents.listener import CONNECTION_HEADERS, listen
 from agentest.config.agents.mock_servers import ModelGateway, Override, Provider
 from agentest.plugins.protocols.model_messages import Json
+from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
@@ -28,7 +29,6 @@ from agentest.plugins.servers.model_gateway.recording import RecordedApi
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, encoded, tools_in
-from agentest.plugins.servers.registry import ServerInputs
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers

@@ -13,8 +13,8 @@ from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS, MAX_BODY_BYTES, callers_of, headers_of, listen
 from agentest.config.agents.mock_servers import RestMock
+from agentest.plugins.servers.active_conversations import HEADER, Names, ServerInputs, names_of
 from agentest.plugins.servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
-from agentest.plugins.servers.registry import HEADER, Names, ServerInputs, names_of
 from agentest.plugins.servers.rest.document import Document
 from agentest.plugins.servers.rest.operations import Api, BodyContent, Operation, is_json, read_api
 from agentest.plugins.servers.rest.request_reader import (

@@ -15,7 +15,7 @@ from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.safety_checks import text_leaves
-from agentest.plugins.explore.injected import banned_call, took_effect
+from agentest.plugins.explore.injection_oracles import banned_call, took_effect
 from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, relaxed, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.model import Scenario

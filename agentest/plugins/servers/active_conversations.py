@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agentest.agents.addresses import Addresses
 from agentest.agents.bypassed_tools import REFUSED
+from agentest.agents.call_source_addresses import Addresses
 from agentest.domain.messages import ToolSpec
 from agentest.plugins.servers.port import (
     ELICITATION,

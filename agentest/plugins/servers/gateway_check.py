@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from agentest.agents.addresses import model_variables
+from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import HOST
 from agentest.config.agent_types import AgentConfig
 from agentest.runner.call_sources import CallObservations

@@ -10,7 +10,7 @@ from typing import Any
 from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentNotes
 from agentest.support.errors import AgentError
-from agentest.support.json_path import JsonPath, path_to
+from agentest.support.jmespath_expressions import JsonPath, path_to
 
 USUAL_PLACES = (
     "reply",

@@ -31,7 +31,7 @@ from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
-from agentest.plugins.explore.mutations import ESCALATION
+from agentest.plugins.explore.mutation_sweep import ESCALATION
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario

@@ -24,7 +24,7 @@ from agentest.judging.safety_checks import (
     text_leaves,
 )
 from agentest.mocks.changed_answers import last_key, leaves, value_at
-from agentest.plugins.explore.faults import MetFault, argument_values, met_faults
+from agentest.plugins.explore.fault_sweep import MetFault, argument_values, met_faults
 from agentest.plugins.explore.model import Base, Observation, Oracle, Violation, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
