@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import re
 from functools import cache
@@ -367,6 +368,26 @@ def test_no_commit_raises_a_budget() -> None:
         assert budgets.find_raises(budgets.ROOT) == []
     except budgets.NoHistory as reason:
         pytest.skip(str(reason))
+
+
+def test_docstrings_name_errors_that_exist() -> None:
+    """Renaming a class must reach the docstrings that say it is raised."""
+    trees = {shown(path): ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+    nodes = [(name, node) for name, tree in trees.items() for node in ast.walk(tree)]
+    known = set(dir(builtins)) | {node.name for _, node in nodes if isinstance(node, ast.ClassDef)}
+    for _, node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known |= {(each.asname or each.name).rpartition(".")[2] for each in node.names}
+    raised = re.compile(r"\b[Rr]aises? (?:an? )?((?:[A-Z][\w.]+(?:, (?:and |or )?| and | or )?)+)")
+    unknown = {
+        f"{name}: {error}"
+        for name, node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for errors in raised.findall(ast.get_docstring(node) or "")
+        for error in re.findall(r"[A-Z][\w.]+\w", errors)
+        if error.rpartition(".")[2] not in known
+    }
+    assert unknown == set()
 
 
 def test_modules_are_chapters() -> None:

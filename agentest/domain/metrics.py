@@ -1,7 +1,7 @@
 """The table of metrics: every property of a metric that is known before it is measured.
 
 To add a metric, add an entry. The graders of ADK's metrics are checked against the table when their modules
-are imported (`one_for_each`), so that a missing grader is noticed at once.
+are imported (`require_entry_for_each`), so that a missing grader is noticed at once.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def format_moment(moment: str) -> str:
 
 
 def mask_moments(text: str) -> str:
-    """Replace every time that `shown_moment` wrote with the same word."""
+    """Replace every time that `format_moment` wrote with the same word."""
     return _MOMENT.sub("(a moment)", text)
 
 

@@ -32,7 +32,7 @@ class FolderLocked(Exception):
 
 @contextmanager
 def locked(folder: Path, started_at: str) -> Iterator[None]:
-    """Lock an existing folder. Raises Taken, and OSError if nothing can be written.
+    """Lock an existing folder. Raises FolderLocked, and OSError if nothing can be written.
 
     On file systems without locks, nothing is locked.
     """
@@ -45,7 +45,7 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[int]:
-    """Lock a file and yield its descriptor. The file is removed afterwards. Raises Taken or OSError."""
+    """Lock a file, yield its descriptor, and remove the file. Raises FolderLocked or OSError."""
     end = _acquire(path)
     _held.add(end)
     try:

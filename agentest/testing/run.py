@@ -232,7 +232,7 @@ async def run_session(
     """Execute a prepared run with its servers. Errors are raised without an exception group.
 
     Args:
-        starting: cancel it to prevent the run from starting; the function then raises NeverBegan.
+        starting: cancel it to prevent the run from starting; the function then raises RunNeverStarted.
         mode: source of conversations and how much to store; default: the agents, and everything.
     """
     outcome = RunOutcome()

@@ -129,7 +129,7 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
 
 
 def is_named(expected: ExpectedCall, name: str) -> bool:
-    """Return True if the expected call applies to a tool of this name. Raises CannotTell."""
+    """Return True if the expected call applies to a tool of this name. Raises ComparisonUnknown."""
     try:
         return name_matches(expected.name, name)
     except PatternTimeout as error:
@@ -147,7 +147,7 @@ def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
 
 
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
-    """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
+    """Return the answer of a function about all arguments. Raises PredicateFailed, ComparisonUnknown."""
     if are_arguments_unknown(made):
         raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
     function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
@@ -155,7 +155,7 @@ def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
 
 
 def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Return True if the tool's result is as expected. Raises PredicateFailed, CannotTell."""
+    """Return True if the tool's result is as expected. Raises PredicateFailed, ComparisonUnknown."""
     if not made.ran:
         return False
     if is_result_unknown(made):

@@ -204,7 +204,7 @@ class HttpConversation:
         self._reported_calls: tuple[ReportedCall, ...] = ()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Return the reply to the user's last message. Raises NoReply, CannotSend, HeldUp.
+        """Return the reply to the user's last message. Raises NoReply, CannotSend, ProgramDelayed.
 
         The first turn sends the `setup` requests. `latency_ms` covers the turn's own request and the polls
         for its job, not the setup.
@@ -393,7 +393,7 @@ class HttpConversation:
             )
 
     async def _set_up(self, turn: _TurnResults) -> None:
-        """Log in and send the `setup` requests in the first turn. Raises NoReply, CannotSend, HeldUp."""
+        """Log in and send `setup` in the first turn. Raises NoReply, CannotSend, ProgramDelayed."""
         if self._logged_in is None:
             await self._log_in(0)
         if self._is_set_up:
@@ -535,7 +535,7 @@ class Login:
     async def newer_than(self, number: int) -> LoginResult:
         """Return a login newer than this number. Conversations that call this concurrently share one login.
 
-        Raises NoReply, CannotSend or HeldUp, in every conversation that waits for a login that fails.
+        Raises NoReply, CannotSend or ProgramDelayed, in every conversation that waits for a login that fails.
         """
         await self._attempts.until(lambda: self.last is not None and self.last.number > number, self._log_in)
         assert self.last is not None

@@ -87,13 +87,13 @@ class Decompressor:
         self._began = False
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
-        """Decompress the next piece of the body, in pieces. Raises PackedWrongly."""
+        """Decompress the next piece of the body, in pieces. Raises DecompressionError."""
         self._began = self._began or bool(packed)
         for start in range(0, len(packed), _SLICE_BYTES):
             yield from self._unpacked(self._held + packed[start : start + _SLICE_BYTES])
 
     def end(self) -> None:
-        """Raise PackedWrongly if the body ended too early. A body without any byte is empty."""
+        """Raise DecompressionError if the body ended too early. A body without any byte is empty."""
         if self._began and (self._stream is not None or self._held or not self._members):
             raise DecompressionError(f"was cut: its {self._coding} data ended too early")
 
@@ -133,7 +133,7 @@ class Decompressor:
 
 
 def decompressor_for(encoding: str) -> Decompressor | None:
-    """Return the decompressor for a content encoding; None if there is none. Raises PackedWrongly."""
+    """Return the decompressor for a content encoding; None if there is none. Raises DecompressionError."""
     named = [coding.strip().lower().removeprefix("x-") for coding in encoding.split(",")]
     codings = [coding for coding in named if coding not in ("identity", "")]
     if not codings:

@@ -144,6 +144,6 @@ def websocket_session(connector: aiohttp.BaseConnector | None) -> aiohttp.Client
 async def connected(
     session: aiohttp.ClientSession, url: str, headers: list[tuple[str, str]], protocols: tuple[str, ...]
 ) -> WebSocket:
-    """Connect. Raises CONNECTION_ERRORS, or WSServerHandshakeError if the response is not a handshake."""
+    """Connect. Raises CONNECTION_ERRORS, or aiohttp.WSServerHandshakeError for another response."""
     raw = await session.ws_connect(url, headers=headers, protocols=protocols, max_msg_size=MAX_BODY_BYTES)
     return WebSocket(raw)

@@ -104,7 +104,7 @@ class OutputSchema:
         return None
 
     def structured(self, result: Any) -> Any:
-        """Return the `structuredContent` of an answer; None if it needs none. Raises Misfit."""
+        """Return the `structuredContent` of an answer; None if it needs none. Raises OutputSchemaError."""
         schema = _read(self.schema)
         if is_ready(result):
             if result.get("isError"):

@@ -149,7 +149,7 @@ class InvalidSpans(ValueError):
 
 
 def spans_in_protobuf(body: bytes) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest. Raises NotSpans."""
+    """Return the spans of an ExportTraceServiceRequest. Raises InvalidSpans."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -159,7 +159,7 @@ def spans_in_protobuf(body: bytes) -> list[Span]:
 
 
 def spans_in_json(body: bytes) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
+    """Return the spans of an ExportTraceServiceRequest in JSON. Raises InvalidSpans."""
     try:
         return list(_json_spans(_Keys(parse_untrusted_json(body))))
     except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
