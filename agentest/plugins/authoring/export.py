@@ -16,11 +16,11 @@ from agentest.plugin import PLUGINS
 from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, AgentestKeys, EvalSet, eval_set_json
 from agentest.plugins.adk.formats.set_reader import read_eval_set
+from agentest.plugins.authoring.scenario_files import as_data, export_data
 from agentest.scenarios import source_code
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file, matches_name
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.serialization import as_data, export_data
 from agentest.scenarios.source_code import (
     ExportableConversation,
     ExportedExpectations,

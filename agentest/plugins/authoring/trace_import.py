@@ -17,11 +17,11 @@ from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.plugins.authoring.export import DATA, PYTHON, ExpectationWriter, as_options
 from agentest.plugins.authoring.personal_data import PersonalData
+from agentest.plugins.authoring.scenario_files import export_data
 from agentest.plugins.authoring.trace_messages import Item
 from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, read_traces
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.serialization import export_data
 from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.errors import UsageError

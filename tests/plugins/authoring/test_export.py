@@ -42,11 +42,11 @@ from agentest.plugins.authoring.export import (
     select,
     write,
 )
+from agentest.plugins.authoring.scenario_files import scenario_file
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
-from agentest.scenarios.serialization import scenario_file
 from agentest.scenarios.source_code import export_script
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.store.adk_results import unwrapped

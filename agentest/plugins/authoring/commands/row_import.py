@@ -21,6 +21,7 @@ from agentest.cli.options import FeatureChoice, exits, flag, offline_option, opt
 from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.plugin import PLUGINS
+from agentest.plugins.authoring.scenario_files import scenario_file
 from agentest.plugins.authoring.trace_import import (
     ImportResult,
     TraceRequest,
@@ -34,7 +35,6 @@ from agentest.scenarios.definition import OPTIONS
 from agentest.scenarios.discovery import DATA_ENDINGS
 from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.rows import read_rows
-from agentest.scenarios.serialization import scenario_file
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, write_for_user

@@ -26,10 +26,10 @@ from agentest import (
     optional,
     text,
 )
+from agentest.plugins.authoring.scenario_files import as_data
 from agentest.scenarios.matchers.comparison import equal, may_be_absent
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.parser import matcher_from_data, replace_forms
-from agentest.scenarios.serialization import as_data
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories, parse_trajectory
 
