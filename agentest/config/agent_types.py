@@ -15,6 +15,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import SchemaValidator, core_schema
 
 from agentest.config.agents.base import AnyAgent, described, types_with
+from agentest.config.fields import key_names
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.plugin import PLUGINS, Feature, if_command
 from agentest.support.errors import ConfigError
@@ -62,7 +63,7 @@ def agent_keys(names: Iterable[str] | None = None) -> frozenset[str]:
         known = [*PLUGINS.load_all("agent type", "settings").values()]
     else:
         known = [settings_class(name) for name in names if PLUGINS.find("agent type", name)]
-    return frozenset(key for settings in known for key in settings.model_fields)
+    return frozenset(key for settings in known for key in key_names(settings))
 
 
 def type_name(value: Any) -> str:

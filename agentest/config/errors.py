@@ -12,7 +12,7 @@ from agentest.config.agent_types import agent_keys, settings_class, unknown_type
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
-from agentest.config.fields import Path_, Section, key_location
+from agentest.config.fields import Path_, Section, key_location, key_names
 from agentest.plugin import PLUGINS, if_command
 from agentest.support.redaction import (
     HIDDEN,
@@ -94,10 +94,10 @@ def _key_path(details: Any) -> Path_:
 def _unknown_key(loc: Path_) -> str:
     """Return the message for an unknown key, with the valid keys. `loc` is pydantic's location."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
-    valid = [info.alias or name for name, info in section.model_fields.items()]
+    valid = key_names(section)
     hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, valid)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
-        names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
+        names = ", ".join(f"`{name}`" for name in sorted(key_names(section)))
         hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
     return f"unknown key `{key}`; {hint}"
 

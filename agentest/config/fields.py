@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
@@ -18,9 +19,9 @@ from pydantic import (
 )
 
 from agentest.domain.events import ReportRequest
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, Kind, PluginError
 from agentest.support.json_text import NotJson, check_plain
-from agentest.support.text import did_you_mean, snake_case, snake_keys
+from agentest.support.text import snake_case, snake_keys
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/|$)|localhost(/|$)")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -63,6 +64,11 @@ PathText = Annotated[str, AfterValidator(_checked_path)]
 """A valid JMESPath expression."""
 
 
+def key_names(model: type[BaseModel]) -> list[str]:
+    """Return the keys of a part of the configuration as users write them."""
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
 class Section(BaseModel):
     """Base class of all parts of the configuration: both key spellings, no unknown keys, frozen values."""
 
@@ -72,7 +78,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _either_spelling(cls, data: Any) -> Any:
-        return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
+        return snake_keys(data, key_names(cls)) if isinstance(data, Mapping) else data
 
 
 class AgentObject:
@@ -163,6 +169,16 @@ def _check_international(url: str) -> None:
         raise ValueError("it has no host")
 
 
+def check_feature(kind: Kind, name: str) -> str:
+    """Return the name of a feature. Raises ValueError with the most similar name if no plug-in has it."""
+    try:
+        return PLUGINS.get(kind, name).name
+    except PluginError as error:
+        raise ValueError(str(error)) from None
+
+
+CallSourceName = Annotated[str, AfterValidator(partial(check_feature, "call source"))]
+"""The name of a source of tool calls."""
 _STREAM = "-"
 
 
@@ -171,8 +187,7 @@ def parse_report(text: str, root: Path | None = None) -> ReportRequest:
     name, equals, path = text.partition("=")
     if equals and not name:
         raise ValueError(f"found {text!r}; expected NAME=PATH, such as junit={path or 'report.xml'}")
-    if PLUGINS.find("reporter", name) is None:
-        raise ValueError(f"there is no reporter {name!r}; {did_you_mean(name, PLUGINS.all('reporter'))}")
+    check_feature("reporter", name)
     if equals and not path.strip():
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} alone for the usual place")
     if path == _STREAM:

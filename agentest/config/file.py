@@ -234,7 +234,8 @@ def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], a
 def _explicit_values(section: Section) -> dict[str, Any]:
     """Return the values that a Python configuration sets. `type` makes a `compare` entry complete."""
     names = {*section.model_fields_set, *({"type"} & type(section).model_fields.keys())}
-    return {name: getattr(section, name) for name in type(section).model_fields if name in names}
+    fields = type(section).model_fields.items()
+    return {info.alias or name: getattr(section, name) for name, info in fields if name in names}
 
 
 def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_) -> str:

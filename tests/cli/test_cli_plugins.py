@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from project import Project
 
+from agentest.testing import ScriptedAgent
+
 COMMAND = """
 import click
 
@@ -274,3 +276,54 @@ def test_a_project_has_a_reporter(spreading: Project) -> None:
     assert shown.returncode == 0, shown.stderr
     misspelled = spreading.run("--reporter", "note")
     assert "--reporter: there is no reporter 'note'; did you mean `notes`?" in misspelled.stderr
+
+
+LOG = """
+from contextlib import asynccontextmanager
+
+from agentest.conversation.turn_progress import CallSource
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall
+from agentest.runner.call_sources import CallSources
+
+
+class OneCall(CallSource):
+    def __init__(self, mocks):
+        self.mocks = mocks
+
+    async def complete(self, turn):
+        call = ToolCall(name="look_up", args={}, result="found", mocked=False, turn_index=turn.turn_index,
+                        seen_by=SeenBy.AGENT)
+        self.mocks.observe([call])
+
+
+class Log(CallSources):
+    @asynccontextmanager
+    async def conversation(self, live):
+        yield [OneCall(live.mocks)]
+
+
+async def open_log(resources):
+    return Log()
+"""
+
+
+@pytest.mark.parametrize("key", ["call_sources", "callSources"])
+def test_a_configuration_names_call_sources(project: Project, key: str) -> None:
+    """An agent of any type gets the calls of a plug-in's source; one that nobody has is an error."""
+    project.write("log.py", LOG)
+    project.write("my_plugin.py", plugin_module('plugin.call_source("log", "log:open_log")'))
+    more = {"plugins": ["my_plugin"]}
+    visible = {"tool_visibility": "reported"}
+    project.scenario("scenario('one', turns=['hi'], trajectory={'expected': ['look_up']})")
+    with ScriptedAgent(["Found."]) as agent:
+        settings = {"type": "http", "endpoint": agent.endpoint, "body": {"text": "{{message}}"}, **visible}
+        settings["reply"] = "choices[0].message.content"
+        project.write("agentest.config.yaml", json.dumps({"agent": {**settings, key: ["log"]}, **more}))
+        done = project.run("--reporter", "json")
+        assert done.returncode == 0, done.stderr
+        (call,) = project.scenario_result("one")["conversations"][0]["turns"][0]["toolCalls"]
+        assert (call["name"], call["seenBy"]) == ("look_up", "agent")
+        project.write("agentest.config.yaml", json.dumps({"agent": {**settings, key: ["lok"]}, **more}))
+        refused = project.run("--list").stderr
+        assert "agent.call_sources[0]: there is no call source 'lok'; did you mean `log`?" in refused

@@ -315,7 +315,7 @@ class AnyAgent(AgentWithServers):
     def _stated_calls_can_be_seen(self) -> Self:
         """Check that stated calls can be seen. Otherwise, bans would hold because no call is ever seen."""
         hands_over = self.natural_visibility is ToolVisibility.RETURNED or self.in_process
-        can_report = self.can_report or bool(self.beside)
+        can_report = self.can_report or bool(self.beside or self.further_sources)
         nothing_reports = self.tool_visibility is ToolVisibility.REPORTED and not can_report
         nothing_seen = self.tool_visibility is ToolVisibility.PARTIAL and not (can_report or hands_over)
         if nothing_reports or nothing_seen:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from agentest.config.fields import HttpHeaders, Section, Url, check_url, no_bool
+from agentest.config.fields import CallSourceName, HttpHeaders, Section, Url, check_url, no_bool
 from agentest.plugin import if_command
 from agentest.support.redaction import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
@@ -209,6 +209,8 @@ class AgentWithServers(Section):
     rest_mock: RestMock | None = None
     model_gateway: ModelGateway | None = None
     traces: Traces | None = None
+    further_sources: list[CallSourceName] = Field(default_factory=list, alias="call_sources")
+    """Sources of tool calls that plug-ins hand in, in addition to those of the agent's type."""
 
     @field_validator("mcp_mock", "rest_mock", "model_gateway", "traces", mode="before")
     @classmethod
@@ -280,7 +282,7 @@ class AgentWithServers(Section):
     @property
     def call_sources(self) -> tuple[str, ...]:
         """Names of the sources of calls that do not arrive by the agent's protocol."""
-        return ("servers",) if self.beside else ()
+        return (*(("servers",) if self.beside else ()), *self.further_sources)
 
     @property
     def address_names(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import SeenBy
@@ -28,8 +27,8 @@ class LoggedCalls(CallSource):
     """The calls of one conversation."""
 
     def __init__(self, live: LiveConversation) -> None:
-        settings: Any = live.config  # of type: acme
-        self._path = live.prepared.request.root / settings.call_log
+        file = getattr(live.config, "call_log", "acme-calls.jsonl")  # a key of `type: acme` alone
+        self._path = live.prepared.request.root / file
         self._session_id = live.spec.session_id
         self._mocks = live.mocks
         self._seen = 0
