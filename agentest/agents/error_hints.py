@@ -113,10 +113,7 @@ def wants_tls(body: bytes) -> bool:
 def readable(body: bytes) -> str:
     """Return an error's body on one line. The errors of FastAPI and pydantic become `field: message`."""
     text = " ".join(body.decode("utf-8", errors="replace").split())
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return text
+    data = json_or(body, text)
     detail = data.get("detail") if isinstance(data, Mapping) else data
     if isinstance(detail, str):
         return detail

@@ -28,7 +28,7 @@ from agentest.scenarios.discovery import is_scenario_file, search
 from agentest.store.runs.folder import RunKind, latest_run
 from agentest.store.runs.past_runs import LatestVerdicts
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import contains_any, matches_any, path_from, patterns
+from agentest.support.files import contains_any, matches_any, modified_ns, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files
 from agentest.support.interrupts import handle_sigterm, was_interrupted
 from agentest.support.lazy_dataclasses import dataclass
@@ -473,14 +473,7 @@ def _changed_between(before: Stamps, after: Stamps) -> frozenset[Path]:
 
 def _stamps(files: frozenset[Path]) -> Stamps:
     """Return the modification time of each file in nanoseconds; 0 if it does not exist."""
-    return {file: _stamp(file) for file in files}
-
-
-def _stamp(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
+    return {file: modified_ns(file) for file in files}
 
 
 def _attempt(work: Callable[[], Done]) -> Done | None:

@@ -37,7 +37,7 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError, MockError, ModelError
-from agentest.support.json_text import reject_constant, well_formed
+from agentest.support.json_text import json_or, reject_constant, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill
 from agentest.support.text import cut, data_block, did_you_mean, shortened, turn_name
@@ -181,16 +181,9 @@ def _parsed(arguments: str) -> Any:
 def _block(use: ToolUse, result: str) -> str:
     """Format the result of a call. JSON prevents foreign text from starting a line."""
     name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
-    lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(_in_json(result), _RESULT_CHARS)}")
+    in_json = json.dumps(json_or(result, result), ensure_ascii=False)
+    lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(in_json, _RESULT_CHARS)}")
     return data_block("tool_result", "\n".join(lines))
-
-
-def _in_json(result: str) -> str:
-    """Return the result unchanged if it is JSON, else as a JSON string."""
-    try:
-        return json.dumps(json.loads(result), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return json.dumps(result, ensure_ascii=False)
 
 
 REQUIRED = ("stop_signal", "conversation_plan", "conversation_history")

@@ -49,7 +49,7 @@ from agentest.store.shapes import (
 )
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
-from agentest.support.json_text import Json, encoded
+from agentest.support.json_text import Json, encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
@@ -170,10 +170,7 @@ class OtherVersionError(JournalError):
 
 def is_journal(content: bytes) -> bool:
     """True if the first line shows that a file is a journal."""
-    try:
-        first = json.loads(content.partition(b"\n")[0])
-    except (ValueError, RecursionError):
-        return False
+    first = json_or(content.partition(b"\n")[0])
     return isinstance(first, dict) and _LINES.get(first.get("type")) is RunLine
 
 

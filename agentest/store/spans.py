@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agentest.support.json_text import Json, encoded
+from agentest.support.json_text import Json, encoded, json_or
 
 SPANS = "spans.jsonl"
 """The file in a run's folder, which the receiver of spans writes."""
@@ -51,7 +50,7 @@ class SpanIndex:
         if self._starts is None:
             self._starts = {}
             for start, line in _lines(self._path):
-                if key := _conversation_key(_json(line)):
+                if key := _conversation_key(json_or(line)):
                     self._starts.setdefault(key, array("q")).append(start)
         key = scenario, agent, conversation_id
         starts = self._starts.get(key)
@@ -70,7 +69,7 @@ def _within_limits(key: _Place, lines: Iterable[bytes], most: int) -> list[Json]
     ends: Json = {}
     left_out, room = 0, MOST_BYTES
     for line in lines:
-        span = _json(line)
+        span = json_or(line)
         if _conversation_key(span) != key:
             continue
         if span.get("cut"):
@@ -102,13 +101,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             while line and not line.endswith(b"\n"):  # too long to be ours, or still incomplete
                 line = file.readline(_PIECE)
                 start += len(line)
-
-
-def _json(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _conversation_key(span: Any) -> _Place | None:

@@ -250,6 +250,14 @@ def path_from(folder: Path, path: Path) -> str:
         return readable(path.as_posix())
 
 
+def modified_ns(path: Path) -> int:
+    """Return when a file was changed, in nanoseconds; 0 if it does not exist."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def moved(path: Path, old: Path, new: Path) -> Path:
     """Return a file's path after its folder moved from `old` to `new`. Files outside of `old` stay."""
     full, root = path.resolve(), old.resolve()

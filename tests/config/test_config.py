@@ -476,7 +476,8 @@ def test_keys_of_another_agent_type_are_explained(folder: Folder, text: str, sai
     """The error lists the keys that this agent type accepts, unless one of them is spelled nearly so."""
     problem = folder.problem(text)
     assert said in problem
-    assert ("an agent of this type takes `context`, `exclusive`, " in problem) == ("did you mean" not in said)
+    takes = "an agent of this type takes `call_sources`, `context`, "
+    assert (takes in problem) == ("did you mean" not in said)
 
 
 def test_a_file_that_is_not_utf8_is_reported(folder: Folder) -> None:

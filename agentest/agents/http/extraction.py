@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -25,6 +24,7 @@ from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
 from agentest.support.jmespath_expressions import JsonPath
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 _NEWLINE = "\n"
@@ -48,10 +48,7 @@ DONE = "[DONE]"
 
 def join_event_texts(texts: Sequence[str]) -> str:
     """Join the texts of events. If every event is a JSON string, join the decoded strings."""
-    try:
-        read = [json.loads(text) for text in texts]
-    except (ValueError, RecursionError):
-        return "".join(texts)
+    read = [json_or(text) for text in texts]
     return "".join(read) if read and all(isinstance(text, str) for text in read) else "".join(texts)
 
 

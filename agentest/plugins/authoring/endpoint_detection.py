@@ -52,6 +52,7 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import EventParser
 from agentest.support.interrupts import run_event_loop
 from agentest.support.jmespath_expressions import JsonPath
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
@@ -517,10 +518,7 @@ def _events(response: ProbeResponse) -> list[Any]:
 
 
 def _with_name(data: str, name: str) -> Any:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return data
+    value = json_or(data, data)
     return {"event": name, **value} if isinstance(value, Mapping) and name else value
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from importlib.resources import files
@@ -14,9 +16,11 @@ from zlib import crc32
 
 import yaml
 
+from agentest.cli.main import read_configured_plugins
 from agentest.config.agent_types import DEFAULT_TYPE, settings_class
 from agentest.config.config import Config
 from agentest.config.file import NAMES, repository_root
+from agentest.plugin import PLUGINS, Kind
 from agentest.plugins.authoring.endpoint_detection import DetectedAgent, detect_agent
 from agentest.scenarios.discovery import search
 from agentest.support.errors import UsageError
@@ -32,6 +36,9 @@ DEMO_AGENT = "demo_agent.py"
 FIRST = "scenarios/first.sim.py"
 SCHEMAS = ("config", "scenarios")
 """Names of the JSON Schemas for editors: of the configuration, and of `*.sim.yaml`."""
+_REPORTERS = "^(console|"
+_NAMED: Mapping[Kind, str] = {"agent type": "chat_completions", "change": "duplicate", "reporter": _REPORTERS}
+"""Kinds of features whose names are in the schemas → the first name of a list, or how a pattern begins."""
 SCHEMA_FOLDER = ".agentest"
 """Folder of their copies, to which YAML files refer: a path into the installation differs on each machine."""
 
@@ -183,8 +190,24 @@ def _project(
 
 
 def schema_text(name: str) -> str:
-    """Return a JSON Schema for editors."""
-    return files("agentest").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8")
+    """Return a JSON Schema for editors, with the names that the project's plug-ins add."""
+    read_configured_plugins()
+    text = files("agentest").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8")
+    features = {first: PLUGINS.all(kind).items() for kind, first in _NAMED.items()}
+    added = {k: [n for n, each in v if not each.path.startswith("agentest.")] for k, v in features.items()}
+    return json.dumps(_completed(json.loads(text), added), indent=1) if any(added.values()) else text
+
+
+def _completed(part: Any, added: Mapping[str, Sequence[str]]) -> Any:
+    """Return a part of a schema whose lists and patterns of names have those added."""
+    if isinstance(part, dict):
+        return {key: _completed(value, added) for key, value in part.items()}
+    if isinstance(part, list):
+        more = [name for first, names in added.items() if first in part for name in names]
+        return [_completed(value, added) for value in part] + more
+    if isinstance(part, str) and part.startswith(_REPORTERS):
+        return part.replace("^(", f"^({''.join(f'{re.escape(name)}|' for name in added[_REPORTERS])}", 1)
+    return part
 
 
 def _schema_copy(name: str, folder: Path) -> WrittenFile:

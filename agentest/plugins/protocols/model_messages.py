@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from agentest.agents.json_reader import read_count, read_result
+from agentest.agents.json_reader import read_count, read_result, text_at
 from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
 
@@ -261,14 +261,9 @@ class StreamedBlocks:
         place = self._places[index]
         block = self._blocks[place]
         if key:
-            block[key] = _text_at(block, key) + _text_at(delta, key)
+            block[key] = text_at(block, key) + text_at(delta, key)
         elif kind == "input_json_delta":
-            self._inputs[place] = self._inputs.get(place, "") + _text_at(delta, "partial_json")
+            self._inputs[place] = self._inputs.get(place, "") + text_at(delta, "partial_json")
         else:
             block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
         return True
-
-
-def _text_at(value: Mapping[str, Any], key: str) -> str:
-    text = value.get(key)
-    return text if isinstance(text, str) else ""

@@ -12,6 +12,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.mock_servers import McpMock, RestMock
 from agentest.runner.tools import NO_SERVED_TOOLS, KnownTool, ServedTools, known_tool
 from agentest.support.errors import ConfigError
+from agentest.support.files import modified_ns
 from agentest.support.lazy_dataclasses import dataclass
 
 _FILES = 32
@@ -61,9 +62,9 @@ class MockServerTools(ServedTools):
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
             path = self.root / Path(server.openapi).expanduser()
-            yield from _operations(path, _changed(path), self.mocked, self.in_trajectories)
+            yield from _operations(path, modified_ns(path), self.mocked, self.in_trajectories)
         elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
-            yield from _recorded(path, _changed(path))
+            yield from _recorded(path, modified_ns(path))
 
 
 def tools_of_servers(
@@ -124,10 +125,3 @@ def _listed(entry: Mapping[str, Any]) -> KnownTool:
         returns=returns if isinstance(returns, Mapping) else None,
         read_only=hint if isinstance(hint, bool) else None,
     )
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

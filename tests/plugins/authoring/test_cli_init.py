@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 from model_server import Answer, ModelServer, completion, error
 from project import Project, free_port
 from wire import closed_port
@@ -79,6 +80,31 @@ def test_the_demo_is_green_and_init_writes_nothing_twice(project: Project) -> No
         ]
     ]
     assert calls == [["opening_hours", "book_table"]]
+
+
+def test_schemas_have_the_names_of_plug_ins(project: Project) -> None:
+    """An editor does not mark what the project's own plug-ins add, and still marks what nobody adds."""
+    project.config("http://localhost:1/v1", plugins=["mine"])
+    features = ("agent_type('acme', settings='a:A', client='a:a', help='An agent.')",)
+    features += ("reporter('slack', 'a:b', help='Post it.')", "change('shout', 'a:c')")
+    lines = [
+        "from agentest.plugin import Plugin",
+        "plugin = Plugin('mine')",
+        *(f"plugin.{f}" for f in features),
+    ]
+    project.write("mine.py", "\n".join(lines))
+    config = json.loads(project.agentest("schema", "config").stdout)
+    scenarios = json.loads(project.agentest("schema", "scenarios").stdout)
+
+    def is_valid(schema: Any, **keys: Any) -> bool:
+        return not [*Draft7Validator(schema).iter_errors(keys)]
+
+    assert is_valid(config, agent={"type": "acme", "word": "x"}, reporters=["slack", "junit=x.xml"])
+    assert not is_valid(config, agent={"type": "acmee"})
+    assert not is_valid(config, agent={"type": "acme"}, reporters=["slac"])
+    story = {"name": "s", "goal": "g"}
+    assert is_valid(scenarios, scenarios=[{**story, "mutate": ["shout", "typos"]}])
+    assert not is_valid(scenarios, scenarios=[{**story, "mutate": ["shouted"]}])
 
 
 @pytest.mark.parametrize(

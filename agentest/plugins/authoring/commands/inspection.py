@@ -26,7 +26,7 @@ from agentest.scenarios.discovery import discover, discover_file
 from agentest.support.errors import UsageError
 from agentest.support.files import readable, shown_path
 from agentest.support.importing import Imports
-from agentest.support.json_text import Json, encoded, plain
+from agentest.support.json_text import Json, encoded, json_or, plain
 from agentest.support.text import shortened
 
 _VALUE_CHARS = 300
@@ -121,10 +121,8 @@ def _value(loaded: LoadedConfig, value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     content = plain(dump(exclude_unset=True) if dump else value)
     text = loaded.redact(json.dumps(content, ensure_ascii=False))
-    try:
-        return json.loads(text) if len(text) <= _VALUE_CHARS else shortened(text, _VALUE_CHARS)
-    except ValueError:  # a redacted secret can end a text
-        return shortened(text, _VALUE_CHARS)
+    short = shortened(text, _VALUE_CHARS)
+    return json_or(text, short) if len(text) <= _VALUE_CHARS else short  # a redacted secret can end a text
 
 
 def _agents(request: RunRequest, loaded: LoadedConfig) -> Iterator[Json]:

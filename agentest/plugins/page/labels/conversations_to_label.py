@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from agentest.runner.run_summary import known_agent
 from agentest.store.reader import is_journal, read_results, unreadable, usable
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, quoted_names
 
@@ -86,10 +86,7 @@ def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredCon
 
 
 def _is_results(content: bytes) -> bool:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
+    document = json_or(content)
     return isinstance(document, dict) and "schemaVersion" in document
 
 

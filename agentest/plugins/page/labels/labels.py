@@ -29,7 +29,7 @@ from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
-from agentest.support.json_text import Json, encoded, plain, reject_constant
+from agentest.support.json_text import Json, encoded, json_or, plain, reject_constant
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys, turn_name
 
@@ -259,10 +259,7 @@ _QUOTED_TURN = re.compile(r"\s*[0-9]{1,6}\s*")
 def is_labels(content: bytes) -> bool:
     """Return True if the first non-blank line shows that a file is a labels file."""
     first = next((line for line in content.split(b"\n") if line.strip()), b"")
-    try:
-        data = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
+    data = json_or(first)
     return isinstance(data, dict) and data.get("type") in ("conversation", "label") and "number" not in data
 
 
