@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from agentest.domain.transcript import ServerOutput
 from agentest.support.lazy_dataclasses import dataclass
 
-AGENTS_SERVER = "the agent's server"
-"""Default name of an agent's server, for messages."""
 ROOM_BYTES = 65_536
 _SHOWN_LINES = 20
 _LINE_CHARS = 500

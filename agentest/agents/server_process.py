@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import Process, TaskGroup
 
-from agentest.agents.server_output import AGENTS_SERVER
-from agentest.config.agents.server import Server
+from agentest.config.agents.server import AGENTS_SERVER, Server
 from agentest.support.errors import ServerError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from agentest.cli.run import forecast_of
-from agentest.domain.forecast import format_forecast
+from agentest.domain.figures import format_forecast
 from agentest.domain.results import ScenarioResult, Status
 from agentest.judging.grader import Grader
 from agentest.runner.plan import Unit

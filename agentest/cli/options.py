@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import click
 
-from agentest.cli.exit_status import exit_status_of
+from agentest.cli.main import exit_status_of
 from agentest.plugin import PLUGINS, Kind
 
 Command = TypeVar("Command", bound=Callable[..., object])

@@ -21,7 +21,7 @@ from agentest.cli.run_output import (
     selection_hash,
 )
 from agentest.domain.events import ReportRequest
-from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast
+from agentest.domain.figures import Forecast, PastRun, PlannedUnit, budget_warning, forecast
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports

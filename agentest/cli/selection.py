@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.domain.events import ConversationFinished
-from agentest.domain.forecast import PastRun, ScenarioResources
+from agentest.domain.figures import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.shards import Shard, ShardedRun, split
 from agentest.domain.truncation import without_unneeded_parts
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit
+from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, narrow_plan, with_units
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import first, narrow_plan, shuffled, with_units
 from agentest.scenarios.discovery import ENDINGS
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
@@ -72,11 +71,15 @@ class ScenarioSelection:
             verdicts = verdicts_of(prepared)
             prepared = _last_failed(prepared, verdicts) if self.last_failed else prepared
         if self.shuffle is not None:
+            from agentest.runner.selection import shuffled
+
             seed = int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS)
             note = f"--shuffle {seed}: this seed gives the same order again"
             plan, notes = shuffled(prepared.plan, seed), (*prepared.notes, note)
             prepared = replace(prepared, plan=plan, notes=notes)
         if verdicts and self.failed_first:
+            from agentest.runner.selection import first
+
             plan = first(prepared.plan, lambda unit: verdicts.has_failed(_tried(unit)))
             prepared = replace(prepared, plan=plan)
         if self.resume is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFinished
-from agentest.domain.forecast import Forecast
+from agentest.domain.figures import Forecast
 from agentest.plugin import PLUGINS
 from agentest.store.runs.folder import report_file
 from agentest.support.errors import OutputError

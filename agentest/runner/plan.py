@@ -200,6 +200,22 @@ def map_units(entries: Iterable[PlanEntry], change: Callable[[Unit], PlanEntry])
     return [change(entry) if isinstance(entry, Unit) else entry for entry in entries]
 
 
+def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
+    """Apply a function to each unit of the plan."""
+    changed = {unit.scope: change(unit) for unit in plan.units}
+    entries = map_units(plan.entries, lambda unit: changed[unit.scope])
+    return replace(plan, entries=tuple(entries), units=tuple(changed.values()))
+
+
+def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
+    """Return the plan with some of its entries and the agents that they need. Ids do not change."""
+    entries = tuple(filter(is_kept, plan.entries))
+    units = tuple(unit for unit in plan.units if is_kept(unit))
+    used = {unit.agent for unit in units}
+    agents = {name: agent for name, agent in plan.agents.items() if name in used}
+    return replace(plan, entries=entries, units=units, agents=agents)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a run will do."""

@@ -13,9 +13,8 @@ from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
-from agentest.agents.server_output import AGENTS_SERVER, AgentServers, RecentOutput
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.server import Server
+from agentest.config.agents.server import AGENTS_SERVER, Server
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
 from agentest.config.file import LoadedConfig, config_in, find_config, load
@@ -32,6 +31,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import with_reminders
 
 if TYPE_CHECKING:
+    from agentest.agents.server_output import AgentServers, RecentOutput
     from agentest.domain.shards import ShardedRun
     from agentest.models.providers import ModelSpec
 
@@ -62,7 +62,7 @@ class ManagedServer:
 
     def of_worker(self, worker: int) -> ManagedServer:
         """Return the server that this worker starts, with its own output buffer."""
-        return replace(self, worker=worker, printed=RecentOutput(self.name))
+        return replace(self, worker=worker, printed=_room_for_output(self.name))
 
     @property
     def called(self) -> str:
@@ -90,6 +90,8 @@ class ManagedServers:
 
     def of(self, agent: str, lane: int | None = None) -> AgentServers:
         """Return the output of the servers that an agent depends on, and of its own only this copy."""
+        from agentest.agents.server_output import AgentServers
+
         servers = self.of_any([agent])
         return AgentServers(
             tuple(each.printed for each in servers if lane is None or each.lane in (None, lane))
@@ -120,11 +122,17 @@ def managed_servers_of(
                     name=name,
                     server=server,
                     agents=tuple(agent_names),
-                    printed=RecentOutput(name),
+                    printed=_room_for_output(name),
                     lane=lane if server.copies > 1 else None,
                 )
             )
     return ManagedServers(tuple(managed))
+
+
+def _room_for_output(name: str) -> RecentOutput:
+    from agentest.agents.server_output import RecentOutput
+
+    return RecentOutput(name)
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:

@@ -16,7 +16,7 @@ import anyio
 
 from agentest.config.models import Batch
 from agentest.conversation.user_prompts import MAX_ROUNDS
-from agentest.domain.forecast import ScenarioResources
+from agentest.domain.figures import ScenarioResources
 from agentest.domain.metrics import BUILTIN, Kind, MetricLevel
 from agentest.domain.results import ModelUsage
 from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS

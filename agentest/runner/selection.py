@@ -136,22 +136,6 @@ def _nearest(text: str, known: Iterable[str]) -> str:
     return f"; the nearest is {close!r}" if close else ""
 
 
-def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
-    """Return the plan with some of its entries and the agents that they need. Ids do not change."""
-    entries = tuple(filter(is_kept, plan.entries))
-    units = tuple(unit for unit in plan.units if is_kept(unit))
-    used = {unit.agent for unit in units}
-    agents = {name: agent for name, agent in plan.agents.items() if name in used}
-    return replace(plan, entries=entries, units=units, agents=agents)
-
-
-def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
-    """Apply a function to each unit of the plan."""
-    changed = {unit.scope: change(unit) for unit in plan.units}
-    entries = map_units(plan.entries, lambda unit: changed[unit.scope])
-    return replace(plan, entries=tuple(entries), units=tuple(changed.values()))
-
-
 def shuffled(plan: Plan, seed: int) -> Plan:
     """Return the plan with its units in random order. Reports keep the order of the files."""
     units = list(plan.units)

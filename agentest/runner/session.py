@@ -25,7 +25,7 @@ from agentest.support.redaction import Redactor
 from agentest.support.terminal import EVERY_S, pauses
 
 if TYPE_CHECKING:
-    from agentest.domain.forecast import ScenarioResources
+    from agentest.domain.figures import ScenarioResources
     from agentest.models.admission import Gates, LocalGates
     from agentest.models.cassette import Cassettes
     from agentest.models.response_cache import ResponseCache

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentest.domain.forecast import (
+from agentest.domain.figures import (
     Forecast,
     PastRun,
     PlannedUnit,

@@ -44,9 +44,8 @@ from agentest.plugins.explore.saving import (
 )
 from agentest.plugins.explore.search import ordered
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import Unit
+from agentest.runner.plan import Unit, narrow_plan, with_units
 from agentest.runner.prepare import Prepared, prepare
-from agentest.runner.selection import narrow_plan, with_units
 from agentest.store.journal import RetryingLineFile
 from agentest.store.runs.folder import RUNS, RunKind, StoredRunFolder
 from agentest.support.errors import ExitCode, UsageError

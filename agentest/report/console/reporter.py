@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
-from agentest.domain.forecast import Forecast
+from agentest.domain.figures import Forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.report.console.scenario import is_brief, scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines

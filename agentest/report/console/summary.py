@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from agentest.domain.events import RunStarted
-from agentest.domain.figures import agent_effort
-from agentest.domain.forecast import Forecast, format_forecast
+from agentest.domain.figures import Forecast, agent_effort, format_forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentest.domain.forecast import PastRun, ScenarioResources
+from agentest.domain.figures import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
 from agentest.store.run_results import entries

@@ -15,7 +15,7 @@ import click
 from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, flag, model_option, offline_option, option, where
 from agentest.cli.run import forecast_of
-from agentest.domain.forecast import format_forecast
+from agentest.domain.figures import format_forecast
 from agentest.plugins.authoring.checks import Check, CheckOutcome
 from agentest.plugins.authoring.doctor import run_checks
 from agentest.plugins.authoring.new_project import (
