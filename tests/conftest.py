@@ -35,9 +35,10 @@ SECTION_FOLDERS = {
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As a shell leaves it for what it runs in the background: commands that tests interrupt would inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Shells and nohup leave signals ignored in what they run in the background, and commands of tests inherit it.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture
