@@ -56,7 +56,7 @@ plugin.reporter("json", "agentest.report.json:make_reporter", help="All results.
 plugin.reporter("github-actions", "agentest.report.github:make_reporter", help="Annotations and a summary.")
 plugin.reporter("junit", "agentest.report.junit:make_reporter", help="For CI servers.", file="junit.xml")
 for section, name, path, help in (
-    ("Run and compare", "run", "run_commands:run", "Run scenarios and report which passed."),
+    ("Run and compare", "run", "run_command:run", "Run scenarios and report which passed."),
     ("Run and compare", "runs", "stored_runs:runs", "List the stored runs."),
     ("Run and compare", "show", "stored_runs:show", "Print a stored run again."),
     ("Run and compare", "compare", "comparison:compare", "Compare two runs: what regressed, what improved."),

@@ -19,7 +19,7 @@ from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
-from agentest.runner.schedule import tests_of
+from agentest.runner.repetition import tests_of
 from agentest.support.statistics.differences import Stratum, mean_difference, newcombe
 from agentest.support.statistics.sequential import SequentialDecision
 

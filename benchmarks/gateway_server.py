@@ -21,10 +21,10 @@ import aiohttp
 from aiohttp import web
 
 from agentest.agents.listener import CONNECTION_HEADERS, listen
-from agentest.config.agents.mock_servers import ModelGateway
+from agentest.config.agents.companion_servers import ModelGateway
 from agentest.mocks.resolver import MockResolver
+from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.server import gateway_application
-from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
 from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard

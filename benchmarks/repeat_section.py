@@ -12,7 +12,7 @@ from functools import cache
 from random import Random
 
 from agentest.domain.repeat_setting import Repeat
-from agentest.runner.schedule import tests_of
+from agentest.runner.repetition import tests_of
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import Path, SequentialDecision, SequentialTest
 from benchmarks.results import Found, Target, table

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from agentest.config.agents.mock_servers import CompanionServer
+from agentest.config.agents.companion_servers import CompanionServer
 from agentest.support.errors import ConfigError
 from agentest.support.http.caller_guard import CallerGuard, ConnectionLimit, Handler, json_refusal, listening
 

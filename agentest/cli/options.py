@@ -19,7 +19,7 @@ GROUPS = {
     "location": ("agentest.cli.location", "Location"),
     "options": ("agentest.runner.plan", "Options"),
     "reports": ("agentest.runner.prepare", "ReportOptions"),
-    "selection": ("agentest.cli.selection", "ScenarioSelection"),
+    "selection": ("agentest.cli.rerun_selection", "ScenarioSelection"),
 }
 """Maps a parameter of commands to the class, with its module, that groups the options of its fields."""
 

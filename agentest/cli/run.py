@@ -54,7 +54,7 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     if variant.resumed_by and prepared.resumed_run is None:
-        from agentest.cli.selection import with_fingerprints
+        from agentest.cli.rerun_selection import with_fingerprints
 
         prepared = with_fingerprints(prepared)
     if variant.name in _AGENT_KINDS and prepared.earlier is None:

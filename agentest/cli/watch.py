@@ -16,8 +16,8 @@ from typing import TypeVar
 from watchfiles import Change, DefaultFilter, watch
 
 from agentest.cli.main import print_user_error
+from agentest.cli.rerun_selection import ScenarioSelection, has_failed, narrowed, verdicts_of
 from agentest.cli.run import run_once
-from agentest.cli.selection import ScenarioSelection, has_failed, narrowed, verdicts_of
 from agentest.cli.watch_keys import ENTER, QUIT, Keys, open_keys
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import PLUGINS

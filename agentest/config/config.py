@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agent_types import AgentConfig, agent_keys, type_name
-from agentest.config.agents.mock_servers import ModelGateway, Override
+from agentest.config.agents.companion_servers import ModelGateway, Override
 from agentest.config.agents.server import Servers
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, no_bool, parse_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings

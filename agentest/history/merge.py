@@ -29,8 +29,8 @@ from agentest.domain.results import (
 )
 from agentest.domain.shards import ShardedRun
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.runner.tools import is_known
-from agentest.runner.warnings import without
+from agentest.runner.known_tools import is_known
+from agentest.runner.verdict_warnings import without
 from agentest.store.reader import KILLED, FinishedParts, Place, read_finished
 from agentest.store.run_results import joins_of
 from agentest.store.runs.folder import (

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from agentest.cli.location import project_of
-from agentest.cli.selection import name_of
+from agentest.cli.rerun_selection import name_of
 from agentest.config.file import NAMES, config_in
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import if_command

@@ -16,9 +16,9 @@ from queue import SimpleQueue
 import anyio
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
+from agentest.cli.rerun_selection import with_fingerprints
 from agentest.cli.run import forecast_of
 from agentest.cli.run_output import LIVE, RunOutput, open_reporters, open_run_output
-from agentest.cli.selection import with_fingerprints
 from agentest.domain.events import (
     Event,
     Noted,

@@ -33,7 +33,7 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.plugin import PLUGINS, Feature
-from agentest.runner.tools import (
+from agentest.runner.known_tools import (
     AgentTraits,
     NamedTool,
     agent_traits,

@@ -45,10 +45,10 @@ from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
 from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
 from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
+from agentest.runner.known_tools import NOTHING_KNOWN, agent_traits, known_tools
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
-from agentest.runner.tools import NOTHING_KNOWN, agent_traits, known_tools
-from agentest.runner.warnings import RunEvidence, amended, run_warnings
+from agentest.runner.verdict_warnings import RunEvidence, amended, run_warnings
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -121,7 +121,7 @@ class RunResultBuilder:
             )
         )
         if any(unit.repeat for unit in self._plan.units):
-            from agentest.runner.schedule import undecidable
+            from agentest.runner.repetition import undecidable
 
             for text in undecidable((u.scenario.name, u.repeat, u.thresholds) for u in self._plan.units):
                 self._emit(Noted(text))

@@ -39,10 +39,10 @@ from agentest.runner.call_sources import (
     SourcesOfAgents,
     WaitingBlock,
 )
+from agentest.runner.known_tools import known_tools, read_mock_server_tools, tools_of_unit
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
-from agentest.runner.tools import known_tools, read_mock_server_tools, tools_of_unit
 from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace

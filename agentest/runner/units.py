@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from agentest.config.agents.mock_servers import unreached
+from agentest.config.agents.companion_servers import unreached
 from agentest.domain.events import Emit, ScenarioFinished
 from agentest.domain.figures import totals_of, with_figures
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
@@ -44,13 +44,13 @@ from agentest.runner.run_summary import (
     unit_notes,
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
-from agentest.runner.warnings import UnitEvidence, questioned, unit_warnings
+from agentest.runner.verdict_warnings import UnitEvidence, questioned, unit_warnings
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
     from agentest.judging.judge import Judge
-    from agentest.runner.schedule import Schedule
+    from agentest.runner.repetition import Schedule
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class UnitProgress:
         self.wanted = repeat.min if repeat else self.unit.conversations
         self._schedule = None
         if repeat:
-            from agentest.runner.schedule import Schedule
+            from agentest.runner.repetition import Schedule
 
             self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds)
 
@@ -256,7 +256,7 @@ class UnitDecision:
             others = (reason for reason in verdict.reasons if reason.kind is not ReasonKind.INTERRUPTED)
             final = Verdict(status, (*others, stopped))
         elif unit.repeat:
-            from agentest.runner.schedule import Schedule
+            from agentest.runner.repetition import Schedule
 
             schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
             decided_after = schedule.decided_after(conversations, verdict)

@@ -72,7 +72,7 @@ UNUSED_PARTS = [
     "report.console.transcript",
     "report.junit",
     "runner.run_budget",
-    "runner.schedule",
+    "runner.repetition",
     "runner.selection",
     "scenarios.contradictions",
     "scenarios.matchers.numbers",

@@ -11,7 +11,7 @@ from project import Project
 from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.results import RunResult
-from agentest.runner.tools import agent_traits
+from agentest.runner.known_tools import agent_traits
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, arun_scenarios
 

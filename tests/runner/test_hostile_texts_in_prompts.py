@@ -24,7 +24,7 @@ from agentest.judging.judge_input import (
 from agentest.judging.questions import joint_messages, prompt_of
 from agentest.judging.role_check import check_messages
 from agentest.models.port import Message
-from agentest.runner.tools import KnownTool, tool_lines
+from agentest.runner.known_tools import KnownTool, tool_lines
 from agentest.scenarios.model import Criterion, Scenario
 
 

@@ -28,7 +28,7 @@ from agentest.domain.results import ConversationResult, RunResult, ScenarioResul
 from agentest.domain.transcript import Blame
 from agentest.models.port import ChatRequest
 from agentest.report.content import decided
-from agentest.runner.schedule import Schedule, undecidable
+from agentest.runner.repetition import Schedule, undecidable
 from agentest.runner.session import Stop
 from agentest.scenarios.model import Scenario
 from agentest.store.reader import read_results

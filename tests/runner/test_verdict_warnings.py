@@ -35,7 +35,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.runner.warnings import RUN_WARNINGS, UNIT_WARNINGS, questioned
+from agentest.runner.verdict_warnings import RUN_WARNINGS, UNIT_WARNINGS, questioned
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(

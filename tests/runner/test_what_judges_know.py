@@ -17,7 +17,7 @@ from agentest.config.config import Config
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ConversationResult, Score
 from agentest.models.port import ChatRequest
-from agentest.runner.tools import (
+from agentest.runner.known_tools import (
     MOST_CHARS,
     KnownTool,
     agent_traits,

@@ -25,11 +25,11 @@ from agentest.domain.results import ScenarioResult, Status
 from agentest.models.admission import LocalGates
 from agentest.models.port import Ledger
 from agentest.runner.executor import units_in_order
+from agentest.runner.known_tools import AgentTraits
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, RunRequest
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.sources import Origin
-from agentest.runner.tools import AgentTraits
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.support.redaction import Redactor

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import httpx
 
 from agentest.agents.call_source_addresses import Addresses
-from agentest.config.agents.mock_servers import McpMock
+from agentest.config.agents.companion_servers import McpMock
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.active_conversations import Registry, ServerGroup, ServerInputs
 from agentest.plugins.servers.mcp.server import open_mcp_server

@@ -14,7 +14,7 @@ from openapi_documents import SHOP, written
 
 from agentest import scenario
 from agentest.agents.call_source_addresses import Addresses
-from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
+from agentest.config.agents.companion_servers import McpMock, RestMock, Traces
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.active_conversations import Registry, ServerGroup, ServerInputs

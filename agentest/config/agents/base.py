@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.mock_servers import ADDRESSES, AgentWithServers, check_placeholders
+from agentest.config.agents.companion_servers import ADDRESSES, AgentWithServers, check_placeholders
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import PORT, address_awaits_port, check_json

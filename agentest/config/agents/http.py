@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import FAMILIES
+from agentest.config.agents.companion_servers import ADDRESSES, CompanionServer, Port, check_placeholders
 from agentest.config.agents.http_requests import (
     HttpRequestSettings,
     Method,
@@ -23,7 +24,6 @@ from agentest.config.agents.http_requests import (
     names_in,
     request_secrets,
 )
-from agentest.config.agents.mock_servers import ADDRESSES, CompanionServer, Port, check_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility

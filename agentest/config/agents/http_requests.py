@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agentest.config.agents.base import FAMILIES
-from agentest.config.agents.mock_servers import check_placeholders
+from agentest.config.agents.companion_servers import check_placeholders
 from agentest.config.fields import (
     AtLeastOne,
     HttpHeaders,

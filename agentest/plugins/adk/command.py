@@ -22,8 +22,8 @@ from agentest.support.terminal import say, tell
 
 if TYPE_CHECKING:
     from agentest.cli.location import Location, Project
+    from agentest.cli.rerun_selection import ScenarioSelection
     from agentest.cli.run_output import RunVariant
-    from agentest.cli.selection import ScenarioSelection
     from agentest.plugins.adk.plan import EvalRequest
     from agentest.runner.plan import Options
     from agentest.runner.prepare import Prepared, ReportOptions, RunRequest

@@ -43,9 +43,9 @@ from agentest.plugins.adk.metrics.custom_metrics import (
 )
 from agentest.plugins.adk.metrics.grader import AgentFacts
 from agentest.plugins.frameworks.adk_settings import AdkModuleAgent, agent_folder
+from agentest.runner.known_tools import instructions_of, known_tools, served_tools, tools_of
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
-from agentest.runner.tools import instructions_of, known_tools, served_tools, tools_of
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, ScenarioError, UsageError
 from agentest.support.importing import import_file, user_traceback

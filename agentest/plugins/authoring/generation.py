@@ -16,7 +16,7 @@ from agentest.domain.results import RunResult, Status
 from agentest.mocks.binding import Mock, steps_of
 from agentest.models.port import WITHOUT_DESCRIPTION, Answer, CallKey, Model
 from agentest.models.structured_output import MAX_REPAIRS
-from agentest.runner.tools import KnownTool, tool_lines
+from agentest.runner.known_tools import KnownTool, tool_lines
 from agentest.scenarios.model import Criterion, Scenario, ScriptedTurn
 from agentest.scenarios.source_code import scenarios_source
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory

@@ -32,7 +32,7 @@ from agentest.plugins.explore.options import ExploreOptions
 
 if TYPE_CHECKING:
     from agentest.cli.location import Location
-    from agentest.cli.selection import ScenarioSelection
+    from agentest.cli.rerun_selection import ScenarioSelection
     from agentest.runner.plan import Options
     from agentest.runner.prepare import ReportOptions
 

@@ -56,7 +56,7 @@ from agentest.support.text import count, quoted_names
 
 if TYPE_CHECKING:
     from agentest.cli.location import Project
-    from agentest.cli.selection import ScenarioSelection
+    from agentest.cli.rerun_selection import ScenarioSelection
     from agentest.runner.engines import Engine
     from agentest.runner.plan import Options
     from agentest.runner.prepare import ReportOptions

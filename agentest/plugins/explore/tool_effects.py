@@ -12,8 +12,8 @@ from typing import Any
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.tool_verbs import verb_effect
+from agentest.runner.known_tools import KnownTool, tools_of_unit
 from agentest.runner.plan import Unit
-from agentest.runner.tools import KnownTool, tools_of_unit
 from agentest.scenarios.trajectory import ToolName, Trajectory, is_one_tool, name_matches, names_in
 from agentest.support.patterns import PatternTimeout
 

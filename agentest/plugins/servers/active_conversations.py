@@ -37,7 +37,7 @@ from agentest.support.redaction import Redactor
 from agentest.support.trace_context import named_in_baggage, named_in_trace
 
 if TYPE_CHECKING:
-    from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
+    from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
     from agentest.plugins.servers.traces.collector import Collector
     from agentest.runner.call_sources import UnclaimedCall, WaitingBlock
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.mock_servers import McpMock, RestMock
-from agentest.runner.tools import NO_SERVED_TOOLS, KnownTool, ServedTools, known_tool
+from agentest.config.agents.companion_servers import McpMock, RestMock
+from agentest.runner.known_tools import NO_SERVED_TOOLS, KnownTool, ServedTools, known_tool
 from agentest.support.errors import ConfigError
 from agentest.support.files import modified_ns
 from agentest.support.lazy_dataclasses import dataclass

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from agentest.agents.call_source_addresses import UNUSED_KEYS, Addresses, with_user_variables
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
-from agentest.config.agents.mock_servers import McpMock
+from agentest.config.agents.companion_servers import McpMock
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
 from agentest.domain.messages import ToolSpec

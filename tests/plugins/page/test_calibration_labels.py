@@ -43,9 +43,9 @@ from agentest.plugins.page.labels.labels import (
     questions_of,
     read_labels,
 )
+from agentest.runner.known_tools import agent_traits
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import known_agent
-from agentest.runner.tools import agent_traits
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios

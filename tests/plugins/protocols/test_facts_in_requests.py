@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentest.config.config import Config
-from agentest.runner.tools import agent_traits, known_tools
+from agentest.runner.known_tools import agent_traits, known_tools
 
 SCHEMA = {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]}
 BOOK = {"name": "book", "description": "Books a slot."}

@@ -15,7 +15,7 @@ from aiohttp import web
 from three_servers import Servers, three_servers
 
 from agentest.agents.listener import listen
-from agentest.config.agents.mock_servers import Traces
+from agentest.config.agents.companion_servers import Traces
 from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_protobuf
 from agentest.support.http.caller_guard import ConnectionLimit
 

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_provider import FORM_OF, FORMS, ROOTS, Conversation, Provider, Refused, Said, served
 
-from agentest.config.agents.mock_servers import ModelGateway
+from agentest.config.agents.companion_servers import ModelGateway
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import RecordedAnswer, bind
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
+from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.server import gateway_application
-from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
 from agentest.plugins.servers.port import Identity, ModelAccess, ModelFaults
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard

@@ -17,8 +17,8 @@ from agentest.config.config import Config
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import check_mocks
+from agentest.runner.known_tools import agent_traits
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import agent_traits
 from agentest.support.errors import ConfigError
 from agentest.testing import arun_scenarios, run_scenarios
 

@@ -10,7 +10,7 @@ from openapi_documents import document, operation, parameter
 
 from agentest import scenario
 from agentest.config.config import Config
-from agentest.runner.tools import (
+from agentest.runner.known_tools import (
     agent_traits,
     known_tools,
     read_mock_server_tools,

@@ -13,7 +13,7 @@ import aiohttp
 import anyio
 
 from agentest.agents.listener import listen
-from agentest.config.agents.mock_servers import Traces
+from agentest.config.agents.companion_servers import Traces
 from agentest.plugins.servers.port import Identity, SpanRequest, TurnTraces
 from agentest.plugins.servers.traces.collector import Collector
 from agentest.plugins.servers.traces.server import spans_in_json, trace_application

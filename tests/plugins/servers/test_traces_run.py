@@ -25,7 +25,7 @@ from agentest.domain.transcript import Conversation, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.port import Identity, SpanCall, SpanRequest, TurnTraces
 from agentest.plugins.servers.server_calls import MockServerCalls, TracedCalls
-from agentest.runner.tools import agent_traits
+from agentest.runner.known_tools import agent_traits
 from agentest.store.spans import spans_of
 from agentest.support.trace_context import new_key, note_request
 

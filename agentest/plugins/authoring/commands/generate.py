@@ -36,9 +36,9 @@ from agentest.plugins.authoring.generation import (
     without_idle_mocks,
 )
 from agentest.runner.environment import output_dir
+from agentest.runner.known_tools import KnownTool, agent_traits, joined_tools, served_tools, tools_of_unit
 from agentest.runner.plan import Options, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, ReportOptions, prepare, prepared_for
-from agentest.runner.tools import KnownTool, agent_traits, joined_tools, served_tools, tools_of_unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks

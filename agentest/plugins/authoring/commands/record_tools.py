@@ -19,9 +19,9 @@ import click
 
 from agentest.cli.location import Location, Project, request_of
 from agentest.cli.options import exits, flag, option, path_option, where
+from agentest.cli.rerun_selection import ScenarioSelection
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
-from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, ToolCall, Turn, call_text
 from agentest.plugins.authoring.mock_module import (

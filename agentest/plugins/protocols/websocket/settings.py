@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
 from agentest.config.agents.base import FAMILIES
+from agentest.config.agents.companion_servers import check_placeholders
 from agentest.config.agents.http_requests import (
     Conditional,
     check_saved_names,
@@ -18,7 +19,6 @@ from agentest.config.agents.http_requests import (
     request_secrets,
     required_in,
 )
-from agentest.config.agents.mock_servers import check_placeholders
 from agentest.config.fields import PathTemplateText, PathText
 from agentest.plugins.protocols.dialogue import DialogueAgent
 from agentest.plugins.protocols.sockets import SocketAgent, opening_message

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentest.config.agents.mock_servers import McpMock
+from agentest.config.agents.companion_servers import McpMock
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.mcp.methods import Methods
 from agentest.plugins.servers.mcp.tool_catalog import catalog

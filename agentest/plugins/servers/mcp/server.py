@@ -16,7 +16,7 @@ import anyio
 from aiohttp import web
 
 from agentest.agents.listener import headers_of, listen
-from agentest.config.agents.mock_servers import McpMock
+from agentest.config.agents.companion_servers import McpMock
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.mcp.methods import (
     INVALID_REQUEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import field
 
-from agentest.config.agents.mock_servers import Override
+from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import (
     Json,
     StreamedBlocks,

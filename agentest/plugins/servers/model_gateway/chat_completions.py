@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import field
 from typing import Any
 
-from agentest.config.agents.mock_servers import Override
+from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,

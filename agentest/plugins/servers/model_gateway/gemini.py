@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
 
-from agentest.config.agents.mock_servers import Override
+from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, inner, objects, read_message
 from agentest.plugins.servers.model_gateway.wire_form import (
     ANY_TOOL,

@@ -11,7 +11,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS, listen
-from agentest.config.agents.mock_servers import ModelGateway, Override, Provider
+from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -23,11 +23,11 @@ from agentest.plugins.servers.model_gateway.exchange import (
     ModelExchange,
     ModelResponse,
 )
+from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
 from agentest.plugins.servers.model_gateway.recording import RecordedApi
 from agentest.plugins.servers.model_gateway.responses import Responses
-from agentest.plugins.servers.model_gateway.traffic import GatewayTraffic
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, encoded, tools_in
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body

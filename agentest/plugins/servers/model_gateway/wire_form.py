@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_arguments
-from agentest.config.agents.mock_servers import Override
+from agentest.config.agents.companion_servers import Override
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
 from agentest.plugins.protocols.model_messages import (

@@ -12,7 +12,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS, MAX_BODY_BYTES, callers_of, headers_of, listen
-from agentest.config.agents.mock_servers import RestMock
+from agentest.config.agents.companion_servers import RestMock
 from agentest.plugins.servers.active_conversations import HEADER, Names, ServerInputs, names_of
 from agentest.plugins.servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
 from agentest.plugins.servers.rest.document import Document

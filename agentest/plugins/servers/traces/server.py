@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from agentest.agents.listener import listen
-from agentest.config.agents.mock_servers import Traces
+from agentest.config.agents.companion_servers import Traces
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.traces.collector import Collector
 from agentest.plugins.servers.traces.conventions import KINDS, STATUSES, Span, SpanEvent

@@ -27,8 +27,8 @@ from agentest.domain.tool_visibility import Approval, ToolVisibility, cannot_be_
 from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, is_unreadable, mismatch
 from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
+from agentest.runner.known_tools import is_known, keyed_trajectories, nearest_tool
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import is_known, keyed_trajectories, nearest_tool
 from agentest.scenarios.model import FOUND, Scenario
 from agentest.scenarios.trajectory import (
     AnyOf,

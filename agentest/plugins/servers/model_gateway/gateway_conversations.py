@@ -9,7 +9,7 @@ from dataclasses import field
 
 import anyio
 
-from agentest.config.agents.mock_servers import Override
+from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers.agent_tape import agent_tape
 from agentest.plugins.servers.model_gateway.conversation import (
     ConversationFaults,
