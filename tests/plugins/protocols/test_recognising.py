@@ -336,12 +336,12 @@ def test_the_first_error_is_never_hidden() -> None:
     assert anyio.run(say, "It failed.", seen({"error": "No."}, 500)) == "It failed."
 
 
-PROBES = ("advice", "protocol_probe", "core_probes", "endpoint_detection", "doctor", "checks")
+PROBES = ("configuration_advice", "protocol_probe", "core_probes", "endpoint_detection", "doctor", "checks")
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [("Hello.", set()), (Raw(b'{"answer": "Hello."}'), {"advice", "protocol_probe"})],
+    [("Hello.", set()), (Raw(b'{"answer": "Hello."}'), {"configuration_advice", "protocol_probe"})],
     ids=["usable", "unusable"],
 )
 def test_endpoints_are_examined_only_after_an_error(
