@@ -304,8 +304,8 @@ def test_the_gate_for_pull_requests(job: Job) -> None:
     (folder / "agentest.config.py").write_text(broken)
     done, _ = job.shell(run, folder, {"ARGUMENTS": outputs["arguments"]})
     assert done.returncode == 1
-    assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
-    assert "title=nine failed and regressed::" in done.stdout
+    assert done.stdout.rstrip().endswith("1 broke, 1 unchanged")
+    assert "title=nine failed and broke::" in done.stdout
 
 
 def workflow(key: str) -> dict[str, Any]:

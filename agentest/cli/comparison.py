@@ -46,7 +46,6 @@ from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_run
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically, write_for_user
 from agentest.support.json_text import Json
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["console", "json", "markdown"]
@@ -61,7 +60,7 @@ _THIS_RUN = "this run"
 @flag("--agents", "Compare the agents of one run with its first agent.")
 @format_option("console", "json", "markdown")
 @path_option("--output", "Write to this file (default: standard output).")
-@flag("--fail-on-regression", "Exit with 1 if a scenario regressed.")
+@flag("--fail-on-regression", "Exit with 1 if something broke or regressed.")
 @exits
 def compare(
     location: Location,
@@ -72,13 +71,13 @@ def compare(
     output: Path | None,
     fail_on_regression: bool,
 ) -> ExitCode:
-    """Compare two runs: what regressed, what improved, and what changed within noise.
+    """Compare two runs: what broke or regressed, what improved, and what changed within noise.
 
     BASE and NEW are ids (agentest runs) or their beginnings, `latest`, folders, results.json or
     journal.jsonl. NEW is the latest run by default. Without BASE and NEW, the latest two are compared.
 
-    Exit status: 0; 1 if a scenario regressed and --fail-on-regression or `fail_on_regression` in the
-    configuration is set; 2 if the runs cannot be compared.
+    Exit status: 0; 1 if something broke or regressed and --fail-on-regression or `fail_on_regression` in
+    the configuration is set; 2 if the runs cannot be compared.
     """
     project = location.enter()
     comparisons = _of_agents(base, new, project) if agents else [compare_runs(base, new, project)]
@@ -90,7 +89,7 @@ def compare(
     else:
         Output(sys.stdout).write_bytes(format_comparisons(comparisons, form, several=agents))
     if any(each.regressed for each in comparisons) and (fail_on_regression or _fails_on_regression(project)):
-        tell("agentest: something regressed")
+        tell("agentest: something broke or regressed")
         return ExitCode.FAILED
     return ExitCode.PASSED
 
@@ -138,15 +137,7 @@ def print_comparisons(comparisons: Sequence[Comparison]) -> None:
         print_text(comparison, console)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """An earlier run that the current run is compared with."""
-
-    run: MeasuredRun
-    fail_on_regression: bool
-
-
-def read_baseline(prepared: Prepared) -> Baseline | None:
+def read_baseline(prepared: Prepared) -> MeasuredRun | None:
     """Return the baseline named by the command line or the configuration; None if neither names one.
 
     Raises UsageError if it cannot be read or shares no scenario with this run.
@@ -155,9 +146,8 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
     wanted, folder = request.reports.baseline, request.here or request.root
     if wanted is None:
         wanted, folder = config.baseline, request.root
-    fails = request.reports.fail_on_regression or config.fail_on_regression
     if wanted is None:
-        if request.reports.fail_on_regression:
+        if request.reports.fail_on_regression and not prepared.plan.comparison:
             raise UsageError(
                 "--fail-on-regression: there is nothing to compare with; name a run: --baseline RUN"
             )
@@ -165,11 +155,10 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
     try:
         path = run_file(wanted, output_dir(prepared), folder)
         run = read_run(path, run_label(path, Project(request.root, folder)))
-        planned = _planned_run(prepared)
-        check_common_scenarios(run, planned)
+        check_common_scenarios(run, _planned_run(prepared))
     except UsageError as error:
         raise UsageError(f"baseline: {error}") from None
-    return Baseline(run=run, fail_on_regression=fails)
+    return run
 
 
 class RunComparison:
@@ -180,14 +169,18 @@ class RunComparison:
 
     name = "baseline"
 
-    def __init__(self, baseline: Baseline | None, *, partial: bool = False) -> None:
+    def __init__(
+        self, baseline: MeasuredRun | None = None, *, partial: bool = False, fails: bool = False
+    ) -> None:
         """Create the comparison.
 
         Args:
             baseline: the run to compare with; None to compare the agents of the run.
             partial: True if filters selected the scenarios of this run.
+            fails: True if a regression fails the run.
         """
         self.baseline = baseline
+        self._fails = fails
         self.label = _THIS_RUN
         """Name of the run in comparisons."""
         self._partial = partial
@@ -207,13 +200,7 @@ class RunComparison:
             ]
             run = measure_run(event.result, self.label, scenarios, partial=self._partial)
             baseline = self.baseline
-            compared = [compare_measured_runs(baseline.run, run)] if baseline else compare_agents(run)
-            self.comparisons = compared
-
-    @property
-    def regressed(self) -> bool:
-        """True if the run regressed against its baseline."""
-        return bool(self.baseline and self.comparisons and self.comparisons[0].regressed)
+            self.comparisons = [compare_measured_runs(baseline, run)] if baseline else compare_agents(run)
 
     def around(self, reporters: Sequence[Reporter], prepared: Prepared) -> list[Reporter]:
         """Return the reporters of a run with those of its comparison."""
@@ -237,11 +224,12 @@ class RunComparison:
 
     def exit_code(self, code: ExitCode) -> ExitCode:
         """Return the exit status, counting a regression as a failure if the user configured that."""
-        if self.baseline is None or code is ExitCode.INTERRUPTED:
+        if code is ExitCode.INTERRUPTED or not (self.baseline or self._fails):
             return code
         if not self.comparisons:  # the comparison was requested, but its result is unknown
             return code or ExitCode.ERRORED
-        return ExitCode.FAILED if self.regressed and self.baseline.fail_on_regression else code
+        is_worse = any(each.regressed for each in self.comparisons)
+        return ExitCode.FAILED if is_worse and self._fails else code
 
     def markdown(self) -> list[str]:
         """Return the comparisons as Markdown, for a job summary."""
@@ -255,7 +243,8 @@ class RunComparison:
     def regressions(self) -> list[Regression]:
         """Return the regressions against the baseline; [] if agents are compared with each other."""
         comparisons = self.comparisons if self.baseline else []
-        return [_regression(each) for comparison in comparisons for each in comparison.of(Change.REGRESSED)]
+        worse = (Change.BROKE, Change.REGRESSED)
+        return [_regression(each) for comparison in comparisons for each in comparison.of(*worse)]
 
 
 class ComparisonReporter:
@@ -356,9 +345,13 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 def _regression(change: ScenarioChange) -> Regression:
     latest = change.pair.latest
     figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in changed_rows(change)]
-    message = "\n".join([describe_change(change), *figures])
     return Regression(
-        name=latest.name, agent=latest.agent, file=latest.file, line=latest.line, message=message
+        name=latest.name,
+        agent=latest.agent,
+        file=latest.file,
+        line=latest.line,
+        change=str(change.change),
+        message="\n".join([describe_change(change), *figures]),
     )
 
 

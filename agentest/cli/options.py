@@ -309,7 +309,7 @@ shard_options = _options(
 
 baseline_options = _options(
     option("--baseline", "RUN", "Compare the result with RUN: an id, a folder or a file."),
-    flag("--fail-on-regression", "Exit with 1 if a scenario regressed."),
+    flag("--fail-on-regression", "Exit with 1 if something broke or regressed."),
 )
 
 not_run = _options(

@@ -257,15 +257,16 @@ def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | 
 
     Raises UsageError.
     """
-    request = prepared.request
+    reports, config = prepared.request.reports, prepared.loaded.config
     judged = variant.name is RunKind.JUDGE  # any difference would come from the judge
-    named = request.reports.baseline or prepared.loaded.config.baseline or request.reports.fail_on_regression
-    wanted = bool(named) and not judged
+    wanted = bool(reports.baseline or config.baseline or reports.fail_on_regression) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
         return None
     from agentest.cli.comparison import RunComparison, read_baseline
 
-    return RunComparison(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
+    fails = (reports.fail_on_regression or config.fail_on_regression) and not judged
+    baseline = read_baseline(prepared) if wanted else None
+    return RunComparison(baseline, partial=prepared.is_partial, fails=fails)
 
 
 _AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)

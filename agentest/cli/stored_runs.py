@@ -123,7 +123,7 @@ def report_again(
     if result.comparison and len(result.agents) > 1:
         from agentest.cli.comparison import RunComparison
 
-        against = RunComparison(None)
+        against = RunComparison()
     setting = ReporterContext(
         root=root,
         folder=path.parent,

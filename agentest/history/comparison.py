@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import partial
 
 from agentest.domain.results import Status
 from agentest.history.compared_runs import (
@@ -21,13 +21,11 @@ from agentest.history.compared_runs import (
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.differences import (
     Cluster,
+    Difference,
     Stratum,
-    holm,
     holm_of_testable,
-    mcnemar,
     mean_difference,
-    newcombe,
-    shares_differ,
+    share_difference,
 )
 from agentest.support.text import count
 
@@ -35,69 +33,63 @@ from agentest.support.text import count
 class Change(StrEnum):
     """Change of a scenario or figure between two runs, worst first."""
 
+    BROKE = "broke"
+    """It always passed and now never does: a script, or enough conversations in both runs."""
     REGRESSED = "regressed"
     NOT_COMPARED = "not compared"
     """The scenario errored or did not run in one of the runs."""
     GONE = "gone"
     NEW = "new"
+    FIXED = "fixed"
+    """It never passed and now always does: the reverse of broke."""
     IMPROVED = "improved"
     WITHIN_NOISE = "changed within noise"
     """The values differ, but chance can explain the difference."""
     UNCHANGED = "unchanged"
 
+    @property
+    def is_worse(self) -> bool:
+        """True if the change fails a run under `--fail-on-regression`."""
+        return self in (Change.BROKE, Change.REGRESSED)
+
+    @property
+    def is_better(self) -> bool:
+        return self in (Change.FIXED, Change.IMPROVED)
+
+    @property
+    def is_tested(self) -> bool:
+        """True if a test shows that chance does not explain the change."""
+        return self in (Change.REGRESSED, Change.IMPROVED)
+
 
 PASS_RATE = "pass rate"
 LATENCY, COST = "latency", "cost"
-VERDICTS = "verdicts"
+ENOUGH_TO_BREAK = 3
+"""Number of conversations in each run from which a scenario without a script can break."""
+LEVEL = 0.05
+"""Highest probability that tests find a regression, or an improvement, where nothing has changed."""
+_FAMILIES = 2
+"""Scenarios and figures over all scenarios are two families of tests, which share the level."""
+_ROUNDING = 1e-9
+_DECIDED = (Status.PASSED, Status.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedFigure:
-    """A rate or an average in both runs.
+class ComparedFigure(Difference):
+    """A rate or an average in both runs, and the decision about it, from which all reports are made.
+
+    The interval contains 0, and `adjusted` is above `LEVEL`, unless the figure changed by more than noise.
 
     Attributes:
         n_base, n_new: number of conversations or turns behind the value.
-        low, high: 95 % confidence interval of `new - base`; None if unknown.
-        p: two-sided p-value of the difference.
-        least: the lowest p-value that it could reach.
-        adjusted: p-value adjusted for all comparisons (Holm).
+        p: one-sided p-value; None if no test decided.
+        adjusted: p-value adjusted for all comparisons (Holm), to be compared with `LEVEL`.
         change: the resulting change.
     """
 
     name: str
-    base: float
-    new: float
-    n_base: int
-    n_new: int
-    low: float | None
-    high: float | None
-    p: float
-    least: float
-    adjusted: float = 1.0
+    adjusted: float | None = None
     change: Change = Change.UNCHANGED
-
-    @property
-    def difference(self) -> float:
-        return self.new - self.base
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdicts:
-    """Numbers of scenarios with a changed verdict, and the p-value (exact McNemar test)."""
-
-    regressed: int
-    improved: int
-    p: float
-    adjusted: float = 1.0
-
-    @property
-    def change(self) -> Change:
-        """Change of the whole run according to its verdicts."""
-        if self.regressed == self.improved == 0:
-            return Change.UNCHANGED
-        if self.adjusted > 0.05:
-            return Change.WITHIN_NOISE
-        return Change.REGRESSED if self.regressed > self.improved else Change.IMPROVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,26 +97,15 @@ class ScenarioChange:
     """Change of one scenario with one agent."""
 
     pair: ScenarioPair
-    change: Change
+    change: Change = Change.UNCHANGED
     why: str = ""
     """Explanation, if the rows do not contain it."""
-    certain: bool = False
-    """True if a script always passed in one run and always failed in the other.
-
-    This assumes that the agent answers the same each time, because no result contradicts it.
-    """
     rows: tuple[ComparedFigure, ...] = ()
 
     @property
     def decided(self) -> bool:
         """True if the scenario passed or failed in both runs."""
         return self.change not in (Change.NEW, Change.GONE, Change.NOT_COMPARED)
-
-    @property
-    def verdict_changed(self) -> bool:
-        """True if the scenario passed in one run and failed in the other."""
-        base, new = self.pair.base, self.pair.new
-        return bool(base and new) and {base.status, new.status} == {Status.PASSED, Status.FAILED}  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,42 +116,27 @@ class Comparison:
     new: MeasuredRun
     notes: tuple[str, ...]
     """Conditions that differ, other than the agent."""
-    verdicts: Verdicts
     overall: tuple[ComparedFigure, ...]
     resources: tuple[ComparedFigure, ...] = ()
     """The agent's latency per turn in milliseconds, and the cost of its models per conversation in USD.
 
-    They never make a run regress, because a busy machine is slow, too; thresholds limit them.
+    They are never tested: one run on each side does not show how much runs of the same agent vary.
     """
     scenarios: tuple[ScenarioChange, ...] = ()
     """Scenarios in the order of the new run."""
-    enough: int | None = None
-    """Conversations per run that make a drop from all to none significant; None if there are enough."""
 
-    def of(self, change: Change) -> tuple[ScenarioChange, ...]:
-        return tuple(each for each in self.scenarios if each.change is change)
+    def of(self, *changes: Change) -> tuple[ScenarioChange, ...]:
+        return tuple(each for each in self.scenarios if each.change in changes)
 
     @property
-    def overall_regressions(self) -> tuple[str, ...]:
-        """Names of the figures that regressed over all scenarios."""
-        verdicts = (VERDICTS,) if self.verdicts.change is Change.REGRESSED else ()
-        return (*verdicts, *(row.name for row in self.overall if row.change is Change.REGRESSED))
+    def changes(self) -> frozenset[Change]:
+        """Changes of scenarios and of figures over all scenarios."""
+        return frozenset((*(each.change for each in self.scenarios), *(row.change for row in self.overall)))
 
     @property
     def regressed(self) -> bool:
-        """True if any scenario or overall figure regressed."""
-        return bool(self.of(Change.REGRESSED) or self.overall_regressions)
-
-
-LEVEL = 0.05
-"""Significance level: maximum probability of a false finding, among the scenarios and over all of them."""
-_ROUNDING = 1e-9
-_DECIDED = (Status.PASSED, Status.FAILED)
-_MAX_CONVERSATIONS = 50
-_MIN_CONTRADICTING = 2
-"""A single script can be flaky for its own reasons."""
-_SCRIPTS_PER_CONTRADICTION = 20
-"""An agent counts as random if at least one script in this many has contradicting results."""
+        """True if any scenario broke or regressed, or an overall figure regressed."""
+        return any(change.is_worse for change in self.changes)
 
 
 def compare_measured_runs(base: MeasuredRun, new: MeasuredRun) -> Comparison:
@@ -178,20 +144,39 @@ def compare_measured_runs(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     check_common_scenarios(base, new)
     every = pair_scenarios(base, new)
     pairs = selected_pairs(every, base, new)
-    random = agents_random_in_scripts(pairs)
-    drafts = [_draft(pair, base, new, random) for pair in pairs]
-    decided = [draft for draft in drafts if draft.decided]
-    verdicts, overall = _overall(decided)
+    drafts = [_draft(pair, base, new) for pair in pairs]
+    rows = iter(decide([row for draft in drafts for row in draft.rows]))
+    scenarios = [replace(draft, rows=tuple(next(rows) for _ in draft.rows)) for draft in drafts]
+    sides = [draft.pair.both for draft in drafts if draft.decided]
     return Comparison(
         base=base,
         new=new,
         notes=tuple(differing_conditions(base, new, pairs, left_out=len(every) - len(pairs))),
-        verdicts=verdicts,
-        overall=overall,
-        resources=tuple(_resources(decided)),
-        scenarios=tuple(_with_changes(drafts)),
-        enough=_enough(decided),
+        overall=tuple(decide(list(_rows(sides)))),
+        resources=tuple(_resources(sides)),
+        scenarios=tuple(replace(each, change=_worst(each)) for each in scenarios),
     )
+
+
+def decide(rows: Sequence[ComparedFigure]) -> list[ComparedFigure]:
+    """Return the rows of a family with their changes. Rows that broke or were fixed have theirs already.
+
+    A figure changed by more than noise if its test, adjusted for the family, says so. Otherwise, its interval
+    is extended to 0 where it ends before.
+    """
+    tested = [(row.p, row.least) for row in rows if row.p is not None]
+    family = [(min(1.0, _FAMILIES * p), min(1.0, _FAMILIES * least)) for p, least in tested]
+    adjusted = iter(holm_of_testable(family, LEVEL))
+    return [row if row.p is None else _decided(row, next(adjusted)) for row in rows]
+
+
+def _decided(row: ComparedFigure, adjusted: float) -> ComparedFigure:
+    if adjusted <= LEVEL:
+        is_worse = (row.value < 0) is not counts_failures(row.name)
+        return replace(row, adjusted=adjusted, change=Change.REGRESSED if is_worse else Change.IMPROVED)
+    change = Change.WITHIN_NOISE if abs(row.value) > _ROUNDING else Change.UNCHANGED
+    low, high = row.low and min(row.low, 0.0), row.high and max(row.high, 0.0)
+    return replace(row, low=low, high=high, adjusted=adjusted, change=change)
 
 
 def differing_conditions(
@@ -224,37 +209,8 @@ def differing_conditions(
         )
 
 
-def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
-    """Return the agents whose scripts have contradicting results, so that no single result is certain."""
-    scripts, disagreeing = Counter[str](), Counter[str]()
-    for pair in pairs:
-        sides = [side for side in (pair.base, pair.new) if side and side.scripted]
-        scripts[pair.latest.agent] += bool(sides)
-        disagreeing[pair.latest.agent] += any(side.disagrees for side in sides)
-    return frozenset(
-        agent
-        for agent, n in disagreeing.items()
-        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _SCRIPTS_PER_CONTRADICTION)
-    )
-
-
-def certain_change(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
-    """Return the change of a script that always passed and now never does, or the reverse; else None."""
-    if not (base.scripted or new.scripted) or not base.known or not new.known:
-        return None
-    shares = base.passed / base.known, new.passed / new.known
-    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
-
-
-def is_single_script_run(base: MeasuredScenario, new: MeasuredScenario) -> bool:
-    """Return True if a script ran at most once in each run, so that its variation is unknown."""
-    return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1
-
-
-def _draft(
-    pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]
-) -> ScenarioChange:
-    """Compare a scenario, before the correction for multiple comparisons decides its change."""
+def _draft(pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun) -> ScenarioChange:
+    """Compare a scenario, before `decide` decides its rows."""
     if pair.base is None or pair.new is None:
         incomplete, label = (new, "new") if pair.new is None else (base, "base")
         if did_not_load(pair, new):
@@ -272,61 +228,50 @@ def _draft(
     unknown = [f"{x.state} in the {label} run" for label, x in sides.items() if x.status not in _DECIDED]
     if unknown:
         return ScenarioChange(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
-    rows = (*_pass_rate_row(*pair.both), *_metric_rows([pair.both]))
-    certain = None if pair.latest.agent in random else certain_change(*pair.both)
-    change = certain or Change.UNCHANGED
-    return ScenarioChange(pair=pair, change=change, certain=certain is not None, rows=rows)
+    return ScenarioChange(pair=pair, rows=tuple(_rows([pair.both])))
 
 
-def _pass_rate_row(base: MeasuredScenario, new: MeasuredScenario) -> Iterator[ComparedFigure]:
-    if not base.known or not new.known:
-        return
-    shares = (base.passed, base.known), (new.passed, new.known)
-    low, high = newcombe(*shares)
-    factor = _stopping_factor(base, new)
-    yield ComparedFigure(
-        name=PASS_RATE,
-        base=base.passed / base.known,
-        new=new.passed / new.known,
-        n_base=base.known,
-        n_new=new.known,
-        low=low,
-        high=high,
-        p=min(1.0, factor * shares_differ(*shares)),
-        least=min(1.0, factor * shares_differ((base.known, base.known), (0, new.known))),
-    )
+Sides = tuple[MeasuredScenario, MeasuredScenario]
+"""A scenario in the base run and in the new run."""
 
 
-def _stopping_factor(*scenarios: MeasuredScenario) -> int:
-    """Return the factor for p-values: stopping as soon as a verdict is decided favors extreme results."""
-    return 2 if any(each.repeated for each in scenarios) else 1
-
-
-def _metric_rows(sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]]) -> Iterator[ComparedFigure]:
+def _rows(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:
+    """Yield the figures of a scenario, or over several, to decide about."""
+    known = [(base, new) for base, new in sides if base.known and new.known]
+    if known:
+        yield _pass_rate_row(known)
     names = {
         name: None for both in sides for side in both for each in side.conversations for name in each.sums
     }
     for name in names:
-        strata = [Stratum(before=_clusters(base, name), after=_clusters(new, name)) for base, new in sides]
-        if row := _row(name, strata):
-            yield row
+        if found := mean_difference(_strata(sides, partial(_clusters, metric=name))):
+            yield ComparedFigure(name=name, **asdict(found))
 
 
-def _row(name: str, strata: Sequence[Stratum]) -> ComparedFigure | None:
-    difference = mean_difference(strata)
-    if difference is None:
-        return None
-    return ComparedFigure(
-        name=name,
-        base=difference.before,
-        new=difference.after,
-        n_base=difference.n_before,
-        n_new=difference.n_after,
-        low=difference.low,
-        high=difference.high,
-        p=difference.p,
-        least=difference.least,
+def _pass_rate_row(sides: Sequence[Sides]) -> ComparedFigure:
+    shares = [((base.passed, base.known), (new.passed, new.known)) for base, new in sides]
+    found = share_difference(*shares[0]) if len(sides) == 1 else mean_difference(_strata(sides, _outcomes))
+    assert found
+    row = ComparedFigure(name=PASS_RATE, **asdict(found))
+    enough = (
+        base.scripted or new.scripted or min(base.known, new.known) >= ENOUGH_TO_BREAK for base, new in sides
     )
+    if abs(row.value) == 1 and all(enough):
+        change = Change.BROKE if row.value < 0 else Change.FIXED
+        agrees = row.low is not None and row.high is not None and row.low * row.high > 0
+        low, high = (row.low, row.high) if agrees else (None, None)
+        return replace(row, low=low, high=high, p=None, change=change)
+    if row.p is not None and any(side.repeated for both in sides for side in both):
+        # Stopping as soon as a verdict is decided favors extreme results, so chance counts twice.
+        return replace(row, p=min(1.0, 2 * row.p), least=min(1.0, 2 * row.least))
+    return row
+
+
+def _strata(
+    sides: Sequence[Sides],
+    clusters: Callable[[MeasuredScenario], list[Cluster]],
+) -> list[Stratum]:
+    return [Stratum(before=clusters(base), after=clusters(new)) for base, new in sides]
 
 
 def _clusters(scenario: MeasuredScenario, metric: str) -> list[Cluster]:
@@ -337,29 +282,6 @@ def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
     return [(float(each.passed), 1) for each in scenario.conversations if each.passed is not None]
 
 
-def _overall(decided: Sequence[ScenarioChange]) -> tuple[Verdicts, tuple[ComparedFigure, ...]]:
-    sides = [draft.pair.both for draft in decided]
-    statuses = [(base.status, new.status) for base, new in sides]
-    worse = statuses.count((Status.PASSED, Status.FAILED))
-    better = statuses.count((Status.FAILED, Status.PASSED))
-    p = mcnemar(worse, better)
-    rate = _row(PASS_RATE, [Stratum(before=_outcomes(base), after=_outcomes(new)) for base, new in sides])
-    factor = _stopping_factor(*(side for both in sides for side in both))
-    rows = [replace(rate, p=min(1.0, factor * rate.p))] if rate else []
-    rows += _metric_rows(sides)
-    adjusted = holm([p, *(row.p for row in rows)])
-    verdicts = Verdicts(regressed=worse, improved=better, p=p, adjusted=adjusted[0])
-    return verdicts, tuple(map(_with_change, rows, adjusted[1:]))
-
-
-def _resources(decided: Sequence[ScenarioChange]) -> Iterator[ComparedFigure]:
-    sides = [draft.pair.both for draft in decided]
-    for name, clusters in ((LATENCY, _latencies), (COST, _costs)):
-        strata = [Stratum(before=clusters(base), after=clusters(new)) for base, new in sides]
-        if row := _row(name, strata):
-            yield _with_change(row, row.p, more_is_worse=True)
-
-
 def _latencies(scenario: MeasuredScenario) -> list[Cluster]:
     return [each.latency for each in scenario.conversations if each.latency[1]]
 
@@ -368,53 +290,22 @@ def _costs(scenario: MeasuredScenario) -> list[Cluster]:
     return [(each.cost, 1) for each in scenario.conversations if each.cost is not None]
 
 
-def _with_changes(drafts: Sequence[ScenarioChange]) -> Iterator[ScenarioChange]:
-    tests = [(row.p, row.least) for draft in drafts for row in draft.rows]
-    adjusted = iter(holm_of_testable(tests, LEVEL))
-    for draft in drafts:
-        rows = tuple(_with_change(row, next(adjusted)) for row in draft.rows)
-        if draft.certain:
-            rows = tuple(replace(row, change=draft.change) if row.name == PASS_RATE else row for row in rows)
-            yield replace(draft, rows=rows)
-        elif draft.decided:
-            yield replace(draft, change=_worst(draft, rows), rows=rows)
-        else:
-            yield draft
+def _resources(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:
+    for name, clusters in ((LATENCY, _latencies), (COST, _costs)):
+        if found := mean_difference(_strata(sides, clusters)):
+            change = Change.WITHIN_NOISE if found.value else Change.UNCHANGED
+            untested = replace(found, low=None, high=None, p=None)
+            yield ComparedFigure(name=name, **asdict(untested), change=change)
 
 
-def _with_change(
-    row: ComparedFigure, adjusted: float, *, more_is_worse: bool | None = None
-) -> ComparedFigure:
-    """Set the change of a figure. It differs only if both the test and the interval say so."""
-    change = Change.UNCHANGED
-    if abs(row.difference) > _ROUNDING:
-        inside = row.low is not None and row.high is not None and row.low <= 0 <= row.high
-        more_is_worse = counts_failures(row.name) if more_is_worse is None else more_is_worse
-        worse = (row.difference < 0) is not more_is_worse
-        change = Change.REGRESSED if worse else Change.IMPROVED
-        change = Change.WITHIN_NOISE if adjusted > LEVEL or inside else change
-    return replace(row, adjusted=adjusted, change=change)
-
-
-def _worst(draft: ScenarioChange, rows: Iterable[ComparedFigure]) -> Change:
-    changes = {row.change for row in rows}
-    for change in (Change.REGRESSED, Change.IMPROVED, Change.WITHIN_NOISE):
-        if change in changes:
-            return change
+def _worst(draft: ScenarioChange) -> Change:
+    """Return the worst change of a scenario's rows, or that of a scenario that was not compared."""
+    if not draft.decided:
+        return draft.change
     base, new = draft.pair.both
-    return Change.UNCHANGED if base.status is new.status else Change.WITHIN_NOISE
-
-
-def _enough(decided: Sequence[ScenarioChange]) -> int | None:
-    """Return the number of conversations from which a drop from always to never passing is significant."""
-    by_chance = [each.pair.both for each in decided if each.rows]
-    by_chance = [both for both in by_chance if not is_single_script_run(*both)]
-    if not by_chance:
-        return None
-    level = LEVEL / len(by_chance)
-    enough = next((n for n in range(2, _MAX_CONVERSATIONS) if shares_differ((n, n), (0, n)) <= level), None)
-    most = min(min(base.known, new.known) for base, new in by_chance)
-    return enough if enough and most < enough else None
+    changes = {row.change for row in draft.rows} - {Change.UNCHANGED}
+    otherwise = Change.UNCHANGED if base.status is new.status else Change.WITHIN_NOISE
+    return next((each for each in Change if each in changes), otherwise)
 
 
 def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
@@ -14,13 +13,13 @@ from rich.table import Table
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
 from agentest.history.comparison import (
+    ENOUGH_TO_BREAK,
     LATENCY,
     PASS_RATE,
     Change,
     ComparedFigure,
     Comparison,
     ScenarioChange,
-    is_single_script_run,
 )
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, ConsoleLine, Part, line
@@ -30,24 +29,27 @@ from agentest.support.text import count, duration
 
 HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")
 _MIN_P_SHOWN = 0.001
-_CERTAIN_TEXTS = {
-    Change.REGRESSED: "passed before, fails now",
-    Change.IMPROVED: "failed before, passes now",
+_BROKE_TEXTS = {
+    Change.BROKE: "always passed before, never passes now",
+    Change.FIXED: "never passed before, always passes now",
 }
-"""Text for a script with a certain change."""
-_MAX_SCENARIOS, _MAX_REGRESSED = 10, 100
+_MAX_SCENARIOS, _MAX_WORSE = 10, 100
 """Maximum number of scenarios listed for each change; the others are counted."""
 _STYLES = {
+    Change.BROKE: "red",
     Change.REGRESSED: "red",
     Change.NOT_COMPARED: "yellow",
+    Change.FIXED: "green",
     Change.IMPROVED: "green",
     Change.WITHIN_NOISE: "dim",
 }
 _ICONS = {
+    Change.BROKE: "❌",
     Change.REGRESSED: "❌",
     Change.NOT_COMPARED: "⚠️",
     Change.GONE: "➖",
     Change.NEW: "➕",
+    Change.FIXED: "✅",
     Change.IMPROVED: "✅",
     Change.WITHIN_NOISE: "〰️",
 }
@@ -62,52 +64,47 @@ def headline(comparison: Comparison) -> str:
 
 
 def conclusion(comparison: Comparison) -> str:
-    """Answer whether the new run is better or worse over all scenarios, in one sentence with one p-value."""
-    rate = next((row for row in comparison.overall if row.name == PASS_RATE), None)
-    verdicts = comparison.verdicts
-    decided = (Change.REGRESSED, Change.IMPROVED)
-    if verdicts.change in decided and (rate is None or rate.change is not verdicts.change):
-        return (
-            f"{_ANSWERS[verdicts.change]} overall: {verdicts.regressed} from passed to failed, "
-            f"{verdicts.improved} from failed to passed (p {p_value_text(verdicts.adjusted)})"
-        )
-    others = [row.name for row in comparison.overall if row.name != PASS_RATE and row.change in decided]
-    also = f"; {' and '.join(others)} changed, too" if others else ""
-    if rate is None:
-        return f"No pass rate could be compared{also}"
-    if rate.change is Change.UNCHANGED:
-        return f"The pass rate is the same in both runs, {rate.new:.0%}{also}"
-    way = "fell" if rate.difference < 0 else "rose"
-    moved = f"the pass rate {way} from {rate.base:.0%} to {rate.new:.0%}"
-    if rate.change in decided:
-        sure = f"{_points(rate)}, p {p_value_text(rate.adjusted)}"
-        return f"{_ANSWERS[rate.change]} overall: {moved} ({sure}){also}"
-    wide = _why_wide(rate, comparison)
-    return f"Overall, {moved}, which may be chance ({_points(rate)}{wide}){also}"
+    """Answer in one sentence whether the new run is better or worse, with at most one p-value."""
+    is_worse, overall = comparison.regressed, comparison.overall
+    changes = (Change.BROKE, Change.REGRESSED) if is_worse else (Change.FIXED, Change.IMPROVED)
+    rate = next((row for row in overall if row.name == PASS_RATE), None)
+    row = next((row for row in overall if row.change in changes), rate)
+    head, answer = "", "Worse" if is_worse else "Better"
+    if row and row.change in changes:
+        head = f"{answer} overall: "
+    elif scenarios := comparison.of(*changes):
+        head = f"{answer} in {count(len(scenarios), 'scenario')}; "
+    others = [f"{each.name} {each.change}" for each in overall if each.change.is_tested and each is not row]
+    text = "; ".join([head + _moved(row, comparison, "" if head.endswith(": ") else "overall, "), *others])
+    return text[0].upper() + text[1:]
+
+
+def _moved(row: ComparedFigure | None, comparison: Comparison, overall: str) -> str:
+    if row is None:
+        return "no pass rate could be compared"
+    is_rate = row.name == PASS_RATE
+    name = "the pass rate" if is_rate else cells(row)[0]
+    if row.change is Change.UNCHANGED:
+        return f"{name} is the same in both runs, {100 * row.new:.3g}%"
+    base, new = (f"{100 * value:.3g}%" if is_rate else f"{value:.2f}" for value in (row.base, row.new))
+    moved = f"{overall}{name} {'fell' if row.value < 0 else 'rose'} from {base} to {new}"
+    sure = _points(row) if is_rate else f"95 % interval {interval(row)}"
+    if row.change.is_tested:
+        return f"{moved} ({sure}, p {p_value_text(row.adjusted)})"
+    if row.change is Change.WITHIN_NOISE:
+        return f"{moved}, within noise ({sure}{_why_wide(row, comparison)})"
+    return moved
 
 
 def resource_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield a sentence for the agent's latency and the cost of its models, if chance does not explain it."""
+    """Yield the agent's latency and the cost of its models if they differ."""
     for row in comparison.resources:
-        if row.change not in _ANSWERS:
-            continue
-        is_latency = row.name == LATENCY
-        text, unit = (_latency_text, "a turn") if is_latency else (_cost_text, "a conversation")
-        worse, better = ("Slower", "Faster") if is_latency else ("More expensive", "Cheaper")
-        answer = worse if row.change is Change.REGRESSED else better
-        sure = f" (95 % interval {text(row.low)} to {text(row.high)})" if row.low and row.high else ""
-        yield f"{answer}: {text(row.difference)} {unit}{sure}"
+        if row.change is not Change.UNCHANGED:
+            form, unit = ("{:,.0f} ms", "a turn") if row.name == LATENCY else ("{:.4g} USD", "a conversation")
+            moved = f"{row.name} {form.format(row.base)} → {form.format(row.new)} {unit}"
+            yield f"{moved}: within noise, as one run on each side does not show how much runs vary"
 
 
-def _latency_text(ms: float) -> str:
-    return f"{ms:+,.0f} ms"
-
-
-def _cost_text(usd: float) -> str:
-    return f"{usd:+.4g} USD"
-
-
-_ANSWERS = {Change.REGRESSED: "Worse", Change.IMPROVED: "Better"}
 _WIDE = 0.2
 """From this width on, an interval of a pass rate's difference gets an explanation."""
 
@@ -115,7 +112,7 @@ _WIDE = 0.2
 def _points(rate: ComparedFigure) -> str:
     if rate.low is None or rate.high is None:
         return "interval unknown"
-    return f"95 % interval {100 * rate.low:+.0f} to {100 * rate.high:+.0f} points"
+    return f"95 % interval {100 * rate.low:+.3g} to {100 * rate.high:+.3g} points"
 
 
 def _why_wide(rate: ComparedFigure, comparison: Comparison) -> str:
@@ -138,7 +135,7 @@ def cells(row: ComparedFigure) -> tuple[str, ...]:
         f"{row.name} (failures)" if counts_failures(row.name) else row.name,
         f"{row.base:.2f}",
         f"{row.new:.2f}",
-        f"{row.difference:+.2f}",
+        f"{row.value:+.2g}",
         interval(row),
         p_value_text(row.adjusted),
         ""
@@ -149,12 +146,14 @@ def cells(row: ComparedFigure) -> tuple[str, ...]:
 
 def interval(row: ComparedFigure) -> str:
     if row.low is None or row.high is None:
-        return "unknown" if row.difference else ""
-    return f"{row.low:+.2f} to {row.high:+.2f}"
+        return "unknown" if row.value else ""
+    return f"{row.low:+.2g} to {row.high:+.2g}"
 
 
-def p_value_text(p: float) -> str:
-    return f"< {_MIN_P_SHOWN}" if p < _MIN_P_SHOWN else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+def p_value_text(p: float | None) -> str:
+    if p is None:
+        return ""
+    return f"< {_MIN_P_SHOWN}" if p < _MIN_P_SHOWN else f"{p:.3g}" if p < 0.1 else f"{p:.2f}"
 
 
 def describe_change(change: ScenarioChange) -> str:
@@ -164,9 +163,9 @@ def describe_change(change: ScenarioChange) -> str:
         known = f", {_passed(pair.latest)} conversations passed" if pair.latest.known else ""
         return change.why or f"{pair.latest.state}{known}"
     base, new = pair.base, pair.new
-    if change.certain:
+    if change.change in _BROKE_TEXTS:
         counts = " → ".join(f"{side.passed} of {side.known}" for side in (base, new))
-        return f"{_CERTAIN_TEXTS[change.change]} ({counts})"
+        return f"{_BROKE_TEXTS[change.change]} ({counts})"
     status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
     passed = _passed(base), _passed(new)
     # If only scores changed, the number of passed conversations is the same in both runs.
@@ -175,10 +174,8 @@ def describe_change(change: ScenarioChange) -> str:
 
 
 def changed_rows(change: ScenarioChange) -> Iterator[ComparedFigure]:
-    """Yield the figures that explain a scenario's change; none if it is certain, or within noise."""
-    if change.certain or change.change not in (Change.REGRESSED, Change.IMPROVED):
-        return
-    yield from (row for row in change.rows if row.change is change.change)
+    """Yield the figures of a scenario that changed by more than noise, according to their tests."""
+    yield from (row for row in change.rows if row.change.is_tested)
 
 
 def footnotes(comparison: Comparison) -> Iterator[str]:
@@ -187,56 +184,35 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
     if unknown:
         verb = "was" if unknown == 1 else "were"
         yield f"{count(unknown, 'scenario')} {verb} not compared, because their results are unknown"
-    certain = [each.pair.both for each in comparison.scenarios if each.certain]
-    single_runs = [both for both in certain if is_single_script_run(*both)]
-    if single_runs:
-        verb = "was" if len(single_runs) == 1 else "were"
+    broke = [each.pair.both for each in comparison.of(*_BROKE_TEXTS)]
+    once = sum(base.known <= 1 and new.known <= 1 for base, new in broke)
+    if once:
+        verb = "was" if once == 1 else "were"
         yield (
-            f"{count(len(single_runs), 'script')} that changed {verb} played once in each run; if the "
-            "agent's answers vary, that may be chance (`--conversations 3` shows it)"
+            f"{count(once, 'script')} that changed {verb} played once in each run; if the agent's answers "
+            f"vary, that may be chance (`--conversations {ENOUGH_TO_BREAK}` shows it)"
         )
-    if comparison.enough:
+    noisy = [each.pair.both for each in comparison.of(Change.WITHIN_NOISE)]
+    if any(min(base.known, new.known) < ENOUGH_TO_BREAK for base, new in noisy):
         yield (
-            "within noise is not unchanged: to show a regression of one scenario by its conversations alone "
-            f"takes at least {comparison.enough} in each run (`--conversations {comparison.enough}`)"
+            "within noise is not unchanged: to show that a scenario broke takes at least "
+            f"{ENOUGH_TO_BREAK} conversations in each run (`--conversations {ENOUGH_TO_BREAK}`)"
         )
-
-
-def scores_overall(comparison: Comparison) -> list[ComparedFigure]:
-    """Return the figures over all scenarios other than the pass rate, which the conclusion has."""
-    return [row for row in comparison.overall if row.name != PASS_RATE]
 
 
 def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
-    """Return the scenarios with a change: those that fail now first, then by change and p-value."""
-    changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
-    return sorted(
-        changed,
-        key=lambda each: (
-            not _fails_now(each),
-            _ORDER.index(each.change),
-            min((row.p for row in each.rows), default=1.0),
-        ),
-    )
-
-
-_ORDER = (
-    *(Change.REGRESSED, Change.NOT_COMPARED, Change.WITHIN_NOISE),
-    *(Change.IMPROVED, Change.GONE, Change.NEW, Change.UNCHANGED),
-)
-
-
-def _fails_now(change: ScenarioChange) -> bool:
-    new = change.pair.new
-    return change.verdict_changed and new is not None and new.status is Status.FAILED
+    """Return the scenarios with a change, worst first: by change, then by p-value."""
+    by_p = sorted(comparison.scenarios, key=lambda each: min([1.0, *(row.p or 0.0 for row in each.rows)]))
+    changes = [change for change in Change if change is not Change.UNCHANGED]
+    return [each for change in changes for each in by_p if each.change is change]
 
 
 def print_text(comparison: Comparison, console: Console) -> None:
     """Print the comparison to the console."""
     printer = Printer(console)
     printer.write(list(_head(comparison)))
-    if scores := scores_overall(comparison):
-        printer.write_table(_table(scores, printer))
+    if comparison.overall:
+        printer.write_table(_table(comparison.overall, printer))
         printer.write([BLANK])
     several = len(comparison.new.agents) > 1
     for change in reversed(Change):
@@ -280,7 +256,7 @@ def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Co
     if change is Change.UNCHANGED or not comparison.of(change):
         return
     changes = [each for each in changes_worst_first(comparison) if each.change is change]
-    listed = changes[: _MAX_REGRESSED if change is Change.REGRESSED else _MAX_SCENARIOS]
+    listed = changes[: _MAX_WORSE if change.is_worse else _MAX_SCENARIOS]
     yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
     for each in listed:
         yield from _scenario(each, several)
@@ -322,10 +298,10 @@ def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
     yield from _markdown_list(comparison.notes)
     yield from _markdown_table(changes_worst_first(comparison), several=len(comparison.new.agents) > 1)
-    if scores := scores_overall(comparison):
+    if comparison.overall:
         yield f"\n{table_row(name or 'over all' if not i else name for i, name in enumerate(HEAD))}"
         yield table_row(["---", *["---:"] * (len(HEAD) - 2), "---"])
-        yield from (table_row(map(inline, cells(row))) for row in scores)
+        yield from (table_row(map(inline, cells(row))) for row in comparison.overall)
     yield from _markdown_list(tuple(footnotes(comparison)))
 
 
@@ -359,7 +335,6 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
         yield f"\n_{len(changes) - _MAX_MARKDOWN_SCENARIOS} of {len(changes)} scenarios left out._\n"
 
 
-_UNKNOWN_CHANGES = {Change.NOT_COMPARED, Change.GONE, Change.NEW}
 SCHEMA_VERSION = 1
 _KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
 
@@ -400,7 +375,6 @@ def as_json(comparison: Comparison) -> str:
 
 def as_document(comparison: Comparison) -> dict[str, Any]:
     """Return the whole comparison as JSON values with camelCase keys."""
-    verdicts = comparison.verdicts
     return {
         "schemaVersion": SCHEMA_VERSION,
         "regressed": comparison.regressed,
@@ -408,7 +382,6 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
         "new": _run_document(comparison.new),
         "notes": list(comparison.notes),
         "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
-        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
         "overall": [_row_document(row) for row in comparison.overall],
         "resources": [_row_document(row) for row in comparison.resources],
         "scenarios": [_scenario_document(each) for each in comparison.scenarios],
@@ -417,12 +390,11 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
 
 def _verdict(comparison: Comparison) -> Json:
     if comparison.regressed:
-        return {"status": "failed", "text": "regressed"}
-    if all(each.change in _UNKNOWN_CHANGES for each in comparison.scenarios):
+        return {"status": "failed", "text": next(str(each) for each in Change if each in comparison.changes)}
+    if not any(each.decided for each in comparison.scenarios):
         return {"status": "errored", "text": "nothing could be compared"}
-    overall = (comparison.verdicts.change, *(row.change for row in comparison.overall))
-    if comparison.of(Change.IMPROVED) or Change.IMPROVED in overall:
-        return {"status": "passed", "text": "improved"}
+    if better := [str(each) for each in Change if each in comparison.changes and each.is_better]:
+        return {"status": "passed", "text": better[0]}
     return {"status": "skipped", "text": "no difference that this many conversations can show"}
 
 
@@ -436,11 +408,11 @@ def _differences(comparison: Comparison, ordered: Sequence[ScenarioChange]) -> I
         (each.pair.latest.name, row)
         for each in ordered
         for row in each.rows
-        if row.name == PASS_RATE and row.difference
+        if row.name == PASS_RATE and row.value
     ]
     for name, row in named[:_MOST_DRAWN]:
         if row.low is not None and row.high is not None:
-            figures = {"value": row.difference, "low": row.low, "high": row.high}
+            figures = {"value": row.value, "low": row.low, "high": row.high}
             yield {"label": name, **figures, "words": f"{row.base:.0%} → {row.new:.0%} ({_points(row)})"}
 
 
@@ -456,7 +428,7 @@ def _page_scenario(each: ScenarioChange) -> Json:
         "change": str(each.change),
         "story": describe_change(each),
         "sides": [side and side.agent for side in sides],
-        "figures": [_page_row(row) for row in each.rows if row.difference],
+        "figures": [_page_row(row) for row in each.rows if row.value],
     }
 
 
@@ -504,7 +476,6 @@ def _scenario_document(each: ScenarioChange) -> dict[str, Any]:
         "line": scenario.line,
         "change": str(each.change),
         "why": each.why,
-        "certain": each.certain,
         "base": _side_document(each.pair.base),
         "new": _side_document(each.pair.new),
         "figures": [_row_document(row) for row in each.rows],
@@ -529,7 +500,7 @@ def _row_document(row: ComparedFigure) -> dict[str, Any]:
         "new": row.new,
         "nBase": row.n_base,
         "nNew": row.n_new,
-        "difference": row.difference,
+        "difference": row.value,
         "low": row.low,
         "high": row.high,
         "p": row.p,

@@ -259,6 +259,8 @@ class Regression:
     agent: str
     file: str
     line: int
+    change: str
+    """Its change in one word, such as `broke`."""
     message: str
     """A description of the change."""
 
@@ -279,7 +281,7 @@ class ComparedRun(Protocol):
         ...
 
     def regressions(self) -> Sequence[Regression]:
-        """Return the scenarios that regressed against a baseline."""
+        """Return the scenarios that broke or regressed against a baseline."""
         ...
 
 

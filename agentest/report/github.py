@@ -507,11 +507,11 @@ def _not_passed(
     for scenario in sorted(report.not_passed, key=lambda s: (s.status != "failed", s.key not in left)):
         title, text = f"{scenario.label} {scenario.status}", _text(scenario, transcripts)
         if worse := left.pop(scenario.key, None):
-            title, text = f"{title} and regressed", f"{text}\nregressed: {worse.message}"
+            title, text = f"{title} and {worse.change}", f"{text}\n{worse.change}: {worse.message}"
         yield _Annotation("error", scenario.result, title, text)
     for worse in left.values():
         name = f"{worse.name} ({worse.agent})" if report.several_agents else worse.name
-        yield _Annotation("error", worse, f"{name} regressed", worse.message)
+        yield _Annotation("error", worse, f"{name} {worse.change}", worse.message)
 
 
 def _text(scenario: ScenarioReport, transcripts: Transcripts) -> str:

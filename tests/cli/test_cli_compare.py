@@ -49,16 +49,16 @@ def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
         env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
     )
     assert done.returncode == 1
-    assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
+    assert done.stdout.rstrip().endswith("1 broke, 1 unchanged")
     [annotation] = [line for line in done.stdout.splitlines() if line.startswith("::error")]
-    assert "title=second failed and regressed::" in annotation
-    assert annotation.endswith("regressed: passed before, fails now (1 of 1 → 0 of 1)")
+    assert "title=second failed and broke::" in annotation
+    assert annotation.endswith("broke: always passed before, never passes now (1 of 1 → 0 of 1)")
     headings = [line for line in summary.read_text("utf-8").splitlines() if line.startswith("#")]
     assert headings[:4] == [
         "## ❌ Agentest: 1 failed, 1 passed",
         "### Root causes",
         "### Failures",
-        "### ❌ Agentest, compared: 1 regressed, 1 unchanged",
+        "### ❌ Agentest, compared: 1 broke, 1 unchanged",
     ]
     kept = json.loads((project.root / ".agentest" / "comparison.json").read_text("utf-8"))
     later = project.agentest("compare", "--format", "json")
@@ -101,7 +101,7 @@ def test_parts_journals_and_judges(project: Project, agent: ScriptedAgent, mood:
         *("--last-failed", "--baseline", "base.jsonl", "--workers", "2"),
         *("--reporter", "console", "--reporter", "json"),
     )
-    assert part.stdout.rstrip().endswith("1 regressed")
+    assert part.stdout.rstrip().endswith("1 broke")
     assert "1 scenario not selected in both runs: left out" in part.stdout
     project.config(agent.endpoint, baseline="base.jsonl", fail_on_regression=True)
     judged = project.agentest("judge", ".agentest/results.json")
@@ -125,9 +125,9 @@ def test_agents_of_one_run(project: Project, agent: ScriptedAgent, mood: Mood) -
             *("--reporter", "console", "--reporter", "github-actions", "--reporter", "json"),
             env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
         )
-        assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
-        assert "and regressed::" not in done.stdout
-        assert "### ❌ Agentest, compared: 1 regressed, 1 unchanged" in summary.read_text("utf-8")
+        assert done.stdout.rstrip().endswith("1 broke, 1 unchanged")
+        assert "and broke::" not in done.stdout
+        assert "### ❌ Agentest, compared: 1 broke, 1 unchanged" in summary.read_text("utf-8")
         later = project.agentest("compare", "--agents", "--format", "json", "--fail-on-regression")
         [document] = json.loads(later.stdout)
         assert (later.returncode, document["base"]["run"], document["new"]["run"]) == (1, "agent", "other")
@@ -136,3 +136,23 @@ def test_agents_of_one_run(project: Project, agent: ScriptedAgent, mood: Mood) -
     alone = project.agentest("compare", "--agents")
     assert alone.returncode == 2
     assert "has one agent, agent" in alone.stderr
+
+
+def test_an_agent_that_breaks_a_scenario_gates(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
+    """With --fail-on-regression, agents need no baseline, and a scenario that one of them always passes and
+    another never does sets the exit status, though both reach their thresholds. One agent is an error."""
+    mood.broken.add("hello")
+    with ScriptedAgent(lambda _: "fine") as first:
+        project.config(first.endpoint, compare=[{"name": "other", "endpoint": agent.endpoint}])
+        project.scenario(
+            'turns = [{"user_message": "hello", "expect": {"contains": "fine"}}]\n'
+            'scenario("tolerant", turns=turns, thresholds={"pass_rate": 0})\n'
+        )
+        assert project.run().returncode == 0
+        gated = project.run("--fail-on-regression")
+        assert (gated.returncode, gated.stdout.rstrip().splitlines()[-1]) == (1, "1 broke")
+        assert "Worse overall: the pass rate fell from 100% to 0%" in gated.stdout
+        project.config(first.endpoint)
+    alone = project.run("--fail-on-regression")
+    assert alone.returncode == 2
+    assert "there is nothing to compare with" in alone.stderr

@@ -1,4 +1,4 @@
-"""The difference between two means of clustered values, with its interval and a significance test.
+"""The difference of two shares, or of two means of clustered values, with its interval and a one-sided test.
 
 Values are drawn in *clusters* (the turns of a conversation), and clusters belong to *strata* (the
 conversations of a scenario), which exist on both sides. With six or more strata, the strata count as the
@@ -9,6 +9,7 @@ clusters are the sample within each stratum: Student's interval, and a permutati
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, combinations, product
 from math import comb, erfc, exp, floor, inf, isinf, lgamma, log, log1p, prod, sqrt
@@ -28,12 +29,14 @@ _MAX_BLOCKS = 128
 _RESAMPLES = 2000
 _SEED = 20_260_101
 _MOST_PERMUTED = 12
-_MAX_P_TO_PERMUTE = 0.08
+_MAX_P_TO_PERMUTE = 0.04
 """Above this p-value, Student's approximation suffices and no permutation test is run."""
 _MOST_SWAPPED = 11
 _ROUNDING = 1e-9
 _ENOUGH, _ENOUGH_STRATA = 10**6, 40
 """More permutations than this make no difference."""
+_BESIDE_ZERO = 0.026
+"""The smallest one-sided p-value beside a 95% interval that contains 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,30 +48,40 @@ class Stratum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeanDifference:
-    """The increase of the mean over all values.
+class Difference:
+    """A share or a mean in a base and a new sample.
 
     Attributes:
-        low, high: the 95% interval; None if the values do not determine it.
-        p: two-sided p-value, not adjusted for multiple tests.
-        least: the smallest `p` possible with so few clusters, whatever their values.
+        n_base, n_new: number of values.
+        low, high: the 95% interval of `new - base`; None if the values do not determine it.
+        p: one-sided p-value of the observed direction, not adjusted for multiple tests. Above 0.025 if the
+            interval contains 0; None if nothing was tested.
+        least: the smallest `p` possible with so few values, whatever they are.
     """
 
-    before: float
-    after: float
-    n_before: int
-    n_after: int
-    low: float | None
-    high: float | None
-    p: float
-    least: float
+    base: float
+    new: float
+    n_base: int
+    n_new: int
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    least: float = 1.0
 
     @property
     def value(self) -> float:
-        return self.after - self.before
+        return self.new - self.base
 
 
-def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
+def _in_agreement(found: Difference) -> Difference:
+    """Raise the p-value if the interval does not support the observed direction, too."""
+    if abs(found.value) <= _ROUNDING:
+        return replace(found, p=1.0)
+    ends = [end * found.value > 0 for end in (found.low, found.high) if end is not None]
+    return found if all(ends) else replace(found, p=max(found.p or 0.0, _BESIDE_ZERO))
+
+
+def mean_difference(strata: Sequence[Stratum]) -> Difference | None:
     """Return the difference over all strata with values on both sides; None if there are none.
 
     The result is deterministic.
@@ -79,26 +92,24 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
     sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in comparable]
     before, n_before, after, n_after = (sum(column) for column in zip(*sums, strict=True))
     averages = before / n_before, after / n_after
-    sure = _by_strata(sums) if len(comparable) >= _MIN_STRATA else _by_clusters(comparable, sums, averages)
-    return MeanDifference(
-        before=averages[0],
-        after=averages[1],
-        n_before=int(n_before),
-        n_after=int(n_after),
-        low=sure.low,
-        high=sure.high,
-        p=sure.p,
-        least=_min_p_value(comparable),
+    is_sample = len(comparable) >= _MIN_STRATA
+    low, high, p = _by_strata(sums) if is_sample else _by_clusters(comparable, sums, averages)
+    return _in_agreement(
+        Difference(
+            base=averages[0],
+            new=averages[1],
+            n_base=int(n_before),
+            n_new=int(n_after),
+            low=low,
+            high=high,
+            p=p,
+            least=_min_p_value(comparable),
+        )
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sure:
-    low: float | None
-    high: float | None
-    p: float
-
-
+_Sure = tuple[float | None, float | None, float]
+"""Low and high end of the interval, and the p-value."""
 _Sums = tuple[float, int, float, int]
 """Sum and number before, sum and number after."""
 
@@ -125,11 +136,11 @@ def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     drawn.sort()
     low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
     if high - low <= _ROUNDING:
-        return _Sure(None, None, p)
+        return None, None, p
     # A bootstrap of few draws is too narrow, so it is widened like Student's interval.
     n = len(blocks)
     wider = quantile(n - 1) / Z_95 * sqrt(n / (n - 1))
-    return _Sure(observed + (low - observed) * wider, observed + (high - observed) * wider, p)
+    return observed + (low - observed) * wider, observed + (high - observed) * wider, p
 
 
 _Columns = tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
@@ -155,11 +166,11 @@ def _swap_p_value(columns: _Columns, observed: float) -> float:
         (d - common * nd) / n_after - (b - common * nb) / n_before
         for b, nb, d, nd in zip(*columns, strict=True)
     ]
-    telling = [part for part in parts if abs(part) > _ROUNDING]
+    telling = [part if observed > 0 else -part for part in parts if abs(part) > _ROUNDING]
     least = abs(observed) - _ROUNDING
     if len(telling) <= _MOST_SWAPPED:
         signs = product((1, -1), repeat=len(telling))
-        is_larger = [abs(sum(map(float.__mul__, telling, map(float, each)))) >= least for each in signs]
+        is_larger = [sum(map(float.__mul__, telling, map(float, each))) >= least for each in signs]
         return sum(is_larger) / len(is_larger)
     random = Random(_SEED)
     total = sum(telling)
@@ -167,29 +178,28 @@ def _swap_p_value(columns: _Columns, observed: float) -> float:
     for _ in range(_RESAMPLES - 1):
         bits = random.getrandbits(len(telling))
         swapped = sum(part for i, part in enumerate(telling) if bits >> i & 1)
-        larger += abs(total - 2 * swapped) >= least
+        larger += total - 2 * swapped >= least
     return (larger + 1) / _RESAMPLES
 
 
 def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tuple[float, float]) -> _Sure:
     observed = averages[1] - averages[0]
-    least = _min_p_value(strata) if abs(observed) > _ROUNDING else 1.0
+    least = _min_p_value(strata)
     sides = ([s.before for s in strata], averages[0]), ([s.after for s in strata], averages[1])
     errors = [each for clusters, average in sides for each in _stratum_errors(clusters, average)]
     known = [error for error in errors if error is not None]
     square = sum(each for each, _ in known)
     # Neither a single cluster nor identical ones show how much clusters differ.
     if len(known) < len(errors) or square <= _ROUNDING**2:
-        return _Sure(
-            None, None, least if len(strata) == 1 else max(least, _swap_p_value(_blocks(sums), observed))
-        )
-    freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
-    half = quantile(floor(freedom * 10) / 10) * sqrt(square)
-    p = max(least, two_sided(observed / sqrt(square), freedom))
+        p = least if len(strata) == 1 else max(least, _swap_p_value(_blocks(sums), observed))
+        return None, None, p
+    freedom = floor(square**2 / sum(each**2 / degrees for each, degrees in known) * 10) / 10
+    half = quantile(freedom) * sqrt(square)
+    p = max(least, two_sided(observed / sqrt(square), freedom) / 2)
     is_few = sum(len(s.before) + len(s.after) for s in strata) <= _MOST_PERMUTED
     if p < _MAX_P_TO_PERMUTE and len(strata) == 1 and is_few:
         p = _permutation_p_value(strata[0], observed)
-    return _Sure(observed - half, observed + half, p)
+    return observed - half, observed + half, p
 
 
 def _stratum_errors(
@@ -212,7 +222,7 @@ def _min_p_value(strata: Sequence[Stratum]) -> float:
     ways = prod(
         min(comb(len(s.before) + len(s.after), len(s.before)), _ENOUGH) for s in strata[:_ENOUGH_STRATA]
     )
-    return min(1.0, 2 / ways)
+    return 1 / ways
 
 
 def _permutation_p_value(stratum: Stratum, observed: float) -> float:
@@ -223,7 +233,7 @@ def _permutation_p_value(stratum: Stratum, observed: float) -> float:
     for chosen in combinations(clusters, len(stratum.before)):
         before, n_before = _total(chosen)
         difference = (total - before) / (n - n_before) - before / n_before
-        is_larger.append(abs(difference) >= abs(observed) - _ROUNDING)
+        is_larger.append((difference if observed > 0 else -difference) >= abs(observed) - _ROUNDING)
     return sum(is_larger) / len(is_larger)
 
 
@@ -292,22 +302,25 @@ _EXACT_UP_TO = 200
 """Above this size of one sample, the normal distribution is accurate enough."""
 
 
-def mcnemar(worse: int, better: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test.
-
-    Args:
-        worse, better: pairs that changed in each direction. Unchanged pairs carry no information.
-    """
-    changed = worse + better
-    fewer, ways = 0, 1
-    for k in range(min(worse, better) + 1):
-        fewer += ways
-        ways = ways * (changed - k) // (k + 1)
-    return min(1.0, 2 * fewer / (1 << changed))
+def share_difference(base: Share, new: Share) -> Difference:
+    """Return the difference of two shares, each of at least one draw."""
+    low, high = newcombe(base, new)
+    return _in_agreement(
+        Difference(
+            base=base[0] / base[1],
+            new=new[0] / new[1],
+            n_base=base[1],
+            n_new=new[1],
+            low=low,
+            high=high,
+            p=shares_differ(base, new),
+            least=shares_differ((base[1], base[1]), (0, new[1])),
+        )
+    )
 
 
 def shares_differ(first: Share, second: Share) -> float:
-    """Return the two-sided p-value that two shares differ.
+    """Return the one-sided p-value that two shares differ in the observed direction.
 
     Barnard's exact test with the score statistic, which uses the worst case of the common share. With small
     samples, Fisher's test would miss obvious differences (3 of 3 and 0 of 3).
@@ -315,10 +328,12 @@ def shares_differ(first: Share, second: Share) -> float:
     (a, m), (b, n) = first, second
     if m == 0 or n == 0 or a * n == b * m:
         return 1.0
+    if a * n < b * m:
+        (a, m), (b, n) = second, first
     if max(m, n) > _EXACT_UP_TO:
-        return erfc(_score(a, m, b, n) / sqrt(2))
+        return erfc(_score(a, m, b, n) / sqrt(2)) / 2
     # Each distinct case is computed once.
-    return _barnard(*min((a, m, b, n), (m - a, m, n - b, n)))
+    return _barnard(*min((a, m, b, n), (n - b, n, m - a, m)))
 
 
 def newcombe(first: Share, second: Share) -> tuple[float, float]:
@@ -364,10 +379,10 @@ def holm_of_testable(tests: Sequence[tuple[float, float]], level: float = 0.05) 
 
 
 def _score(a: int, m: int, b: int, n: int) -> float:
-    """Return the difference of two shares in standard errors of their common share."""
+    """Return how much the first share is larger, in standard errors of the common share."""
     common = (a + b) / (m + n)
     error = sqrt(common * (1 - common) * (1 / m + 1 / n))
-    return abs(a / m - b / n) / error if error else 0.0
+    return (a / m - b / n) / error if error else 0.0
 
 
 @lru_cache(maxsize=4096)

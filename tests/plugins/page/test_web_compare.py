@@ -17,7 +17,7 @@ import sample_run
 from project import DEADLINE_S
 from report_file import read_report
 
-from agentest.cli.comparison import Baseline, RunComparison
+from agentest.cli.comparison import RunComparison
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario
@@ -191,14 +191,14 @@ def test_the_file_holds_its_comparison(tmp_path: Path) -> None:
     """Agents with each other, or the run with its baseline; a run of one agent has none."""
     path = tmp_path / "report.html"
     run = sample_run.compared_run()
-    [agents] = reports(path, run, RunComparison(None))
+    [agents] = reports(path, run, RunComparison())
     assert (agents["between"], agents["base"]["run"], agents["new"]["run"]) == (
         "agents",
         "booking",
         "candidate",
     )
     base = measured(before())
-    [baseline] = reports(path, after(), RunComparison(Baseline(run=base, fail_on_regression=False)))
+    [baseline] = reports(path, after(), RunComparison(base))
     assert (baseline["between"], baseline["base"]["run"]) == ("runs", "r")
     HtmlReporter(path).on_event(RunFinished(after()))
     assert "comparison" not in read_report(path).data

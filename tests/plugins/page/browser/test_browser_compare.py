@@ -14,7 +14,7 @@ import pytest
 import sample_run
 from axe import no_finding
 
-from agentest.cli.comparison import Baseline, RunComparison
+from agentest.cli.comparison import RunComparison
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.history.compared_runs import measure_run, measure_scenario
@@ -131,9 +131,9 @@ def test_the_file_compares_its_agents_and_its_baseline(page: Any, tmp_path: Path
     before = run(sample_run.passing(HOURS))
     base = measure_run(before, "earlier", map(measure_scenario, before.scenarios))
     later = run(sample_run.judged_low())
-    baseline = RunComparison(Baseline(run=base, fail_on_regression=False))
+    baseline = RunComparison(base)
     baseline.label = "R"
-    for result, against in ((sample_run.compared_run(), RunComparison(None)), (later, baseline)):
+    for result, against in ((sample_run.compared_run(), RunComparison()), (later, baseline)):
         against.on_event(RunFinished(result))
         HtmlReporter(path, run_id="R", compared=against).on_event(RunFinished(result))
         page.goto("about:blank")
@@ -165,7 +165,7 @@ def test_turns_are_aligned_by_message(page: Any, tmp_path: Path) -> None:
         made = builders.conversation_result("c1", held=builders.conversation("c1", turns))
         both.append(replace(builders.scenario_result("books", [made]), agent=agent))
     result = builders.run_result(*both, comparison=True)
-    compared = RunComparison(None)
+    compared = RunComparison()
     compared.on_event(RunFinished(result))
     path = tmp_path / "report.html"
     HtmlReporter(path, run_id="R", compared=compared).on_event(RunFinished(result))

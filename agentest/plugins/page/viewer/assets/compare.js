@@ -10,7 +10,7 @@ import { sideBySide } from "./side_by_side.js";
 import { source } from "./source.js";
 import { forest } from "./pictures.js";
 
-const STATUS = { regressed: "failed", improved: "passed", "not compared": "errored" };
+const STATUS = { broke: "failed", regressed: "failed", fixed: "passed", improved: "passed", "not compared": "errored" };
 const HEAD = ["Base", "New", "Difference", "95 % interval", "p", "Verdict"];
 
 export function addCompareView() {
@@ -89,7 +89,7 @@ function scenarios({ comparison, of, base, new: next }) {
     const to = address("compare", { ...read().params, of, base, new: next, scenario, agent });
     const link = h("a", { href: to, data: { step: "" } }, foreign(scenario));
     const tag = agent && foreign(agent, "span.tag");
-    const story = foreign(row.story, row.change === "regressed" || row.story.startsWith("passed → failed") ? "div.bad" : "div.quiet");
+    const story = foreign(row.story, STATUS[row.change] === "failed" || row.story.startsWith("passed → failed") ? "div.bad" : "div.quiet");
     const head = h("th", { scope: "row", colspan: 6 }, link, " ", tag, story);
     return h("tr.scenario", head, h("td", changed(row.change)));
   }
