@@ -97,11 +97,6 @@ class MeasuredScenario:
         """Verdict as text."""
         return "not finished" if self.unfinished else str(self.status)
 
-    @property
-    def disagrees(self) -> bool:
-        """True if some conversations passed and others failed."""
-        return 0 < self.passed < self.known
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:

@@ -38,13 +38,13 @@ class Change(StrEnum):
     REGRESSED = "regressed"
     NOT_COMPARED = "not compared"
     """The scenario errored or did not run in one of the runs."""
-    GONE = "gone"
-    NEW = "new"
     FIXED = "fixed"
     """It never passed and now always does: the reverse of broke."""
     IMPROVED = "improved"
     WITHIN_NOISE = "changed within noise"
     """The values differ, but chance can explain the difference."""
+    GONE = "gone"
+    NEW = "new"
     UNCHANGED = "unchanged"
 
     @property

@@ -112,7 +112,7 @@ _WIDE = 0.2
 def _points(rate: ComparedFigure) -> str:
     if rate.low is None or rate.high is None:
         return "interval unknown"
-    return f"95 % interval {100 * rate.low:+.3g} to {100 * rate.high:+.3g} points"
+    return f"95 % interval {_signed(100 * rate.low, 0)} to {_signed(100 * rate.high, 0)} points"
 
 
 def _why_wide(rate: ComparedFigure, comparison: Comparison) -> str:
@@ -135,7 +135,7 @@ def cells(row: ComparedFigure) -> tuple[str, ...]:
         f"{row.name} (failures)" if counts_failures(row.name) else row.name,
         f"{row.base:.2f}",
         f"{row.new:.2f}",
-        f"{row.value:+.2g}",
+        _signed(row.value),
         interval(row),
         p_value_text(row.adjusted),
         ""
@@ -147,7 +147,13 @@ def cells(row: ComparedFigure) -> tuple[str, ...]:
 def interval(row: ComparedFigure) -> str:
     if row.low is None or row.high is None:
         return "unknown" if row.value else ""
-    return f"{row.low:+.2g} to {row.high:+.2g}"
+    return f"{_signed(row.low)} to {_signed(row.high)}"
+
+
+def _signed(value: float, digits: int = 2) -> str:
+    """Format a difference so that rounding does not hide its sign."""
+    text = f"{value:+.{digits}f}"
+    return text if float(text) or not value else f"{value:+.1g}"
 
 
 def p_value_text(p: float | None) -> str:
