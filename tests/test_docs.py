@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import json
 import re
 import shlex
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +21,7 @@ import click
 import pytest
 import yaml
 
+import agentest
 from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load
@@ -24,6 +30,7 @@ from agentest.plugins.adk.formats.criteria import parse_criteria
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover
+from agentest.testing import ScriptedModel
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -74,6 +81,36 @@ def test_python_blocks_run(code: str) -> None:
         exec(compile(code, "<documentation>", "exec", dont_inherit=True), names)
     if "config" in names:
         Config.model_validate(names["config"])
+
+
+_EXAMPLE = re.compile(r"\n\n((?: {4}.+\n)+)")
+FIRST_READ = [
+    *("scenario", "call", "sequence", "define_config"),
+    *("Runner", "SimulatedUser", "MockResolver", "TrajectoryMatcher"),
+]
+
+
+@pytest.mark.parametrize("name", FIRST_READ)
+def test_docstrings_that_people_read_first_show_a_call(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example runs, with the public names and with what it takes for granted."""
+    value = getattr(agentest, name)
+    example = _EXAMPLE.search(f"{inspect.getdoc(value)}\n")
+    assert example, f"{name} has no example"
+    assert f"{name}(" in example[1] or f"{name}." in example[1]
+    monkeypatch.chdir(tmp_path)
+    Path("agentest.config.yaml").write_text("agent: {type: custom, handler: first_read:reply}\n")
+    Path("first_read.py").write_text("def reply(messages, ctx):\n    return 'Hello.'\n")
+    first, second = (agentest.scenario(name, turns=["Hi"]) for name in ("first", "second"))
+    refund = agentest.ToolCall("refund", {"order": 17}, None, True, 0)
+    conversation = SimpleNamespace(tool_calls=[refund, replace(refund, name="get_order")])
+    names = {public: getattr(agentest, public) for public in agentest.__all__}
+    names |= {"ScriptedModel": ScriptedModel, "books_a_haircut": first, "conversation": conversation}
+    code = compile(textwrap.dedent(example[1]), name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    running = eval(code, names | {"first": first, "second": second})
+    if running:
+        asyncio.run(running)
 
 
 @pytest.mark.slow

@@ -44,7 +44,13 @@ from agentest.support.text import cut, data_block, did_you_mean, shortened, turn
 
 
 class SimulatedUser:
-    """A user played by a model, with its own tools. `attempt`: number of earlier attempts (`user.check`)."""
+    """A user played by a model, with its own tools.
+
+        user = SimulatedUser(ScriptedModel(user=["On Friday, please."]), books_a_haircut)
+        message = await user.next_message([])
+
+    `attempt`: number of earlier attempts (`user.check`).
+    """
 
     def __init__(
         self,

@@ -43,7 +43,14 @@ if TYPE_CHECKING:
 
 
 class MockResolver:
-    """The mocks of one scenario in one conversation, with own positions and a copy of the initial `state`."""
+    """The mocks of one scenario in one conversation.
+
+        mocks = MockResolver({"get_order": {"id": 17}}, scenario="refunds an order", conversation_id="1")
+        order = await mocks.resolve("get_order", {"id": 17}, turn_index=0)
+        assert [call.name for call in mocks.calls] == ["get_order"]
+
+    Positions in sequences and the copy of the initial `state` belong to this conversation.
+    """
 
     def __init__(
         self,

@@ -80,8 +80,10 @@ def collect_scenarios() -> Iterator[list[Scenario]]:
 def sequence(*values: Any) -> MockSequence:
     """Return a mock that answers with `values` in order and then repeats the last one.
 
-    `sequence([a, b])` is the same as `sequence(a, b)`. A value may be a function, which is called, or an
-    exception, which is raised. Raises ValueError if there is no value.
+        tools = {"pay": sequence(ToolError("the bank is closed"), {"paid": True})}
+
+    `sequence([a, b])` is the same as `sequence(a, b)`. A function is called, and an exception is raised.
+    Raises ValueError if there is no value.
     """
     steps = tuple(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
     if not steps:
@@ -190,24 +192,29 @@ def scenario(
 ) -> Scenario:
     """Define a scenario. Every option is also accepted in camelCase.
 
+        scenario(
+            "refunds a late order",
+            goal="Get a refund for order 17, which came late.",
+            tools={"get_order": {"days_late": 9}, "refund": {"refunded": True}},
+            trajectory={"expected": ["get_order", call("refund", order=17)]},
+        )
+
     Args:
         name: unique within a run.
         profile: a description of the simulated user: a text, or `persona("vague", "impatient")`.
         goal: the goal of the simulated user; required unless `turns` are given.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
-        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}`, `{{knowledge}}`
-            and `{{date}}` are filled in.
+        user_prompt_template: the simulated user's prompt; `{{profile}}`, `{{goal}}`, … are filled in.
         conversations_per_scenario: number of conversations (default: configuration; scripted: 1).
-        repeat: run conversations until the verdict is decided, instead of a fixed number: "3..20" or
-            `{"min": 3, "max": 20, "confidence": 0.95}` (default: configuration; scripted: none).
+        repeat: run conversations until the verdict is decided, "3..20" for example (default: configuration).
         max_turns: maximum length of a conversation, in turns (default: configuration).
         parallel: False runs its conversations one after another (default: configuration).
         agent: name of an agent in the configuration's `agents`.
         turns: makes it scripted: user messages, or dicts with `user_message`, `trajectory` and `expect`.
         user: an adversarial user: `crescendo`, `goat`, `pair`, …, or `attack("goat", objective="…")`.
         tools: tool name → a value, a function or `sequence(…)`; or `"simulate"`. `mocks` has them in `tools`.
-        trajectory: expected tool calls of the whole conversation; of a list of several, each with a name, all
-            must hold. `assertions={"toolCalls": …}` is the same.
+        trajectory: expected tool calls of the whole conversation, or a list, each with a name. All must hold.
+        assertions: `{"toolCalls": …}` is the same as `trajectory`.
         expect: what the agent `says` and `never_says` in the whole conversation.
         state: the initial value of `ctx.state` for the mocks; each conversation gets its own copy.
         final_state: keys of the mocks' state → their values at the end, or matchers.
@@ -220,8 +227,7 @@ def scenario(
         criteria: sentences that must be true for the whole conversation. A violated one fails the scenario,
             unless it is a `Criterion(text, required=False)`.
         patience: number of identical unhelpful answers after which the simulated user gives up.
-        date: the date or date-time (ISO 8601) for the simulated user, judges and `{{date}}` (default:
-            configuration, else today).
+        date: the date or date-time (ISO 8601) for the user and the judges (default: configuration, today).
         tags: for `agentest run --tag`.
         session: the agent's session: `state` (JSON), `app_name`, `user_id`, `session_id`.
         final_session_state: keys of the session's state → their values after the last turn, or matchers.

@@ -90,10 +90,11 @@ def call(
 ) -> ExpectedCall:
     """Expect a call of `tool` whose arguments include these; other arguments may have any value.
 
+        trajectory = {"expected": ["get_order", call("refund", order=17, amount=approx(20))]}
+
     Args:
         tool: its name, a glob (`"get_*"`), or a compiled pattern, which must match the whole name.
-        args: arguments that cannot be written as keywords, or that have the name of a parameter below; also
-            paths into arguments: `{"amount.value": 5}`.
+        args: arguments that cannot be keywords, and paths into arguments: `{"amount.value": 5}`.
         where: a function that receives all arguments as a dict and decides.
         result: the expected result of the tool; of a dict only the given keys, which may be paths.
         first: True if it must be the first call of the tool, among those that count.
@@ -114,15 +115,13 @@ def call(
             f"dict: call({tool!r}, {{{word!r}: …}})"
         )
     position = position_of(first, last, nth, f"call({brief(tool)})")
-    says_args = args is not None or bool(more)
-    all_args = {**all_args, **more}
     return ExpectedCall(
         name,
-        all_args,
+        {**all_args, **more},
         where=where,
         result=result,
         nth=position,
-        mode_unsaid=says_args,
+        mode_unsaid=args is not None or bool(more),
         place_word=place_word(first, last),
     )
 
