@@ -120,7 +120,6 @@ class ChatCompletionsClient:
         return replace(second, retries=before + second.retries)
 
     async def _read_or_rejected(self, read: _ReadReply, response: DirectResponse) -> AgentReply | str:
-        """Return the reply, or the problem if the agent rejected the request."""
         if response.status_code in _REJECTED:
             return await self._sender.problem(response)
         return await read(response)

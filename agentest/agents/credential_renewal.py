@@ -214,7 +214,6 @@ class AuthorizedSender:
     async def _filled(
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> tuple[Headers, UsedValues]:
-        """Return the headers to send, and the number of each value among them."""
         used: UsedValues = {}
         filled: list[tuple[str, str]] = []
         for name, value in headers:

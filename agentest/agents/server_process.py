@@ -223,7 +223,6 @@ async def _until_ready(config: Server, server: _RunningServer, client: Client) -
 
 
 async def _not_ready_reason(ready: str, client: Client) -> str | None:
-    """Return why the server is not ready, or None if it is."""
     parts = urlsplit(ready)
     try:
         with anyio.fail_after(_POLL_TIMEOUT_S):

@@ -359,7 +359,6 @@ def parse_watch_entries(entries: Iterable[str], root: Path, left_out: Iterable[P
 
 
 def _server_files(prepared: Prepared) -> WatchedFiles:
-    """Return the files that the servers of a run are watched for."""
     servers = prepared.managed_servers.of_any(prepared.plan.agents)
     entries = (entry for each in servers for entry in each.server.watch)
     return parse_watch_entries(entries, prepared.request.root, [output_dir(prepared)])

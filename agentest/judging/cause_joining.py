@@ -110,8 +110,6 @@ def _merged(cause: Cause, by_id: dict[str, _MergedCause]) -> _MergedCause:
 
 
 def _answer_shape(ids: frozenset[str]) -> type[Causes]:
-    """Return the shape of an answer that puts each of these ids into exactly one cause."""
-
     class CheckedCauses(Causes):
         model_config = WITHOUT_DESCRIPTION
 

@@ -172,7 +172,6 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
 
 
 def _worst(failures: Iterable[LabelledFailure], least: Severity) -> Severity:
-    """Return the worst severity that was judged of the failures, and at least this one."""
     return max([least, *(failure.severity for failure in failures if failure.severity is not None)])
 
 

@@ -176,8 +176,6 @@ def is_journal(content: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Contents:
-    """The lines of a journal."""
-
     run: RunLine | None = None
     end: Json | None = None
     scenarios: list[Json] = field(default_factory=list)

@@ -261,7 +261,6 @@ def _with_list(data: Json, key: str, items: Iterable[Iterable[bytes]]) -> Iterat
 
 
 def _separated(items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield the items, each on a line of its own."""
     for n, item in enumerate(items):
         yield b",\n" if n else b"\n"
         yield from item

@@ -145,8 +145,6 @@ def _is_secret_parameter(name: str) -> bool:
 
 
 class _Secret(NamedTuple):
-    """A secret and how to find it."""
-
     text: str
     run: str
     """Its longest part that no escaping changes. A text without this part does not contain the secret."""

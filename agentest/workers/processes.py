@@ -276,7 +276,6 @@ def _fork_worker(make: MakeWorker, line: socket.socket, workers: dict[Any, tuple
 
 
 def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
-    """Run a worker in the forked process."""
     line.close()  # left open, it would hide that the run has ended
     _follow_parent()
     threading.Thread(target=_watch_parent, name="agentest parent", daemon=True).start()

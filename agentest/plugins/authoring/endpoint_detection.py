@@ -297,7 +297,6 @@ def _describe_unknown(
 
 
 def _is_json_rpc(response: ProbeResponse | None) -> bool:
-    """Return True if a response is one of JSON-RPC."""
     return response is not None and isinstance(response.json, Mapping) and "jsonrpc" in response.json
 
 

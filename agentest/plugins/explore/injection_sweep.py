@@ -235,7 +235,6 @@ def _text_paths(result: Any) -> Iterator[tuple[str, int]]:
 
 
 def _writes(base: Base, known: ToolEffects) -> list[ToolCall]:
-    """Return the writes of a base whose arguments are known."""
     return [
         call
         for each in base.conversations

@@ -217,7 +217,6 @@ def _ended(text: str) -> str:
 
 
 def _example(reduced: Reduced) -> Iterable[str]:
-    """Yield the conversation in short."""
     conversation = reduced.example.conversation
     yield "For example:"
     for turn in conversation.turns[-_MOST_TURNS:]:

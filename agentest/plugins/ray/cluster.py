@@ -289,7 +289,6 @@ def new_cluster_token() -> str:
 
 
 def _import_ray() -> Any:
-    """Import Ray. Raises UsageError."""
     try:
         import ray
     except ImportError as error:

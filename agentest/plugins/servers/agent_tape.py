@@ -233,7 +233,6 @@ def _distance(entry: CassetteEntry, request: RecordedRequest) -> int:
 
 
 def _redacted(value: Mapping[str, Any], redact: Callable[[str], str]) -> Any:
-    """Return a JSON value without secrets."""
     text = redact(json.dumps(value, ensure_ascii=False))
     try:
         return json.loads(text)

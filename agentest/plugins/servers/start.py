@@ -111,7 +111,6 @@ async def open_servers(resources: RunResources) -> RunServers:
 
 
 def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> ServerInputs:
-    """Return what the servers of a group need."""
     prepared, plan = resources.prepared, resources.prepared.plan
     agents = [plan.agents[name] for name in group.agents]
     units = [unit for unit in plan.units if unit.agent in group.agents]

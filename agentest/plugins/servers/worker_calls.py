@@ -177,8 +177,6 @@ class MockProxy:
 
 @dataclass(slots=True)
 class _WorkerConversation:
-    """A worker's conversation that has begun."""
-
     period: ActivePeriod
     timeout_s: float
     """The time that its agent may go on for when the worker has died."""

@@ -262,7 +262,6 @@ def quantile(freedom: float, outside: float = 0.05) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularized incomplete beta function."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))

@@ -195,8 +195,6 @@ class PersonConversation:
 
 @dataclass(frozen=True, slots=True)
 class _ReportingUser:
-    """A user whose messages are reported as events."""
-
     user: User
     tell: Callable[[MessageSent], None]
 

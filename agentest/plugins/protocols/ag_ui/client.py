@@ -64,8 +64,6 @@ def open_agent(_: str, config: AgUiAgent, resources: Resources) -> ProtocolClien
 
 
 class _AgUiEndpoint(ProtocolEndpoint):
-    """Sends requests for runs to one endpoint."""
-
     def __init__(self, config: AgUiAgent, resources: Resources) -> None:
         left_out = " and its name in `client_tools`"
         super().__init__(config, resources, _PLACE, handed_over=_HANDED_OVER, left_out=left_out)

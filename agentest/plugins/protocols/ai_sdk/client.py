@@ -61,8 +61,6 @@ def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ProtocolClie
 
 
 class _Backend(ProtocolEndpoint):
-    """Sends messages of conversations to one backend."""
-
     def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
         super().__init__(config, resources, PLACE, handed_over=_HANDED_OVER)
         self.config = config

@@ -78,8 +78,6 @@ def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> 
 
 
 class _MessagesEndpoint(ProtocolEndpoint):
-    """Sends conversations to one endpoint."""
-
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
         super().__init__(with_header(config, *_VERSION), resources, _PLACE, handed_over=_HANDED_OVER)
         self._url = config.endpoint

@@ -66,8 +66,6 @@ def open_agent(_: str, config: AssistantsAgent, resources: Resources) -> Protoco
 
 
 class _Threads(ProtocolEndpoint):
-    """Sends requests about threads to one endpoint."""
-
     def __init__(self, config: AssistantsAgent, resources: Resources) -> None:
         super().__init__(with_header(config, *_BETA), resources, _PLACE, handed_over=_HANDED_OVER)
         self.assistant_id = config.assistant_id

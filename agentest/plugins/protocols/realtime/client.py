@@ -89,8 +89,6 @@ class RealtimeClient(ConversationalAgent):
 
 
 class _RealtimeConversation:
-    """One conversation, over one connection."""
-
     def __init__(self, client: RealtimeClient) -> None:
         self.name = client.name
         self._client = client

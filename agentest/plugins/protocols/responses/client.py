@@ -62,8 +62,6 @@ class InvalidRequest(NoReply):
 
 
 class _ResponsesEndpoint(ProtocolEndpoint):
-    """Sends items of conversations to one endpoint."""
-
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
         super().__init__(config, resources, RESPONSES_PLACE, handed_over=_HANDED_OVER)
         self.history = config.history

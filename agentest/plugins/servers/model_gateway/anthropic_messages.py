@@ -140,8 +140,6 @@ class _MessageRound:
 
 
 class _MessageStream(AnswerStream):
-    """A streamed message."""
-
     def __init__(self) -> None:
         super().__init__()
         self._round, self._last = _MessageRound(), _MessageRound()

@@ -126,8 +126,6 @@ class _ChatRound:
 
 
 class _ChatStream(AnswerStream):
-    """A streamed chat completion."""
-
     def __init__(self, names: Collection[str], *, holds_text: bool) -> None:
         super().__init__()
         self._names = names

@@ -89,8 +89,6 @@ class GatewayError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Rounds:
-    """The rounds so far."""
-
     new: list[Json] = field(default_factory=list)
     """Messages that the agent has not received: those of the model with the results of its calls."""
     seen_calls: set[str] = field(default_factory=set)

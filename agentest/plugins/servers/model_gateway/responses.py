@@ -178,8 +178,6 @@ class _ResponseRound:
 
 
 class _ResponseStream(AnswerStream):
-    """A streamed response."""
-
     def __init__(self, *, asks_for_encrypted: bool) -> None:
         super().__init__()
         self._asked = asks_for_encrypted

@@ -131,7 +131,6 @@ class Schema:
 
 
 def _closest_error(error: Any) -> Any:
-    """If all alternatives fail, return the error of the closest one."""
     while error.context:
         deepest = max(
             error.context, key=lambda each: (len(each.path), each.validator not in ("type", "enum"))

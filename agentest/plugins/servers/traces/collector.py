@@ -237,7 +237,6 @@ class Collector:
         return self._claiming_conversation(span)
 
     def _claiming_conversation(self, span: Span) -> ConversationSpans | None:
-        """Return the conversation that a span of an unmatched trace names."""
         conversation = next((each for each in self._running.values() if span.trace_id in each.claimed), None)
         if conversation:
             return conversation
@@ -332,6 +331,5 @@ _PROPAGATE = (
 
 
 def _size_in_chars(span: Span) -> int:
-    """Return the size of a span's texts in characters."""
     mappings = (span.attributes, *(event.attributes for event in span.events))
     return sum(len(value) for each in mappings for value in each.values() if isinstance(value, str | list))

@@ -261,7 +261,6 @@ def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[Request
 
 
 def _parse_if_json(value: Any) -> Any:
-    """Parse a value that is JSON text; return other values unchanged."""
     return json_or(value, value) if isinstance(value, str) else value
 
 
