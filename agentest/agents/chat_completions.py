@@ -138,9 +138,7 @@ def read_completion(body: bytes) -> AgentReply:
         raise AgentError(f"the agent answered with {problem}")
     message = from_wire(choices[0].get("message"))
     return AgentReply(
-        text=message.text,
-        tool_requests=message.tool_requests,
-        usage=read_usage(data.get("usage")),
+        text=message.text, tool_requests=message.tool_requests, usage=read_usage(data.get("usage"))
     )
 
 
@@ -231,9 +229,7 @@ class _Deltas:
                 f"`type: http` with `delta: {place}`, the text of each event"
             )
         return AgentReply(
-            text="".join(self._text) or None,
-            tool_requests=read_tool_requests(calls),
-            usage=self._usage,
+            text="".join(self._text) or None, tool_requests=read_tool_requests(calls), usage=self._usage
         )
 
 

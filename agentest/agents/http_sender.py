@@ -325,8 +325,7 @@ class HttpSender:
                 status, body = (response.status_code, response.beginning) if response else (None, b"")
                 if response and response.is_cut:
                     body += _CUT
-                content = request.content
-                if content and len(content) > _REMEMBERED_BYTES:
+                if (content := request.content) and len(content) > _REMEMBERED_BYTES:
                     content = content[: _REMEMBERED_BYTES // 2] + _CUT + content[-_REMEMBERED_BYTES // 2 :]
                 sent.append(SentRequest(request.method, request.url, content, status, body))
         raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")

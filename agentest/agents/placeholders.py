@@ -26,10 +26,7 @@ class TurnValues:
     """
 
     def __init__(
-        self,
-        messages: Sequence[Message],
-        ctx: TurnContext,
-        saved: Mapping[str, Any] = _NOTHING_SAVED,
+        self, messages: Sequence[Message], ctx: TurnContext, saved: Mapping[str, Any] = _NOTHING_SAVED
     ) -> None:
         """Create the values of a turn. `saved` (name → value) takes precedence over all others."""
         self._messages = messages

@@ -76,12 +76,7 @@ class NoReply(AgentError):
     """
 
     def __init__(
-        self,
-        message: str,
-        retries: int = 0,
-        observed: tuple[ToolCall, ...] = (),
-        *,
-        retells: bool = False,
+        self, message: str, retries: int = 0, observed: tuple[ToolCall, ...] = (), *, retells: bool = False
     ) -> None:
         super().__init__(message)
         self.retries = retries

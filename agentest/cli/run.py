@@ -49,29 +49,18 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
     Raises UsageError if nothing could be run.
     """
     from agentest.runner.run import RunMode, SignalMessages, execute
-    from agentest.runner.session import Spending
 
     check_can_be_written(prepared.reports)
-    note = partial(_note, prepared)
-    if variant.resumed_by and prepared.resumed_run is None:
-        from agentest.cli.rerun_selection import with_fingerprints
-
-        prepared = with_fingerprints(prepared)
-    if variant.name in _AGENT_KINDS and prepared.earlier is None:
-        earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_hash(prepared, variant))
-        prepared = replace(prepared, earlier=earlier)
+    prepared = _with_earlier_runs(prepared, variant)
     comparison = open_comparison(prepared, variant)
-    with open_run_output(prepared, variant, note) as output:
+    with open_run_output(prepared, variant, partial(_note, prepared)) as output:
         provider = engine_of(prepared.request.options)
         prepared = provider.limited(prepared)
-        note = partial(_note, prepared)
-        broadcast, spending = _broadcast(prepared, variant, output, comparison), Spending()
-        if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
-            spending = known_costs(prepared, variant, output, note)
+        broadcast = _broadcast(prepared, variant, output, comparison)
+        spending = known_costs(prepared, variant, output)
         for text in prepared.notes:
-            note(text)
-        journal = output.journal if output else None
-        last_words = partial(interruption_message, prepared, journal, variant)
+            _note(prepared, text)
+        last_words = partial(interruption_message, prepared, output.journal if output else None, variant)
         source = _source(prepared, variant, output)
         recipe = variant.recipe or RunRecipe(prepared.request)
         gc.freeze()  # modules and classes live until the process exits
@@ -87,31 +76,48 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
             signals = SignalMessages(last=last_words, show=broadcast.show)
             outcome = run_event_loop(execute, known, broadcast, mode, signals)
         broadcast.finish()
-        written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        missing = list(comparison.store(output)) if comparison and output else []
-        missing += output.end(outcome.result, written) if output else ()
-        files = files_of(written, variant, prepared)
-        for text in (
-            *outcome.notes,
-            *(journal_problem(journal) if journal else ()),
-            *missing,
-            *in_a_line(outcome.result, broadcast, files),
-        ):
-            note(text)
-        decide = variant.exploration.exit_code if variant.exploration else exit_code
-        code = status(outcome, prepared, broadcast, complete=not missing, decide=decide)
-        if comparison is None:
-            return code
-        if comparison.comparisons and not broadcast.has("shows_comparison"):
-            note(f"compared: {comparison.in_a_line()}")
-        return comparison.exit_code(code)
+        return _end(outcome, prepared, variant, output, broadcast, comparison)
 
 
-def _broadcast(
+def _with_earlier_runs(prepared: Prepared, variant: RunVariant) -> Prepared:
+    """Add what a later `--resume` compares, and the latest verdicts of the same selection."""
+    if variant.resumed_by and prepared.resumed_run is None:
+        from agentest.cli.rerun_selection import with_fingerprints
+
+        prepared = with_fingerprints(prepared)
+    if variant.name not in _AGENT_KINDS or prepared.earlier is not None:
+        return prepared
+    earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_hash(prepared, variant))
+    return replace(prepared, earlier=earlier)
+
+
+def _end(
+    outcome: RunOutcome,
     prepared: Prepared,
     variant: RunVariant,
     output: RunOutput | None,
+    broadcast: Broadcast,
     comparison: RunComparison | None,
+) -> ExitCode:
+    """Store the run, print what no reporter has printed, and return the exit status."""
+    written = [report for report in prepared.reports if report.name not in broadcast.failed]
+    missing = list(comparison.store(output)) if comparison and output else []
+    missing += output.end(outcome.result, written) if output else ()
+    journal = (*journal_problem(output.journal),) if output else ()
+    files = files_of(written, variant, prepared)
+    for text in (*outcome.notes, *journal, *missing, *in_a_line(outcome.result, broadcast, files)):
+        _note(prepared, text)
+    decide = variant.exploration.exit_code if variant.exploration else exit_code
+    code = status(outcome, prepared, broadcast, decide, complete=not missing)
+    if comparison is None:
+        return code
+    if comparison.comparisons and not broadcast.has("shows_comparison"):
+        _note(prepared, f"compared: {comparison.in_a_line()}")
+    return comparison.exit_code(code)
+
+
+def _broadcast(
+    prepared: Prepared, variant: RunVariant, output: RunOutput | None, comparison: RunComparison | None
 ) -> Broadcast:
     from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 
@@ -166,11 +172,7 @@ def _note(prepared: Prepared, note: str) -> None:
     tell(f"agentest: {prepared.loaded.redact(note)}")
 
 
-STATUSES = {
-    Status.PASSED: ExitCode.PASSED,
-    Status.FAILED: ExitCode.FAILED,
-    Status.ERRORED: ExitCode.ERRORED,
-}
+STATUSES = {Status.PASSED: ExitCode.PASSED, Status.FAILED: ExitCode.FAILED, Status.ERRORED: ExitCode.ERRORED}
 """Maps the verdict of a run to the exit status."""
 
 
@@ -178,18 +180,14 @@ def status(
     outcome: RunOutcome,
     prepared: Prepared,
     broadcast: Broadcast,
+    decide: Callable[[RunResult], ExitCode],
     *,
     complete: bool,
-    decide: Callable[[RunResult], ExitCode] | None = None,
 ) -> ExitCode:
-    """Return the exit status of a run that may be interrupted or lack a requested report.
-
-    Args:
-        decide: returns the exit status of a whole result; by default `exit_code`.
-    """
+    """Return the exit status of a run that may be interrupted or lack a requested report."""
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
-    code = (decide or exit_code)(outcome.result)
+    code = decide(outcome.result)
     # The user did not request the journal, so a run without it is still complete.
     lacks_report = any(map(report_file, prepared.reporters)) and not complete
     incomplete = broadcast.failed & prepared.reporters or outcome.incomplete or lacks_report
@@ -304,18 +302,18 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
-def known_costs(
-    prepared: Prepared, variant: RunVariant, output: RunOutput | None, note: Callable[[str], None]
-) -> Spending:
+def known_costs(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> Spending:
     """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
     from agentest.runner.session import Spending
 
     options = prepared.request.options
+    if prepared.tape_mode != "keep" and not options.has_budget:
+        return Spending()
     predicted = None if options.tape == "replay" else forecast_of(prepared, variant.name)
     if over := predicted and budget_warning(
         predicted, options.max_llm_calls, options.max_cost, variant.resumed_by
     ):
-        note(over)
+        _note(prepared, over)
     earlier = comparable_run(prepared, variant.name)
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:

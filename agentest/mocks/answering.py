@@ -76,11 +76,10 @@ class ConversationMocks:
             mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
         try:
             try:
-                if changes is None:
-                    value = await self._answer(name, mock, dict(args), ctx)
-                else:
-                    call = partial(self._answer, name, mock, dict(args), ctx)
-                    value = await self._changed_mocks.answer(name, changes.changes, args, call)
+                call = partial(self._answer, name, mock, dict(args), ctx)
+                if changes:
+                    call = partial(self._changed_mocks.answer, name, changes.changes, args, call)
+                value = await call()
             except HttpResponse as response:  # may be raised or returned
                 value = response
             http = value if isinstance(value, HttpResponse) else None

@@ -272,10 +272,7 @@ class CallRecord:
         return None
 
     def _match_server_calls(
-        self,
-        known: list[RecordedCall | None],
-        calls: Sequence[ToolCall],
-        matched: set[RecordedCall | None],
+        self, known: list[RecordedCall | None], calls: Sequence[ToolCall], matched: set[RecordedCall | None]
     ) -> None:
         """Match the remaining calls with mock server calls under other names or arguments.
 

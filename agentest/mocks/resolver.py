@@ -216,12 +216,7 @@ class MockResolver:
         self.record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran, **asked)
 
     async def _resolved(
-        self,
-        name: str,
-        args: Any,
-        turn_index: int,
-        call_id: str | None = None,
-        round: int | None = None,
+        self, name: str, args: Any, turn_index: int, call_id: str | None = None, round: int | None = None
     ) -> tuple[Any, bool]:
         """Return the result, and True if it is sent as plain text: a date needs quotes only in JSON."""
         name, args = well_formed_value(name), well_formed_value(args)

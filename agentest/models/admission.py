@@ -284,10 +284,7 @@ class LocalGates:
     """
 
     def __init__(
-        self,
-        concurrency: int,
-        budget: Budget | None = None,
-        announce: Callable[[str], None] = lambda _: None,
+        self, concurrency: int, budget: Budget | None = None, announce: Callable[[str], None] = lambda _: None
     ) -> None:
         self.budget = budget
         self._concurrency = concurrency

@@ -119,10 +119,7 @@ class Budget:
     """Counts attempts and their cost in the run. `on_exhausted` receives the reason once none is left."""
 
     def __init__(
-        self,
-        max_cost: float | None,
-        max_calls: int | None,
-        on_exhausted: Callable[[str], None],
+        self, max_cost: float | None, max_calls: int | None, on_exhausted: Callable[[str], None]
     ) -> None:
         self.max_cost = max_cost
         self.max_calls = max_calls

@@ -265,11 +265,7 @@ def _document(
     merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
     names = {*models.items(), *named}
     entries = [entry for entry in merged if entry.part == "agent" or entry.answers_for in names]
-    header: dict[str, Any] = {
-        "cassette": VERSION,
-        "scenario": scope,
-        "models": dict(sorted(models.items())),
-    }
+    header: dict[str, Any] = {"cassette": VERSION, "scenario": scope, "models": dict(sorted(models.items()))}
     if others := {entry.request.model for entry in entries if entry.answers_for in named}:
         header["named"] = sorted(others)
     entries.sort(key=lambda entry: entry.request.order)

@@ -11,14 +11,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from agentest.models.openai_adapter import (
-    HOPELESS,
-    REFUSED,
-    TRANSIENT,
-    response_format,
-    secrets_of,
-    usage_of,
-)
+from agentest.models.openai_adapter import HOPELESS, REFUSED, TRANSIENT, response_format, secrets_of, usage_of
 from agentest.models.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ConfigError, ModelError, ModelUnavailable

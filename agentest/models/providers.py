@@ -239,10 +239,7 @@ _PREFIXES = frozenset({*DIRECT, *LITELLM_KEYS, "azure", "azure_ai", "bedrock", "
 
 
 def resolve(
-    config: Config,
-    settings: ModelSettings,
-    environ: Mapping[str, str],
-    override: str | None = None,
+    config: Config, settings: ModelSettings, environ: Mapping[str, str], override: str | None = None
 ) -> ModelSpec | None:
     """Resolve the model for one role; None if none is configured.
 

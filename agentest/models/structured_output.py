@@ -111,9 +111,9 @@ class StructuredModel:
                 usable = _usable_parts(reply.text, answer, usable)
                 if usable and (usable.is_complete or repair == MAX_REPAIRS):
                     return cast("Answer", usable)
-                text = reply.text
                 if repair == MAX_REPAIRS:
-                    excerpt = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
+                    cut = "…" if len(reply.text) > _SHOWN_ANSWER_CHARS else ""
+                    excerpt = reply.text[:_SHOWN_ANSWER_CHARS] + cut
                     raise InvalidAnswer(
                         f"model {self.name} gave no usable answer in {MAX_REPAIRS + 1} attempts: {error}; "
                         f"it wrote: {excerpt!r}"
@@ -122,11 +122,8 @@ class StructuredModel:
                     f"That answer cannot be used: {error}. "
                     "Answer again, with one JSON object of the required form and nothing else."
                 )
-                conversation = [
-                    *messages,
-                    {"role": "assistant", "content": text or "(empty)"},
-                    {"role": "user", "content": problem},
-                ]
+                written: Message = {"role": "assistant", "content": reply.text or "(empty)"}
+                conversation = [*messages, written, {"role": "user", "content": problem}]
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 

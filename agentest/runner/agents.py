@@ -21,12 +21,7 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.runner.call_sources import (
-    RunResources,
-    ServerReports,
-    SourcesOfAgents,
-    open_call_sources,
-)
+from agentest.runner.call_sources import RunResources, ServerReports, SourcesOfAgents, open_call_sources
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import report_wait
@@ -73,9 +68,8 @@ async def start_servers(
 
     async def start(managed: ManagedServer) -> None:
         limit = f"at most {managed.server.timeout_s:g} s"
-        running = _running(managed, prepared, client, tasks, reports, call_sources)
         async with report_wait(f"for {managed.called} to answer at {managed.server.ready}, {limit}", say):
-            await stack.enter_async_context(running)
+            await stack.enter_async_context(_running(managed, prepared, client, tasks, reports, call_sources))
 
     servers = prepared.managed_servers.of_any(agents)
     for _, copies in groupby(servers, lambda managed: managed.agents if managed.lane else managed.name):

@@ -122,10 +122,7 @@ def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     """Yield real servers behind the mock servers that each worker opens."""
     for key, url in agent.real_tools.items():
         if is_loopback(url):
-            yield (
-                f"the real tools of agent {name!r} (`{key}`: {url})",
-                f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",
-            )
+            yield (f"the real tools of agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}")
 
 
 def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
@@ -149,10 +146,7 @@ def _models(prepared: Prepared) -> Iterator[ReachProblem]:
     at = {spec.name: spec.base_url or str(spec.body.get("api_base") or "") for spec in specs if spec}
     for name, url in at.items():
         if is_loopback(url):
-            yield (
-                f"model {name!r} (`provider_options.base_url`: {url})",
-                f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}",
-            )
+            yield (f"model {name!r} (`provider_options.base_url`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}")
 
 
 RESERVE = 32

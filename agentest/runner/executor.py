@@ -111,10 +111,7 @@ class LocalEngine:
 
 
 def units_in_order(
-    session: RunSession,
-    runner: ConversationRunner,
-    connections: UnitConnections,
-    origin: Origin,
+    session: RunSession, runner: ConversationRunner, connections: UnitConnections, origin: Origin
 ) -> RunUnits:
     """Return a function that runs the remaining units in order, in any process."""
 
@@ -133,11 +130,7 @@ class _Scheduler:
     """Runs units, each as soon as a slot is free for its first conversation."""
 
     def __init__(
-        self,
-        session: RunSession,
-        runner: ConversationRunner,
-        connections: UnitConnections,
-        origin: Origin,
+        self, session: RunSession, runner: ConversationRunner, connections: UnitConnections, origin: Origin
     ) -> None:
         settings = session.settings
         self._settings = settings

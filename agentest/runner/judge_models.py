@@ -16,14 +16,7 @@ from agentest.config.config import Config
 from agentest.config.models import Batch, RequestedModel, Sampling
 from agentest.domain.results import JudgeCalibration
 from agentest.judging.questions import fingerprint
-from agentest.models.providers import (
-    MissingAccess,
-    ModelSpec,
-    litellm_name,
-    recorded,
-    resolve_named,
-    sampled,
-)
+from agentest.models.providers import MissingAccess, ModelSpec, litellm_name, recorded, resolve_named, sampled
 from agentest.plugin import if_command
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text, write_atomically

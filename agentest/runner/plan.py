@@ -268,17 +268,11 @@ def make_plan(
     )
     custom = (*custom, *plugged.values())
     names = {metric.name for metric in custom}
-    check_metrics(config.metrics or (), names)
-    check_metrics(options.metrics, names)
-    check_thresholds(config.thresholds, names)
-    for name in config.thresholds:
-        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
-            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
+    _check_settings(config, options, names)
     default, agents = agents_under_test(config, options.agent)
-    entries: list[PlanEntry] = []
-    for broken in discovered.broken:
-        file = shown_path(broken.file, root)
-        entries.append(unrun_result(file, "", file, broken.line, broken.message))
+    files = [shown_path(each.file, root) for each in discovered.broken]
+    broken = zip(files, discovered.broken, strict=True)
+    entries: list[PlanEntry] = [unrun_result(f, "", f, each.line, each.message) for f, each in broken]
     for scenario in chosen:
         is_named = not options.scenarios or matches_name(scenario.name, options.scenarios)
         if is_named and (not options.tags or set(options.tags) & set(scenario.tags)):
@@ -286,26 +280,40 @@ def make_plan(
     # Scenarios on one line (from a loop), and agents, stay in their order.
     entries.sort(key=lambda each: (each.file, each.scenario.line if isinstance(each, Unit) else each.line))
     if plugged:
-        entries = map_units(
-            entries, lambda unit: replace(unit, unmeasured=_unmeasured(unit, configured, plugged))
-        )
+        entries = map_units(entries, lambda unit: _without_unasked(unit, configured, plugged))
     entries = finalized_entries(entries, agents, root, config.date)
-    units = units_among(entries)
-    unknown: Mapping[str, tuple[NamedTool, ...]] = {}
-    if any(unit.scenario.trajectories or unit.scenario.approve_keys for unit in units):
-        mocked = {tool for scenario in (*discovered.scenarios, *others) for tool in scenario.tools}
-        tools = {unit.agent: unit.traits.tools for unit in units}
-        unknown = unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, tools.values())
-
-    def checked(unit: Unit) -> PlanEntry:
-        problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown.get(unit.scope, ()))
-        where = f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
-        return unit if problem is None else _errored_result(unit, f"{where}: {problem}")
-
-    entries = map_units(entries, checked)
+    unknown = _unknown_tools(units_among(entries), (*discovered.scenarios, *others))
+    entries = map_units(entries, lambda unit: _with_known_tools(unit, unknown.get(unit.scope, ())))
     units = units_among(entries)
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
+
+
+def _check_settings(config: Config, options: Options, custom: set[str]) -> None:
+    """Raise ConfigError for metrics and thresholds of the whole run that are wrong."""
+    check_metrics(config.metrics or (), custom)
+    check_metrics(options.metrics, custom)
+    check_thresholds(config.thresholds, custom)
+    for name in config.thresholds:
+        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
+            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
+
+
+def _unknown_tools(
+    units: Sequence[Unit], scenarios: Iterable[Scenario]
+) -> Mapping[str, tuple[NamedTool, ...]]:
+    if not any(unit.scenario.trajectories or unit.scenario.approve_keys for unit in units):
+        return {}
+    mocked = {tool for scenario in scenarios for tool in scenario.tools}
+    tools = {unit.agent: unit.traits.tools for unit in units}
+    return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, tools.values())
+
+
+def _with_known_tools(unit: Unit, unknown: Sequence[NamedTool]) -> PlanEntry:
+    """Return the unit, or an errored result if it misspells a tool."""
+    problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown)
+    where = f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
+    return unit if problem is None else _errored_result(unit, f"{where}: {problem}")
 
 
 def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
@@ -531,8 +539,9 @@ def _plugin_metrics(named: Iterable[str], custom: Iterable[Metric]) -> dict[str,
     return {name: _custom_metric(name, "metrics", Path()) for name, feature in found.items() if feature}
 
 
-def _unmeasured(unit: Unit, configured: Iterable[str], plugged: Iterable[str]) -> frozenset[str]:
-    return frozenset({*plugged} - {*configured} - {*unit.scenario.named_metrics})
+def _without_unasked(unit: Unit, configured: Iterable[str], plugged: Iterable[str]) -> Unit:
+    unmeasured = {*plugged} - {*configured} - {*unit.scenario.named_metrics}
+    return replace(unit, unmeasured=frozenset(unmeasured))
 
 
 def _custom_metric(item: Any, key: str, root: Path) -> Metric:

@@ -391,13 +391,7 @@ def prepared_for(
         is_replay = options.tape == "replay"
         configured = ConfiguredModels(config, environ, user, judge, override, recorded, is_replay)
         named, named_notes = named_models(requested, configured)
-    confirm = _confirm_spec(loaded, options, override, environ) if judge else None
-    confirm_notes: list[str] = []
-    if judge is None and config.judge.confirm is not None and not options.offline:
-        confirm_notes.append(f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`")
-    elif judge and confirm and confirm.name == judge.name:
-        other = "a second opinion needs another model"
-        confirm_notes.append(f"`{CONFIRM}` is {judge.name}, the judge's own model: {other}")
+    confirm, confirm_note = _confirmation(loaded, options, override, environ, judge)
     _check_cost([user, judge, confirm, *named.values()], options)
     if user and not judge and config.user.check:
         raise ConfigError(
@@ -418,7 +412,7 @@ def prepared_for(
         judge=judge,
         named=named,
         confirm=confirm,
-        notes=(*notes, *named_notes, *confirm_notes, *calibration_notes),
+        notes=(*notes, *named_notes, *confirm_note, *calibration_notes),
         calibrations=calibrations,
         files=files,
         managed_servers=managed_servers_of(config, plan.agents, loaded.redact),
@@ -496,21 +490,33 @@ def _uncalled_specs(config: Config, override: str | None, recorded_names: Mappin
     return recorded(user, config.user) if user else None, recorded(judge, config.judge) if judge else None
 
 
-def _confirm_spec(
-    loaded: LoadedConfig, options: Options, override: str | None, environ: Mapping[str, str]
-) -> ModelSpec | None:
+def _confirmation(
+    loaded: LoadedConfig,
+    options: Options,
+    override: str | None,
+    environ: Mapping[str, str],
+    judge: ModelSpec | None,
+) -> tuple[ModelSpec | None, tuple[str, ...]]:
+    """Return the model that confirms judgements, if any, and a note if it is of no use."""
     config = loaded.config
-    if config.judge.confirm is None:
-        return None
+    if config.judge.confirm is None or options.offline:
+        return None, ()
+    if judge is None:
+        return None, (f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`",)
     from agentest.models.providers import confirming_name, recorded, resolve_confirming
 
     try:
         if options.dry_run or options.tape == "replay":
             name, settings = confirming_name(config, override), config.judge.of_confirming
-            return recorded(name, settings) if name and settings else None
-        return resolve_confirming(config, environ, override)
+            spec = recorded(name, settings) if name and settings else None
+        else:
+            spec = resolve_confirming(config, environ, override)
     except ConfigError as error:
         raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
+    if spec and spec.name == judge.name:
+        other = "a second opinion needs another model"
+        return spec, (f"`{CONFIRM}` is {judge.name}, the judge's own model: {other}",)
+    return spec, ()
 
 
 def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> frozenset[str]:

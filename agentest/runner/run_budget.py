@@ -17,7 +17,7 @@ import anyio
 from agentest.config.models import Batch
 from agentest.conversation.user_prompts import MAX_ROUNDS
 from agentest.domain.figures import ScenarioResources
-from agentest.domain.metrics import BUILTIN, Kind, MetricLevel
+from agentest.domain.metrics import BUILTIN, Kind, MetricDefinition, MetricLevel
 from agentest.domain.results import ModelUsage
 from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS
 from agentest.judging.judge import MAX_TURNS_PER_CALL
@@ -368,53 +368,52 @@ def estimate(
     estimates: list[Estimate] = []
     labels: list[int] = []
     for unit in units:
-        scenario, metrics = unit.scenario, [BUILTIN[metric] for metric in unit.metrics]
-        turns = len(scenario.turns) or unit.max_turns
-        user_calls = judge_calls = 0
-        judged_messages = 0
-        if scenario.attack:  # each message is scored, and an objective in words judged twice
-            turns, most = scenario.attack.turns, scenario.attack.most_messages
-            user_calls = most if user and scenario.attack.strategy != "many_shot" else 0
-            judged_messages = user_calls + (2 * most if scenario.attack.objective else 0)
-        elif user and not scenario.scripted:
-            # A user with a plan opens with the plan's own text, without a model call.
-            user_calls = max(0, turns - 1) if scenario.plan else turns
-            if scenario.user_tools:  # it may call tools before each message, and is called again each time
-                user_calls *= 1 + MAX_ROUNDS
+        turns, user_calls, judged_messages = _messages(unit, user=user)
+        metrics = [BUILTIN[metric] for metric in unit.metrics]
+        judge_calls = 0
         if judge:
-            of_turn = sum(metric.level is MetricLevel.TURN for metric in metrics)
-            of_whole = len(metrics) - of_turn + len(scenario.criteria)
-            judge_calls = judged_messages + _calls(turns, of_turn, of_whole, batch) * samples
-            judge_calls += sum(grader.most_calls(turns) for grader in unit.graders)
+            asked = _judge_calls(turns, metrics, len(unit.scenario.criteria), batch) * samples
+            judge_calls = judged_messages + asked + sum(each.most_calls(turns) for each in unit.graders)
         if judge and confirm:  # a call for each turn, and one for the whole, that can fail the scenario
             can_fail = [m for m in metrics if m.name in unit.thresholds or m.kind is not Kind.SCALE]
-            of_turn = sum(metric.level is MetricLevel.TURN for metric in can_fail)
-            of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
-            judge_calls += _calls(turns, of_turn, of_whole, Batch.TURN if batch is Batch.OFF else batch)
-        if check and user_calls and not scenario.attack:
+            required = sum(criterion.required for criterion in unit.scenario.criteria)
+            judge_calls += _judge_calls(
+                turns, can_fail, required, Batch.TURN if batch is Batch.OFF else batch
+            )
+        if check and user_calls and not unit.scenario.attack:
             user_calls, judge_calls = 2 * user_calls, judge_calls + 2 * samples
-        labelled = [metric for metric in metrics if metric.kind is Kind.LABEL]
-        if judge and labelled and unit.conversations:
+        labelled = [metric for metric in metrics if judge and metric.kind is Kind.LABEL]
+        if labelled and unit.conversations:
             places = (len(m.labels) * (turns if m.level is MetricLevel.TURN else 1) for m in labelled)
             labels.append(unit.conversations * sum(places))
-        estimates.append(
-            Estimate(
-                scenario.name,
-                unit.agent,
-                unit.conversations * user_calls,
-                unit.conversations * judge_calls,
-                # Custom metrics with labels may need it too, so count it whenever there is a judge.
-                int(judge and bool(labelled)),
-            )
-        )
+        of_user, of_judge = unit.conversations * user_calls, unit.conversations * judge_calls
+        # Custom metrics with labels may need it too, so count it whenever there is a judge.
+        estimates.append(Estimate(unit.scenario.name, unit.agent, of_user, of_judge, int(bool(labelled))))
     if len(labels) > 1:  # root causes are joined across scenarios
         calls = ceil(min(MOST_GROUPS, sum(labels)) / GROUPS_PER_CALL)
         estimates.append(Estimate(_WHOLE_RUN, "", user=0, judge=0, dedup=calls))
     return estimates
 
 
-def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
-    """Return the calls for one conversation, by the number of questions about each turn and the whole."""
+def _messages(unit: Unit, *, user: bool) -> tuple[int, int, int]:
+    """Return the turns of a conversation, the user's calls, and what is judged of an attack's messages."""
+    scenario = unit.scenario
+    if scenario.attack:  # each message is scored, and an objective in words judged twice
+        most = scenario.attack.most_messages
+        calls = most if user and scenario.attack.strategy != "many_shot" else 0
+        return scenario.attack.turns, calls, calls + (2 * most if scenario.attack.objective else 0)
+    turns = len(scenario.turns) or unit.max_turns
+    if not user or scenario.scripted:
+        return turns, 0, 0
+    # A user with a plan opens with the plan's own text, without a model call.
+    calls = max(0, turns - 1) if scenario.plan else turns
+    # A user may call tools before each message, and is called again each time.
+    return turns, calls * (1 + MAX_ROUNDS if scenario.user_tools else 1), 0
+
+
+def _judge_calls(turns: int, metrics: Sequence[MetricDefinition], criteria: int, batch: Batch) -> int:
+    of_turn = sum(metric.level is MetricLevel.TURN for metric in metrics)
+    of_whole = len(metrics) - of_turn + criteria
     if batch is Batch.CONVERSATION:
         return ceil(turns / MAX_TURNS_PER_CALL) if of_turn else int(of_whole > 0)
     if batch is Batch.TURN:

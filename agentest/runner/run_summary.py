@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from agentest.config.agent_types import visibility_of_agent
-from agentest.domain.events import (
-    Noted,
-    RunFinished,
-    RunStarted,
-    ScenarioAmended,
-    ScenarioFinished,
-)
+from agentest.domain.events import Noted, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL
 from agentest.domain.reasons import goal_outcome, goal_reason
 from agentest.domain.results import (
@@ -105,9 +99,7 @@ class RunResultBuilder:
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
                 files=Counter(entry.file for entry in self._plan.entries),
-                fingerprints={
-                    (each.scenario.name, each.agent): each.fingerprint for each in self._plan.units
-                },
+                fingerprints={(u.scenario.name, u.agent): u.fingerprint for u in self._plan.units},
                 used={
                     (unit.scenario.name, unit.agent): unit.finished_part.usage
                     for unit in self._plan.units

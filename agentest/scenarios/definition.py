@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -58,7 +58,10 @@ from agentest.support.text import count, did_you_mean, nearest, snake_keys
 
 if TYPE_CHECKING:
     from agentest.domain.changes import Attack, Injection
-    from agentest.scenarios.rows import MakeOptions, Row, RowSource
+    from agentest.scenarios.expectations import Saying
+    from agentest.scenarios.rows import MakeOptions, Row, RowSource, RowTemplate
+
+    Convert = Callable[[dict[str, Any]], dict[str, Any]]
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
@@ -102,23 +105,13 @@ class ScenarioFunction(Protocol[_P]):
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Scenario: ...
 
     def each(
-        self,
-        rows: RowSource,
-        name: str = "{name}",
-        *,
-        options: MakeOptions | None = None,
-        **template: Any,
+        self, rows: RowSource, name: str = "{name}", *, options: MakeOptions | None = None, **template: Any
     ) -> list[Scenario]:
         """Define one scenario for each row of data."""
-        ...
 
 
 def _each(
-    rows: RowSource,
-    name: str = "{name}",
-    *,
-    options: MakeOptions | None = None,
-    **template: Any,
+    rows: RowSource, name: str = "{name}", *, options: MakeOptions | None = None, **template: Any
 ) -> list[Scenario]:
     """Define one scenario for each row.
 
@@ -140,9 +133,8 @@ def _each(
 
 
 def _with_each(function: Callable[_P, Scenario]) -> ScenarioFunction[_P]:
-    complete = cast("ScenarioFunction[_P]", function)
     vars(function)["each"] = _each
-    return complete
+    return cast("ScenarioFunction[_P]", function)
 
 
 @_with_each
@@ -286,7 +278,7 @@ def _problems(options: Mapping[str, Any], error: Exception) -> Sequence[str]:
 
 
 def _registered(new: Scenario, data_file: Path | None) -> Scenario:
-    new = _with_data_file(new, data_file)
+    new = replace(new, data_file=str(data_file)) if data_file else new
     if (registry := _registry.get()) is not None:
         registry.append(new)
     return new
@@ -296,15 +288,9 @@ def register_invalid(
     options: Mapping[str, Any], file: str, line: int, problem: str, data_file: Path | None = None
 ) -> Scenario:
     """Register a placeholder for an invalid scenario. Raises ScenarioError outside of a discovery."""
-    registry = _registry.get()
-    if registry is None:
+    if _registry.get() is None:
         raise ScenarioError(problem) from None
-    registry.append(_with_data_file(refused_scenario(options, file, line, problem), data_file))
-    return registry[-1]
-
-
-def _with_data_file(new: Scenario, data_file: Path | None) -> Scenario:
-    return replace(new, data_file=str(data_file)) if data_file else new
+    return _registered(refused_scenario(options, file, line, problem), data_file)
 
 
 def define_each(
@@ -314,7 +300,7 @@ def define_each(
     line: int,
     *,
     make: MakeOptions | None = None,
-    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    convert: Convert | None = None,
     locate: Callable[[str], int] | None = None,
 ) -> list[Scenario]:
     """Define a scenario for each row of data, from options in either spelling with the template of `name`.
@@ -340,20 +326,7 @@ def define_each(
         rows = read_rows(source, Path(file).parent)
     except ValueError as error:
         return [fail([str(error)], template)]
-    filled = RowTemplate(options, OPTIONS, make)
-    built: list[tuple[Row, Mapping[str, Any], Scenario | Sequence[str]]] = []
-    locations: dict[str, str] = {}
-    for row in rows:
-        made: Mapping[str, Any] = template
-        try:
-            made = filled.options_of(row)
-            first = locations.setdefault(nonempty_text(made["name"], "name"), row.location)
-            if first is not row.location:
-                raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
-            made = convert(dict(made)) if convert else made
-            built.append((row, made, build_scenario(made, file, line)))
-        except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-            built.append((row, made, _problems(made, error)))
+    built = list(_build_rows(rows, RowTemplate(options, OPTIONS, make), convert, file, line))
     problems = [result for *_, result in built if not isinstance(result, Scenario)]
     if len(problems) == len(rows) > 1 and all(each == problems[0] for each in problems):
         return [fail(problems[0], template, f", all {len(rows)} rows")]  # a mistake in the template
@@ -363,6 +336,26 @@ def define_each(
         else fail(result, made, f", {row.location}")
         for row, made, result in built
     ]
+
+
+def _build_rows(
+    rows: Iterable[Row], template: RowTemplate, convert: Convert | None, file: str, line: int
+) -> Iterator[tuple[Row, Mapping[str, Any], Scenario | Sequence[str]]]:
+    """Yield each row with its options, and with its scenario or the problems of the options."""
+    locations: dict[str, str] = {}
+    for row in rows:
+        made: Mapping[str, Any] = template.options
+        result: Scenario | Sequence[str]
+        try:
+            made = template.options_of(row)
+            first = locations.setdefault(nonempty_text(made["name"], "name"), row.location)
+            if first is not row.location:
+                raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
+            made = convert(dict(made)) if convert else made
+            result = build_scenario(made, file, line)
+        except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
+            result = _problems(made, error)
+        yield row, made, result
 
 
 @lru_cache(maxsize=1)
@@ -394,22 +387,14 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     changes = _changes(collector, options) if _CHANGES & options.keys() else None
     user_tools = collector.parse(parse_user_tools, options.get("user_tools"), scripted=bool(turns))
     collector.check()
-    max_turns = parsed.get("max_turns")
-    if max_turns is not None and turns and max_turns < len(turns):
-        raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
     profile = parsed.get("profile", "")
     if not isinstance(profile, str):
         parsed["profile"] = profile.text
         if profile.patience and not {"turns", "user"} & options.keys():
             parsed.setdefault("patience", profile.patience)
-    if turns and "patience" in parsed:
-        raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
     if "repeat" in parsed and "conversations_per_scenario" in parsed:
         raise ValueError(EXCLUDES)
-    if turns:
-        check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
-    if max_turns is not None:
-        check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
+    _check_script(turns, parsed, expect)
     if trajectories or expect or any(turn.expect for turn in turns):
         from agentest.scenarios.contradictions import check_sayings, check_user_tools
 
@@ -428,6 +413,18 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         user_tools=user_tools,
     )
     return changes(new) if changes else new
+
+
+def _check_script(turns: Sequence[ScriptedTurn], parsed: Mapping[str, Any], expect: Sequence[Saying]) -> None:
+    max_turns = parsed.get("max_turns")
+    if turns and max_turns is not None and max_turns < len(turns):
+        raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
+    if turns and "patience" in parsed:
+        raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
+    if turns:
+        check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
+    if max_turns is not None:
+        check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
 
 
 _CHANGES = frozenset(

@@ -179,7 +179,7 @@ class RowTemplate:
     def __init__(
         self, options: Mapping[str, Any], valid: Sequence[str], make: MakeOptions | None = None
     ) -> None:
-        self._options = options
+        self.options = options
         self._valid = valid
         self._make = make
 
@@ -188,7 +188,7 @@ class RowTemplate:
         filler = _Filler(row)
         name = self._filled_name(filler)
         filler.used.clear()
-        filled = {key: filler.fill(value, key) for key, value in self._options.items() if key != "name"}
+        filled = {key: filler.fill(value, key) for key, value in self.options.items() if key != "name"}
         given = {snake_case(column): column for column in row.columns if column not in filler.used}
         columns = {
             key: _cell(row.columns[column], key) if row.is_text else row.columns[column]
@@ -199,7 +199,7 @@ class RowTemplate:
         return {"name": name, **filled, **self._made(row)}
 
     def _filled_name(self, filler: _Filler) -> Any:
-        template = self._options["name"]
+        template = self.options["name"]
         return filler.text(template, "name") if isinstance(template, str) else template
 
     def _made(self, row: Row) -> dict[str, Any]:

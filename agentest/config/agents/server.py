@@ -118,17 +118,12 @@ class Server(Section):
                 "`server.reuse` uses a server that already runs, and `server.copies` starts "
                 f"{self.copies}: leave `reuse` out"
             )
-        elif self.copies > 1 and not self.awaits_port:
+        elif (self.copies > 1 or self.per_worker) and not self.awaits_port:
+            times = f"`server.copies` starts the agent {self.copies} times"
+            each = times if self.copies > 1 else "`server.per_worker` starts the agent once in each worker"
             problem = (
-                f"`server.copies` starts the agent {self.copies} times, and all of them would have one port: "
-                f"write {PORT} where the port stands in `server.command` (or `server.env`), in "
-                "`server.ready` and in `endpoint`"
-            )
-        elif self.per_worker and not self.awaits_port:
-            problem = (
-                "`server.per_worker` starts the agent once in each worker, and all of them would have one "
-                f"port: write {PORT} where the port stands in `server.command` (or `server.env`), in "
-                "`server.ready` and in `endpoint`"
+                f"{each}, and all of them would have one port: write {PORT} where the port stands in "
+                "`server.command` (or `server.env`), in `server.ready` and in `endpoint`"
             )
         elif self.awaits_port and not self.receives_port:
             problem = (

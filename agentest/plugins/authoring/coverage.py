@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import product
 from typing import Any, Literal, TypeVar
 
@@ -300,17 +301,7 @@ _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
 def print_text(coverage: Coverage, console: Console) -> None:
     """Print tables and lists."""
     printer = Printer(console)
-
-    def print_table(head: Sequence[str], rows: Iterable[Iterable[Part]], *, numbers: bool = False) -> None:
-        """Print a table; with `numbers`, all columns but the first are aligned right."""
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for number, name in enumerate(head):
-            justify: Literal["left", "right"] = "right" if numbers and number else "left"
-            table.add_column(printer.text([name]), overflow="fold", justify=justify)
-        for row in rows:
-            table.add_row(*(printer.text([part]) for part in row))
-        printer.write_table(table)
-
+    print_table = partial(_print_table, printer)
     printer.write([line(0, ("Tasks × paths", "bold"), ("  from the tags task:… and path:…", "dim")), BLANK])
     for paths in _path_groups(coverage, console) if coverage.cells else ():
         print_table(
@@ -332,29 +323,43 @@ def print_text(coverage: Coverage, console: Console) -> None:
             ),
         )
         printer.write([BLANK, line(0, _levels_line(coverage)), BLANK])
-    conversations = f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
-    source = conversations if coverage.results else "from the scenarios' mocks"
-    printer.write([line(0, ("Tools", "bold"), (f"  {source}", "dim")), BLANK])
-    if coverage.results and coverage.tools:
-        print_table(
-            ["tool", "called", "failed"],
-            (
-                (
-                    tool.name,
-                    f"{tool.called:,}" if tool.called else ("never", "red"),
-                    f"{tool.failed:,}" if tool.failed else ("–", "dim"),
-                )
-                for tool in coverage.tools
-            ),
-            numbers=True,
-        )
-    printer.write(_tool_lines(coverage))
+    _print_tools(coverage, printer)
     if coverage.explored:
         printer.write(
             [BLANK, line(0, ("Explored", "bold"), ("  outcomes of tools, and rules", "dim")), BLANK]
         )
         print_table(_OUTCOME_HEAD, _outcome_rows(coverage.explored))
         printer.write(_explored_lines(coverage))
+
+
+def _print_tools(coverage: Coverage, printer: Printer) -> None:
+    conversations = f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
+    source = conversations if coverage.results else "from the scenarios' mocks"
+    printer.write([line(0, ("Tools", "bold"), (f"  {source}", "dim")), BLANK])
+    if coverage.results and coverage.tools:
+        rows = (
+            (
+                tool.name,
+                f"{tool.called:,}" if tool.called else ("never", "red"),
+                f"{tool.failed:,}" if tool.failed else ("–", "dim"),
+            )
+            for tool in coverage.tools
+        )
+        _print_table(printer, ["tool", "called", "failed"], rows, numbers=True)
+    printer.write(_tool_lines(coverage))
+
+
+def _print_table(
+    printer: Printer, head: Sequence[str], rows: Iterable[Iterable[Part]], *, numbers: bool = False
+) -> None:
+    """Print a table; with `numbers`, all columns but the first are aligned right."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for number, name in enumerate(head):
+        justify: Literal["left", "right"] = "right" if numbers and number else "left"
+        table.add_column(printer.text([name]), overflow="fold", justify=justify)
+    for row in rows:
+        table.add_row(*(printer.text([part]) for part in row))
+    printer.write_table(table)
 
 
 _OUTCOME_HEAD = ("tool", "reached", "never reached")

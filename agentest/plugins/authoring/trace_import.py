@@ -121,13 +121,9 @@ def import_traces(request: TraceRequest) -> ImportResult:
     write_for_user(output, source.encode())
     notes = [*_notes(found, sessions, len(chosen)), *wording_notes]
     if personal.counts:
-        notes.append(
-            "replaced "
-            + ", ".join(
-                count(n, kind, kind) if kind in request.redact else count(n, kind)
-                for kind, n in personal.counts.items()
-            )
-        )
+        counts = personal.counts.items()
+        shown = (count(n, kind, kind) if kind in request.redact else count(n, kind) for kind, n in counts)
+        notes.append(f"replaced {', '.join(shown)}")
     _, invalid, problems = invalid_scenarios(output)
     summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
     return ImportResult(files=(output,), summary=summary, notes=(*notes, *problems), is_valid=not invalid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
@@ -166,18 +166,6 @@ class ExplorationRun:
             coverage=CoverageCounter(self.settings.switched_off),
         )
 
-        def show(progress: ExplorationProgress) -> None:
-            findings = progress.findings.values()
-            run.session.emit(
-                ExplorationProgressed(
-                    tried=progress.tries.total(),
-                    total=progress.total,
-                    new=sum(each.status is FindingStatus.NEW for each in findings),
-                    failing=len(findings),
-                    left=budget.left,
-                )
-            )
-
         exploration = self._exploration = Exploration(
             tools,
             budget,
@@ -186,7 +174,7 @@ class ExplorationRun:
             saved=findings_of_saved(self.known, results.values(), self.root),
             entries=corpus.read(except_of=resumed.id if resumed else None),
             keep=lambda entry: corpus.add(replace(entry, run=self._run_id)),
-            show=show,
+            show=lambda progress: run.session.emit(_progressed(progress, budget.left)),
         )
         converse = journal.around(run.converse)
         if run.judge:
@@ -196,6 +184,17 @@ class ExplorationRun:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:
             self._notes += (*found.not_saved, *corpus.problems)
+
+
+def _progressed(progress: ExplorationProgress, left: int) -> ExplorationProgressed:
+    findings = progress.findings.values()
+    return ExplorationProgressed(
+        tried=progress.tries.total(),
+        total=progress.total,
+        new=sum(each.status is FindingStatus.NEW for each in findings),
+        failing=len(findings),
+        left=left,
+    )
 
 
 def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTried]:
@@ -263,38 +262,16 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         )
     total = settings.conversations if options.most is None else options.most
     wanted = prepared.request.options
-    left_out: list[NotTried] = []
-    chosen: list[str] = []
-    rerun: set[str] = set()
     known = saved_findings(prepared.request.root, settings)
     files = {each.path.resolve() for each in known.values()}
     saved = frozenset(
         unit.scope for unit in prepared.plan.units if Path(unit.scenario.file).resolve() in files
     )
-    needed = 0
-    for unit in sorted(prepared.plan.units, key=lambda each: each.scope in saved):
-        if unit.scope in saved:
-            needed += _as_saved(unit).conversations
-            if needed <= total:
-                rerun.add(unit.scope)
-            continue
-        exclusions = unit.scenario.explore
-        if exclusions and exclusions.everything:
-            left_out.append(NotTried(unit.scenario.name, exclusions.reason))
-        elif unit.scenario.attack:
-            left_out.append(NotTried(unit.scenario.name, "its user attacks already"))
-        elif needed + unit.conversations > total:
-            why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
-            left_out.append(NotTried(unit.scenario.name, why))
-        else:
-            chosen.append(unit.scope)
-            needed += unit.conversations
-    if not chosen:
+    chosen, left_out = _choose(prepared.plan.units, saved, total)
+    if chosen <= saved:
         why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
         raise UsageError(f"no scenario can be explored{why}")
-    plan = narrow_plan(
-        prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in {*chosen, *rerun}
-    )
+    plan = narrow_plan(prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in chosen)
     plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
     exploration = ExplorationRun(
         options=options,
@@ -307,6 +284,31 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         total=total,
     )
     return replace(prepared, plan=plan), exploration
+
+
+def _choose(units: Iterable[Unit], saved: Collection[str], total: int) -> tuple[set[str], list[NotTried]]:
+    """Return the scopes that `total` conversations suffice for, saved ones last, and what is left out."""
+    chosen: set[str] = set()
+    left_out: list[NotTried] = []
+    needed = 0
+    for unit in sorted(units, key=lambda each: each.scope in saved):
+        if unit.scope in saved:
+            needed += _as_saved(unit).conversations
+            if needed <= total:
+                chosen.add(unit.scope)
+            continue
+        exclusions = unit.scenario.explore
+        if exclusions and exclusions.everything:
+            left_out.append(NotTried(unit.scenario.name, exclusions.reason))
+        elif unit.scenario.attack:
+            left_out.append(NotTried(unit.scenario.name, "its user attacks already"))
+        elif needed + unit.conversations > total:
+            why = f"{count(total, 'conversation')} suffice for {count(len(chosen), 'scenario')}"
+            left_out.append(NotTried(unit.scenario.name, why))
+        else:
+            chosen.add(unit.scope)
+            needed += unit.conversations
+    return chosen, left_out
 
 
 def _as_saved(unit: Unit) -> Unit:

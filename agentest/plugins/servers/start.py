@@ -454,8 +454,7 @@ def with_real_tools(prepared: Prepared) -> Prepared:
     options = replace(prepared.request.options, unmocked_tools="passthrough")
     entries = tuple(
         map_units(
-            plan.entries,
-            lambda unit: replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None)),
+            plan.entries, lambda unit: replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None))
         )
     )
     notes = prepared.notes
@@ -516,10 +515,7 @@ def prepare_one_conversation(
     alone = server and server.model_copy(update={"copies": 1})
     known[name] = known[name].model_copy(update={"exclusive": True, "server": alone})
     scenario = Scenario(
-        name=_NAME,
-        file=str(request.root / _NAME),
-        line=0,
-        turns=tuple(ScriptedTurn(text) for text in turns),
+        name=_NAME, file=str(request.root / _NAME), line=0, turns=tuple(ScriptedTurn(text) for text in turns)
     )
     unit = Unit(
         scenario=scenario,

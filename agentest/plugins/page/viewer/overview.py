@@ -149,8 +149,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         scenario: as in results.json; its conversations are ignored.
         rows: the results of `brief` for its conversations.
     """
-    usage = scenario["usage"].values()
-    costs = [role["cost"] for role in usage]
+    costs = [role["cost"] for role in scenario["usage"].values()]
     kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
     no_verdict = scenario["status"] in ("errored", "skipped")
     smallest = margin(scenario["averages"], scenario["thresholds"])

@@ -216,10 +216,7 @@ class _ResponsesConversation:
         self._endpoint.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(
-            reply,
-            latency_ms=total.latency_ms,
-            retries=total.retries,
-            first_token_ms=total.first_token_ms,
+            reply, latency_ms=total.latency_ms, retries=total.retries, first_token_ms=total.first_token_ms
         )
 
     async def _send(

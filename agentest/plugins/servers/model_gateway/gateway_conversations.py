@@ -147,12 +147,12 @@ class GatewayTraffic:
                 place=lane or access.opening,
                 recorded=access.recorded if self.mocks else frozenset(),
                 named=access.named,
+                faults=ConversationFaults(access.faults) if access.faults else None,
             )
-            if access.faults:
-                conversation.faults = ConversationFaults(access.faults)
             if access.recordings:
-                key = access.tape_key
-                conversation.tape = agent_tape(access.recordings, key, lambda: conversation.said_in)
+                conversation.tape = agent_tape(
+                    access.recordings, access.tape_key, lambda: conversation.said_in
+                )
             self._active[who.key] = conversation
             try:
                 yield conversation

@@ -269,8 +269,7 @@ class _Gateway:
         """Raise GatewayError if a request must not reach the network."""
         if self._traffic.replays:
             raise GatewayError(
-                f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}",
-                409,
+                f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}", 409
             )
 
     def _model_of(

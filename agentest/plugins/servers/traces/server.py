@@ -288,9 +288,7 @@ def _json_span(span: _Keys, scope: str, service: str) -> Span:
         status_message=status.text("message"),
         events=tuple(
             SpanEvent(
-                name=each.text("name"),
-                at_ns=each.time("time_unix_nano"),
-                attributes=_json_attributes(each),
+                name=each.text("name"), at_ns=each.time("time_unix_nano"), attributes=_json_attributes(each)
             )
             for each in span.parts("events")
         ),
