@@ -8,6 +8,7 @@ import pytest
 
 from agentest.agents.bypassed_tools import REFUSED, MockedTools
 from agentest.agents.port import MockBypassed
+from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.mocks.resolver import MockResolver
@@ -93,6 +94,14 @@ def test_the_real_tool_ran(name: str) -> None:
 def test_nothing_was_run(name: str) -> None:
     """Mocked answers, unmocked tools and refusals by a framework are not bypasses."""
     assert problem(NOT_RUN[name], own=("get_price",)) is None
+
+
+@pytest.mark.parametrize("schema", [{"type": "strange"}, {"properties": 5}, {"$ref": "#/$defs/gone"}])
+def test_a_schema_that_cannot_be_used_excuses_nothing(schema: dict[str, Any]) -> None:
+    """A failed call counts as one that ran, because nothing shows that its arguments were rejected."""
+    tools = MockedTools("shop", (ToolSpec(name="check_stock", description="", parameters=schema),))
+    with pytest.raises(MockBypassed, match="no mock was called"):
+        tools.check([seen("check_stock", {"item": 3}, error="failed")])
 
 
 @pytest.mark.parametrize("form", [str, lambda text: {"content": [{"type": "text", "text": text}]}])

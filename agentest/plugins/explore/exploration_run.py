@@ -226,14 +226,20 @@ def bases_of(
 
 
 def guesses(bases: Sequence[Base]) -> list[NotTried]:
-    """Return a note about tools whose effects are guessed only from their names."""
+    """Return notes about tools whose effects only their names show, and whose schemas cannot be used."""
     guessed: dict[str, None] = {}
+    unusable: dict[str, None] = {}
     for base in bases:
         guessed |= dict.fromkeys(base.effects.guessed(base.scenario.tools))
-    if not guessed:
-        return []
-    why = "only their names show whether they write; declare `reads`, or `explore.writes`"
-    return [NotTried(f"certainty about {quoted_names(guessed)}", why)]
+        unusable |= dict.fromkeys(base.effects.unusable_schemas())
+    notes = []
+    if guessed:
+        why = "only their names show whether they write; declare `reads`, or `explore.writes`"
+        notes.append(NotTried(f"certainty about {quoted_names(guessed)}", why))
+    if unusable:
+        why = "the JSON Schemas of the arguments are not valid; correct them in the agent's `tools`"
+        notes.append(NotTried(f"arguments of {quoted_names(unusable)}", why))
+    return notes
 
 
 def _earlier_journal(prepared: Prepared) -> Path | None:

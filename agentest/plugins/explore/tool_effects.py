@@ -63,9 +63,13 @@ class ToolEffects:
         validator = self._validators[name]
         try:
             problem = None if validator is None else next(iter(validator.iter_errors(dict(args))), None)
-        except Exception:  # noqa: BLE001 - a schema that cannot be used decides nothing
+        except Exception:  # noqa: BLE001 - a schema that cannot be used decides nothing, and is reported
             return ""
         return str(problem.message) if problem else ""
+
+    def unusable_schemas(self) -> tuple[str, ...]:
+        """Return the tools whose schema is not valid, so that no call can be found to break it."""
+        return tuple(name for name, tool in self._tools.items() if not _is_usable(tool.parameters or {}))
 
     def party_argument(self, name: str) -> str | None:
         """Return the argument that names who receives what a tool sends; None if it has none."""
@@ -100,6 +104,17 @@ def effects(unit: Unit, settings: ExploreSettings | None = None) -> ToolEffects:
     """Return what the tools of a unit do."""
     tools = tools_of_unit(unit.traits.tools, unit.scenario.tools)
     return ToolEffects(tools, unit.scenario.trajectories, settings)
+
+
+def _is_usable(schema: Mapping[str, Any]) -> bool:
+    from agentest.support.json_schema import check_references, draft_of
+
+    try:
+        draft_of(schema).check_schema(schema)
+        check_references(schema)
+    except Exception:  # noqa: BLE001 - jsonschema raises many kinds for an invalid schema
+        return False
+    return True
 
 
 def _validator_of(schema: Mapping[str, Any] | None) -> Any:

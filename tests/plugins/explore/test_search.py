@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from explore_lab import Act, Seen, explored, unit_of
 
+from agentest.config.agents.tools import AgentTool
 from agentest.domain.changes import fault
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult
@@ -24,6 +25,7 @@ from agentest.plugins.explore.corpus import (
     signature,
     with_entries,
 )
+from agentest.plugins.explore.exploration_run import guesses
 from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.model import Base, Observation, Variation
 from agentest.plugins.explore.mutation_sweep import MutationSweep
@@ -242,3 +244,16 @@ def test_coverage_counts_outcomes_and_the_rules_that_could_have_been_broken() ->
         cost=2,
     )
     assert with_entries(after, [entry]).tools["book"] == {"ok": 0, "timeout": 1, "error": 1}
+
+
+@pytest.mark.parametrize("schema", [{"type": "strange"}, {"properties": 5}, {"$ref": "#/$defs/gone"}])
+def test_a_schema_that_cannot_be_used_is_reported(schema: dict[str, Any]) -> None:
+    """No call can be found to break it, which must not look as if every call fitted."""
+    unit = unit_of(build_scenario({"name": "s", **BOOKING}, "/a.sim.py", 1))
+    tools = (AgentTool(name="cancel", parameters=schema), AgentTool(name="book", parameters={}))
+    traits = replace(unit.traits, tools=replace(unit.traits.tools, configured=tools))
+    effects = Base(replace(unit, traits=traits), ()).effects
+    assert effects.argument_problem("cancel", {"x": 1}) == ""
+    notes = guesses([Base(replace(unit, traits=traits), ())])
+    assert [each.what for each in notes if "JSON Schema" in each.why] == ["arguments of 'cancel'"]
+    assert not any("JSON Schema" in each.why for each in guesses([Base(unit, ())]))
