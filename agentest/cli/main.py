@@ -307,11 +307,18 @@ def print_crash(error: BaseException) -> ExitCode:
                 f"agentest: an unexpected error ended the program: {what}",
                 *left_out,
                 *rows[-_MAX_LINES:],
-                f"This is a mistake of Agentest {__version__}, or of code that it ran: please report it.",
+                f"{whose_mistake(errors[-1])}: please report it.",
             ]
         )
     )
     return ExitCode.ERRORED
+
+
+def whose_mistake(error: BaseException) -> str:
+    """Return the words that name the plug-in in which an unexpected error was raised, or Agentest."""
+    if owner := PLUGINS.owner_of(error):
+        return f"This is a mistake of the plug-in {owner.name!r} ({owner.source})"
+    return f"This is a mistake of Agentest {__version__}, or of code that it ran"
 
 
 def _redactor() -> Redactor:

@@ -169,13 +169,17 @@ verbosity_options = _options(
     _verbosity_flag("-q", "--quiet", about="Show one character per scenario, and failures at the end."),
 )
 
+
+class _ReporterOption(click.Option):
+    """An option whose help names the reporters that are there."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = f"Report as {', '.join(FeatureChoice('reporter').choices)}, to PATH if given."
+        return super().get_help_record(ctx)
+
+
 output_options = _options(
-    option(
-        "--reporter reporters",
-        "NAME[=PATH]",
-        "Report as console, agent, json, junit, html or github-actions, to PATH if given.",
-        multiple=True,
-    ),
+    click.option("--reporter", "reporters", metavar="NAME[=PATH]", multiple=True, cls=_ReporterOption),
     verbosity_options,
 )
 
@@ -255,7 +259,7 @@ spread = _options(
     choice_option(
         "--engine",
         FeatureChoice("engine"),
-        "Run conversations here, in worker processes (default with --workers) or on Ray.",
+        "Choose where conversations run (default: workers if --workers is set).",
     ),
     option("--workers", "N", "Use N worker processes; auto: one per core.", callback=_workers),
     option(

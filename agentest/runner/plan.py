@@ -551,7 +551,7 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
     plugged = PLUGINS.find("metric", item) if isinstance(item, str) and item.isidentifier() else None
     try:
         if plugged:
-            metric = plugged.load()
+            metric = plugged.load(of=Metric)
         else:
             metric = import_object(item, root) if isinstance(item, str) else item
     except ValueError as error:
@@ -560,6 +560,8 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
         try:
             metric = metric()
         except Exception as error:  # noqa: BLE001 - the user's class may raise anything
+            if plugged:
+                raise plugged.problem("failed", error) from None
             raise ConfigError(f"{key}: {metric.__name__}() raised {type(error).__name__}: {error}") from None
     if not isinstance(metric, Metric):
         raise ConfigError(

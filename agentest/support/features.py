@@ -108,7 +108,7 @@ class FeatureOwner:
     def __init__(self, name: str, *, requires: str = "") -> None:
         self.name = name
         self.requires = requires
-        self.source = ""
+        self.source = self.module = ""
         """`core`, `built in`, the configuration, or the name and version of an installed package."""
         self.features: list[Feature] = []
 
@@ -185,6 +185,21 @@ class PluginRegistry:
             raise PluginError(f"{name} needs the plug-in {plugin!r}, which is not loaded (agentest plugins)")
         return hook.load()
 
+    def owner_of(self, error: BaseException) -> FeatureOwner | None:
+        """Return the plug-in whose code raised an error; None if it was Agentest's, or not a plug-in's."""
+        packages = {
+            path.partition(":")[0].partition(".")[0]: plugin
+            for plugin in self.plugins
+            for path in (plugin.module, *(feature.path for feature in plugin.features))
+        }
+        ours = __name__.partition(".")[0]  # with the plug-ins that are built in
+        packages[ours] = FeatureOwner(ours)
+        owner, trace = packages[ours], error.__traceback__
+        while trace is not None:
+            package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+            owner, trace = packages.get(package, owner), trace.tb_next
+        return None if owner is packages[ours] else owner
+
     def add(self, module: str, source: str) -> None:
         """Read the plug-in of a module that a configuration names, once.
 
@@ -208,7 +223,7 @@ class PluginRegistry:
         if not isinstance(plugin, FeatureOwner):
             raise PluginError(f"plug-in {module!r} ({source}): `plugin` is not an agentest.plugin.Plugin")
         self._modules.add(module)
-        plugin.source = source
+        plugin.source, plugin.module = source, module
         self.plugins.append(plugin)
         for feature in plugin.features:
             first = self._features[feature.kind].setdefault(feature.name, feature)

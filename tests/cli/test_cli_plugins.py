@@ -278,6 +278,73 @@ def test_a_project_has_a_reporter(spreading: Project) -> None:
     assert "--reporter: there is no reporter 'note'; did you mean `notes`?" in misspelled.stderr
 
 
+RAISES = """
+import click
+from agentest.cli.options import exits
+from agentest.runner.engines import EngineProvider
+
+@click.command()
+def broken():
+    \"\"\"Break.\"\"\"
+    {}["nothing"]
+
+@click.command()
+@exits
+def careful():
+    \"\"\"Break in the way of our commands.\"\"\"
+    int("nothing")
+
+class Provider(EngineProvider):
+    def open(self, prepared, recipe, *, earlier):
+        raise RuntimeError("no cluster")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["broken"], "KeyError: 'nothing'"),
+        (["careful"], "ValueError: invalid literal"),
+        (["run", "--engine", "far"], "RuntimeError: no cluster"),
+    ],
+)
+def test_an_unexpected_error_of_a_plugin_names_it(spreading: Project, words: list[str], problem: str) -> None:
+    """Users report it to its authors, and not to Agentest's."""
+    spreading.write("raises.py", RAISES)
+    features = [
+        *(f'plugin.command("{name}", "raises:{name}", help="Break.")' for name in ("broken", "careful")),
+        'plugin.engine("far", "raises:Provider", help="Far.")',
+    ]
+    spreading.write("my_plugin.py", plugin_module(*features, name="breaks"))
+    done = spreading.agentest(*words)
+    assert done.returncode == 2
+    rows = done.stderr.strip().splitlines()
+    assert rows[0].startswith(f"agentest: an unexpected error ended the program: {problem}")
+    assert rows[-1] == "This is a mistake of the plug-in 'breaks' (configuration): please report it."
+
+
+def test_an_unexpected_error_elsewhere_does_not_name_a_plugin(spreading: Project) -> None:
+    """The user's own module is no plug-in's, though a plug-in is loaded."""
+    spreading.write(
+        "agentest.config.py",
+        "class Breaks(dict):\n"
+        "    def __iter__(self): raise RuntimeError('odd')\n"
+        "    keys = items = __iter__\n"
+        "config = {'plugins': ['my_plugin'], 'agent': Breaks(type='custom')}\n",
+    )
+    (spreading.root / "agentest.config.yaml").unlink()
+    done = spreading.run()
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("This is a mistake of Agentest "), done.stderr
+
+
+def test_the_help_names_what_is_there(spreading: Project) -> None:
+    """Reporters and engines of plug-ins are in the help of `run`."""
+    told = " ".join(spreading.run("--help").stdout.split())
+    assert "[local|workers|ray|mine]" in told
+    assert "Report as console, agent, json, github-actions, junit, html, notes, to PATH if given." in told
+
+
 LOG = """
 from contextlib import asynccontextmanager
 

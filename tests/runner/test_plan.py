@@ -394,6 +394,8 @@ def test_slugs(name: str, slug: str) -> None:
 plugin = Plugin("tests")
 plugin.metric("kindness", f"{__name__}:Politeness")
 plugin.metric("tone", f"{__name__}:Politeness")
+plugin.metric("slug", f"{__name__}:slugify")
+plugin.metric("needy", f"{__name__}:Needy")
 
 
 @pytest.fixture
@@ -425,6 +427,18 @@ def test_a_metric_of_a_plugin_is_measured_where_a_scenario_names_it() -> None:
         ["kindness"],
         ["kindness", "tone"],
     ]
+
+
+@pytest.mark.usefixtures("plugged")
+@pytest.mark.parametrize(
+    ("name", "problem"), [("slug", "is not of the class"), ("needy", "failed: TypeError")]
+)
+def test_a_metric_that_cannot_be_used_names_its_plugin(name: str, problem: str) -> None:
+    """Its author has to correct it, in the file that registers it."""
+    with pytest.raises(ConfigError) as raised:
+        plan([made()], metrics=[name])
+    assert f"metric {name!r} of plug-in 'tests' ({__file__}:" in str(raised.value)
+    assert problem in str(raised.value)
 
 
 @pytest.mark.usefixtures("plugged")

@@ -17,6 +17,7 @@ import click
 from anyio.abc import TaskGroup
 
 from agentest.cli.location import Location
+from agentest.cli.main import whose_mistake
 from agentest.cli.options import exits, where
 from agentest.plugins.authoring.commands.mcp_tools import AnsweredCall, ProjectTools
 from agentest.plugins.page.server.jobs import Jobs
@@ -176,7 +177,7 @@ class _StdioServer:
         except LookupError as error:
             raise RpcError(INVALID_PARAMS, str(error)) from None
         except Exception as error:  # noqa: BLE001 - one call must not end the server
-            text = f"an unexpected error: {described(error)}. This is a mistake of Agentest: please report it"
+            text = f"an unexpected error: {described(error)}. {whose_mistake(error)}: please report it"
             tell(f"agentest mcp: {text}")
             answer = AnsweredCall(text, {"error": text}, failed=True)
         content = [{"type": "text", "text": answer.text}]
