@@ -77,6 +77,7 @@ async def check_conversation(
         ]
         results = (
             *await _sayings(never, conversation, timeout_s),
+            *await _checks(scenario.never_checks, conversation, _FinalMockState.of(conversation), timeout_s),
             *await _safety(scenario, conversation, timeout_s, blind),
         )
         return tuple(result for result in results if not result.passed and not result.error)
@@ -84,7 +85,7 @@ async def check_conversation(
     return (
         *await _sayings(scenario.expect, conversation, timeout_s),
         *await _final_state(scenario, conversation, end, timeout_s),
-        *await _checks(scenario, conversation, end, timeout_s),
+        *await _checks(scenario.checks, conversation, end, timeout_s),
         *await _safety(scenario, conversation, timeout_s, blind),
         *_attack(conversation),
     )
@@ -183,10 +184,10 @@ async def _final_state(
 
 
 async def _checks(
-    scenario: Scenario, conversation: Conversation, end: _FinalMockState, timeout_s: float
+    checks: Sequence[Callable[..., Any]], conversation: Conversation, end: _FinalMockState, timeout_s: float
 ) -> Checks:
     results = []
-    for check in scenario.checks:
+    for check in checks:
         unknown = None
         if has_state_parameter(check):
             inexact = _keys_inexact(sorted(end.inexact)) if end.inexact else None

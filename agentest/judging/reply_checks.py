@@ -198,9 +198,11 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
     looked_at = _turns_to_search(saying, turns)
     failed: PredicateFailed | None = None
     for turn in looked_at:
+        before = [replace(turn, agent_message=remark.text) for remark in turn.remarks if saying.never]
         try:
-            if reply_contains(saying.wanted, turn, conversation):
-                return _result_found(saying, turn)
+            for said in (*before, turn):
+                if reply_contains(saying.wanted, said, conversation):
+                    return _result_found(saying, said)
         except PredicateFailed as error:
             failed = failed or error
     if failed:

@@ -16,7 +16,7 @@ from builders import failure, tool_call, turn
 from dirty_equals import IsStr
 
 from agentest.domain.results import CheckResult
-from agentest.domain.transcript import Conversation
+from agentest.domain.transcript import Blame, Conversation, Failure, Remark
 from agentest.judging.conversation_checks import check_conversation
 from agentest.judging.reply_checks import check_turn_sayings
 from agentest.mocks.resolver import copy_initial_state, end_state
@@ -127,6 +127,29 @@ def test_messages_of_says() -> None:
     ):
         (found_late,) = checks(long, expect={"never_says": never})
         assert "Credit Card 12" in str(found_late.reply)
+
+
+def test_text_before_tool_calls_is_said_too() -> None:
+    """`never_says` reads what the agent said before its reply; `says` is about replies."""
+    before = replace(turn(0, "Hi", "Done."), remarks=(Remark("agent", "Refunded, one moment"),))
+    [never] = checks(held(turns=[before]), expect={"never_says": "Refunded"})
+    assert not never.passed
+    assert "'Refunded, one moment'" in never.reason
+    assert not checks(held(turns=[before]), expect={"says": "Refunded"})[0].passed
+    assert checks(held(turns=[before]), expect={"never_says": "refunded"})[0].passed
+
+
+def test_a_ban_by_function_holds_when_the_conversation_broke_off() -> None:
+    """What must never happen is checked whoever broke it off; a `check` of the end is not."""
+
+    def no_refund(conversation: Conversation) -> str | None:
+        return "refunded" if any("Refunded" in each for each in conversation.replies) else None
+
+    for blame in Blame:
+        broken = conversation(failure=Failure(blame, "broke"))
+        [found] = checks(broken, never=[no_refund], check=lambda conversation: False)
+        assert (found.passed, found.summary) == (False, "refunded")
+        assert checks(conversation("Hello", failure=Failure(blame, "broke")), never=[no_refund]) == []
 
 
 def test_the_message_of_a_function() -> None:
