@@ -175,6 +175,12 @@ def _worst(failures: Iterable[LabelledFailure], least: Severity) -> Severity:
     return max([least, *(failure.severity for failure in failures if failure.severity is not None)])
 
 
+def _own_severity(failures: Iterable[LabelledFailure], least: Severity) -> Severity:
+    """Return the worst severity, `medium` for a failure that was not judged, and at least this one."""
+    severities = (failure.severity for failure in failures)
+    return max([least, *(Severity.MEDIUM if each is None else each for each in severities)])
+
+
 def _with_omitted(
     groups: Sequence[UniqueError], selected: Sequence[LabelledFailure], omitted: Sequence[LabelledFailure]
 ) -> tuple[UniqueError, ...]:
@@ -202,22 +208,21 @@ def _with_omitted(
             occurrences=(*groups[n].occurrences, *(failure.id for failure in failures)),
             explanation=explanation,
         )
-    return (*completed, *group_by_label(unseen).groups)
+    return (*completed, *group_by_label(unseen, Severity.LOW).groups)
 
 
 def _ungrouped_group(failures: Sequence[LabelledFailure]) -> UniqueError:
     labels = ", ".join(dict.fromkeys(failure.label for failure in failures))
-    are_judged = all(failure.severity is not None for failure in failures)
     return UniqueError(
         f"ungrouped: {labels}",
-        _worst(failures, Severity.LOW if are_judged else Severity.MEDIUM),
+        _own_severity(failures, Severity.LOW),
         tuple(failure.id for failure in failures),
         "The model that groups failures left these out. " + failures[0].reason,
     )
 
 
-def group_by_label(failures: Sequence[LabelledFailure]) -> Deduplication:
-    """Group failures by metric and label, without a model: at `medium`, or worse if that was judged."""
+def group_by_label(failures: Sequence[LabelledFailure], least: Severity = Severity.MEDIUM) -> Deduplication:
+    """Group failures by metric and label, without a model: at the worst severity, and at least this."""
     groups: dict[tuple[str, str], list[LabelledFailure]] = {}
     for failure in failures:
         groups.setdefault((failure.metric, failure.label), []).append(failure)
@@ -225,7 +230,7 @@ def group_by_label(failures: Sequence[LabelledFailure]) -> Deduplication:
         tuple(
             UniqueError(
                 label,
-                _worst(members, Severity.MEDIUM),
+                _own_severity(members, least),
                 tuple(f.id for f in members),
                 f"{metric}: {members[0].reason}",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -116,6 +117,9 @@ def test_labels_that_the_model_never_saw_do_not_join_the_worst_group() -> None:
     worst, *others = groups_found
     assert worst.severity is Severity.CRITICAL
     assert {each.severity for each in others} == {Severity.MEDIUM}
+    graded = [replace(each, severity=Severity.LOW) for each in many[:-1]]
+    worst, *others = asked(ScriptedModel(answer=answer), [*common, *graded, many[-1]]).groups
+    assert Counter(each.severity for each in others)[Severity.LOW] >= len(others) - 1
     assert sum(len(each.occurrences) for each in groups_found) == 2 * MOST_FAILURES
 
 
