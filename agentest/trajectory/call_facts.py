@@ -303,6 +303,10 @@ class CallFacts:
         """Return the calls that count: with `best` as few as possible, else as many as possible."""
         return (1 << len(self.calls)) - 1 & ~self.free.surely(not best)
 
+    def counting_by_tool(self, best: bool) -> int:
+        """Return the calls that `max_calls_per_tool` counts: reads too, but no ignored failures."""
+        return (1 << len(self.calls)) - 1 & ~self.free.both(self.failures).surely(not best)
+
     def cell(self, slot: Sequence[ExpectedCall]) -> KnownCalls:
         """Return the calls that meet any of these alternatives."""
         if len(slot) == 1:

@@ -353,8 +353,8 @@ def _exceeded_limits(
             "max_turns",
             f"the conversation took {turns} turns, at most {spec.max_turns} are allowed",
         )
-    per_tool = spec.max_calls_per_tool is not None
-    for tool, made in Counter(call.name for call in facts.calls if per_tool).items():
+    per_tool = facts.counting_by_tool(best) if spec.max_calls_per_tool is not None else 0
+    for tool, made in Counter(facts.calls[at].name for at in bits(per_tool)).items():
         key, limit = spec.limit_entry_of(tool) or ("", made)
         if made > limit:
             text = f"{tool} was called {count(made, 'time')}, at most {limit} are allowed"
@@ -373,7 +373,8 @@ def over_limits(spec: Trajectory, facts: CallFacts) -> dict[int, str]:
     if spec.max_calls is None and spec.max_calls_per_tool is None:
         return over
     made: Counter[str] = Counter()
-    for at, call in enumerate(facts.calls):
+    for at in bits(facts.counting_by_tool(True)):
+        call = facts.calls[at]
         made[call.name] += 1
         _, limit = spec.limit_entry_of(call.name) or ("", made[call.name])
         if made[call.name] > limit:

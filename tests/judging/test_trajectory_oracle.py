@@ -168,7 +168,9 @@ class Oracle:
         return bool(wanted.result == result)
 
     def holds(self) -> bool:
-        spec, names = self.spec, [call.name for call in self.calls]
+        spec = self.spec
+        ignored = [spec.ignore_failed and self.failed(at) for at in self.every]
+        names = [call.name for at, call in enumerate(self.calls) if not ignored[at]]
         limits = spec.max_calls_per_tool if spec.max_calls_per_tool is not None else {}
         limits = dict.fromkeys(TOOLS, limits) if isinstance(limits, int) else limits
         return (
