@@ -325,12 +325,19 @@ def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], 
     places = [0.0] * max(1, concurrency)
     heapify(places)
     queues: dict[str, float] = {}
+    pairs = [
+        (each, known, known.talking_s / known.conversations)
+        for each, known in zip(planned, took, strict=True)
+    ]
     last_judged = 0.0
-    for each, known in zip(planned, took, strict=True):
-        talk, judged = known.talking_s / known.conversations, known.judging_s / known.conversations
+    for each, known, talk in pairs:
+        judged = known.judging_s / known.conversations
         if each.queue is not None:  # a queue takes one place for all of its units
-            begins = queues.get(each.queue, 0.0)
-            ends = queues[each.queue] = begins + talk * each.conversations
+            if each.queue not in queues:
+                queues[each.queue] = places[0]
+                total = sum(talk * one.conversations for one, _, talk in pairs if one.queue == each.queue)
+                heapreplace(places, places[0] + total)
+            ends = queues[each.queue] = queues[each.queue] + talk * each.conversations
         else:
             lengths = [talk * each.conversations] if each.in_turn else [talk] * each.conversations
             ends = 0.0
