@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -132,6 +132,7 @@ class TurnLoop:
     async def run(self) -> Conversation:
         """Run the conversation to its end. Raises only if it is cancelled."""
         AGENT_ANSWERED.set(False)
+        invalid = None
         try:
             self._mocks.begin()
             ending = None
@@ -142,12 +143,18 @@ class TurnLoop:
                 await self._complete_late()
                 await self._check_sources()
             return self._finished(ending)
-        except UserLeftRole as error:
-            conversation = await self._failed(failure_of(error, self._redact))
-            return replace(conversation, invalid=str(error))
         except Exception as error:  # noqa: BLE001 - every error becomes part of the transcript
             failure = failure_of(error, self._redact)
-        return await self._failed(failure)
+            invalid = str(error) if isinstance(error, UserLeftRole) else None
+        try:
+            conversation = await self._failed(failure)
+        except Exception as error:  # noqa: BLE001 - one of our sources is broken: no closed turn may be lost
+            for source in self._sources:
+                with suppress(Exception):
+                    source.close()
+            self._sources = ()
+            conversation = await self._failed(failure_of(error, self._redact))
+        return replace(conversation, invalid=invalid)
 
     async def _talk(self) -> Ending | None:
         """Return how the conversation ends; None if a new one with the agent has to go on."""

@@ -19,6 +19,7 @@ from anyio.lowlevel import checkpoint
 from agentest import scenario, sequence
 from agentest.agents.port import AgentReply
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.conversation.user import ScriptedUser
 from agentest.conversation.user_prompts import SILENCE
 from agentest.domain.end_reason import Ending
@@ -696,6 +697,63 @@ def test_an_answer_that_is_nested_too_deeply() -> None:
         ).run()
     )
     assert failure(conversation) == Failure(Blame.AGENT, "the agent's answer is nested too deeply to be read")
+
+
+class Broken(CallSource):
+    """A source that breaks in one of its steps."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+
+    def begin_turn(self, turn_index: int) -> None:
+        self.fail("begin_turn", turn_index)
+
+    async def check(self, cause_of: Exception | None = None) -> None:
+        self.fail("check", 1)
+
+    async def complete(self, turn: TurnProgress) -> None:
+        self.fail("complete", turn.turn_index)
+
+    async def complete_late(self) -> None:
+        self.fail("complete_late", 1)
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        self.fail("doubt_of", turn_index)
+        return None
+
+    def close(self) -> None:
+        self.fail("close", 1)
+
+    def fail(self, step: str, turn_index: int) -> None:
+        if step == self.step and turn_index == 1:
+            raise KeyError(step)
+
+
+class Echo:
+    name = "echo"
+
+    def __init__(self, fails_in: int | None = None) -> None:
+        self.fails_in = fails_in
+
+    async def reply(self, messages: Any, ctx: Any) -> AgentReply:
+        if ctx.turn_index == self.fails_in:
+            raise AgentError("the agent broke")
+        return AgentReply("Hi.")
+
+
+@pytest.mark.parametrize("fails_in", [None, 1])
+@pytest.mark.parametrize("step", ["begin_turn", "complete", "complete_late", "doubt_of", "close"])
+def test_an_exception_of_a_call_source_is_never_the_agents_failure(step: str, fails_in: int | None) -> None:
+    """The closed turns remain, and the failure names our part."""
+    mocks = MockResolver({}, scenario="s", conversation_id="s-1")
+    loop = TurnLoop(
+        ConversationSpec("s-1", "s", 2), Echo(fails_in), ScriptedUser(["1", "2"]), mocks, [Broken(step)]
+    )
+    talked = asyncio.run(loop.run())
+    assert talked.turns[0].agent_message == "Hi."
+    if fails_in is None or step != "complete_late":  # it is not asked once a turn has failed
+        assert failure(talked).blame is Blame.INTERNAL
+        assert f"KeyError: '{step}'" in failure(talked).message
 
 
 _A_RUN = """
