@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from agentest.support.errors import AgentError
-from agentest.support.json_text import json_or, parse_json
+from agentest.support.json_text import STRICT, json_or, parse_json
 
 SHOWN_CHARS = 10_000
 """Longest part of an agent's data in a message. Messages are shortened again after redaction."""
@@ -120,7 +120,7 @@ def read_arguments(arguments: Any) -> tuple[Any, str | None]:
         args = {} if arguments is None else arguments
     else:
         try:
-            args = json.loads(arguments) if arguments.strip() else {}
+            args = json.loads(arguments, **STRICT) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             return arguments, f"the arguments are not valid JSON: {error}"
     problem = (

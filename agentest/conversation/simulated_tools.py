@@ -14,7 +14,7 @@ from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import ToolCall
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.support.errors import MockError, ModelError
-from agentest.support.json_text import Json, json_or_repr, reject_constant
+from agentest.support.json_text import STRICT, Json, json_or_repr
 
 _SHOWN_CALLS = 30
 _SYSTEM = """\
@@ -123,9 +123,9 @@ class SimulatedTools:
     def _checked(self, name: str, answer: SimulatedAnswer) -> tuple[Any, str]:
         """Return the result and what is wrong with the answer, or "" if nothing is."""
         try:
-            if not isinstance(json.loads(answer.state, parse_constant=reject_constant), dict):
+            if not isinstance(json.loads(answer.state, **STRICT), dict):
                 return None, "state is not a JSON object"
-            result = json.loads(answer.result, parse_constant=reject_constant)
+            result = json.loads(answer.result, **STRICT)
         except (ValueError, RecursionError) as error:
             return None, f"state and result must be JSON texts: {error}"
         schema = self._returns.get(name)

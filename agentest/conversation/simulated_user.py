@@ -37,7 +37,7 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError, MockError, ModelError
-from agentest.support.json_text import json_or, reject_constant, well_formed
+from agentest.support.json_text import STRICT, json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill
 from agentest.support.text import cut, data_block, did_you_mean, shortened, turn_name
@@ -179,7 +179,7 @@ class UserTools:
 def _parsed(arguments: str) -> Any:
     """Return the arguments for the record; the text itself if it is not JSON."""
     try:
-        return json.loads(arguments, parse_constant=reject_constant) if arguments.strip() else {}
+        return json.loads(arguments, **STRICT) if arguments.strip() else {}
     except (ValueError, RecursionError):
         return arguments
 

@@ -26,11 +26,11 @@ from agentest.mocks.calls import (
 from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.errors import AgentestError, MockError, UnmockedToolError
 from agentest.support.json_text import (
+    STRICT,
     BuiltinState,
     builtin_bytes,
     copied,
     json_text,
-    reject_constant,
     safe_repr,
     well_formed,
     well_formed_value,
@@ -154,7 +154,7 @@ class MockResolver:
         """
         # Agents often send no text for a tool without arguments.
         try:
-            args: Any = json.loads(arguments, parse_constant=reject_constant) if arguments.strip() else {}
+            args: Any = json.loads(arguments, **STRICT) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             call = self._begin(name, arguments, turn_index, call_id, round=round)
             return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))

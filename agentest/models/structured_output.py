@@ -7,14 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
-from math import isfinite
-from typing import Any, NoReturn, Self, cast
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ValidationError
 
 from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
 from agentest.support.errors import InvalidAnswer
-from agentest.support.json_text import json_or, well_formed
+from agentest.support.json_text import STRICT, json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN
 
@@ -163,10 +162,6 @@ class Unreadable(ValueError):
     """The text contains no answer with the expected shape. The message tells the model why."""
 
 
-class _AmbiguousObject(ValueError):
-    """An object in JSON syntax whose values are ambiguous."""
-
-
 def read(text: str, answer: type[Answer]) -> Answer:
     """Return the only object in the text that has the expected shape.
 
@@ -210,7 +205,8 @@ def _validated(source: str, answer: type[Answer]) -> Answer:
             raise Unreadable(_HALF_PAIR) from None
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _AmbiguousObject) else "it is not valid JSON"
+        is_no_json = isinstance(error, json.JSONDecodeError | RecursionError)
+        reason = "it is not valid JSON" if is_no_json else str(error)
         raise Unreadable(reason) from None
 
 
@@ -301,25 +297,12 @@ class _Braces:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise _AmbiguousObject("a key is given twice")
+        raise ValueError("a key is given twice")
     return values
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise _AmbiguousObject(f"{name} is not JSON")
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if not isfinite(value):
-        raise _AmbiguousObject(f"the number {digits} is too large")
-    return value
-
-
 _FORM = json.JSONDecoder(parse_int=str, parse_float=str)
-_STRICT = json.JSONDecoder(
-    object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite
-)
+_STRICT = json.JSONDecoder(object_pairs_hook=_without_duplicates, **STRICT)
 
 
 @lru_cache(maxsize=256)  # some shapes are created for a single request

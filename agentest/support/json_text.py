@@ -219,12 +219,19 @@ def plainly(error: ValueError) -> ValueError:
     return ValueError(f"a number has more than {sys.get_int_max_str_digits():,} digits; write it as a text")
 
 
-def reject_constant(name: str) -> NoReturn:
-    """A `parse_constant` that rejects NaN and Infinity, which Python accepts as JSON.
-
-    Raises ValueError.
-    """
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {digits} is too large")
+    return value
+
+
+STRICT: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite}
+"""For `json.loads`: reject NaN, Infinity and 1e999, which Python accepts as JSON."""
 
 
 def parse_untrusted_json(text: str | bytes) -> Any:
@@ -237,7 +244,7 @@ def parse_untrusted_json(text: str | bytes) -> Any:
         marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
         if sum(text.count(mark) for mark in marks) > _MAX_VALUES:
             raise ValueError(f"it has more than {_MAX_VALUES:,} values")
-    return json.loads(text, parse_constant=reject_constant)
+    return json.loads(text, **STRICT)
 
 
 def json_document(value: Json) -> str:

@@ -660,7 +660,18 @@ def test_names_of_attributes_are_only_names(name: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["{", "not JSON", '{"a": 1}}', "{'a': 1}", '{"a": NaN}', "Infinity", "[" * 100_000, "9" * 5_000, "\x00"],
+    [
+        "{",
+        "not JSON",
+        '{"a": 1}}',
+        "{'a': 1}",
+        '{"a": NaN}',
+        "Infinity",
+        '{"a": -1e999}',
+        "[" * 100_000,
+        "9" * 5_000,
+        "\x00",
+    ],
 )
 def test_arguments_that_are_not_json(arguments: str) -> None:
     """Arguments that are not JSON are recorded verbatim and answered with an error."""

@@ -22,7 +22,7 @@ from agentest.scenarios.source_code import scenarios_source
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import base_mocks
 from agentest.support.errors import InvalidAnswer
-from agentest.support.json_text import reject_constant
+from agentest.support.json_text import STRICT
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import data_block, escaped, shortened
 
@@ -228,10 +228,8 @@ def _case_of(proposal: _Proposal, material: Material, taken: set[str]) -> Case |
     if not proposal.criterion.strip() and not named:
         return Dropped("checks nothing", name)
     try:
-        results = {each.tool: json.loads(each.result_json, **_STRICT) for each in proposal.results}
-        calls = [
-            (each.tool, json.loads(each.arguments_json or "{}", **_STRICT)) for each in proposal.expected
-        ]
+        results = {each.tool: json.loads(each.result_json, **STRICT) for each in proposal.results}
+        calls = [(each.tool, json.loads(each.arguments_json or "{}", **STRICT)) for each in proposal.expected]
     except (ValueError, RecursionError) as error:
         return Dropped("its JSON cannot be read", f"{name}: {error}")
     if any(not isinstance(args, dict) for _, args in calls):
@@ -255,9 +253,6 @@ def _case_of(proposal: _Proposal, material: Material, taken: set[str]) -> Case |
         tags=(GENERATED,),
     )
     return Case(scenario, origin)
-
-
-_STRICT: dict[str, Any] = {"parse_constant": reject_constant}
 
 
 def _origin(quote: str, material: Material) -> str | None:

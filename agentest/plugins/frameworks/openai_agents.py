@@ -16,7 +16,7 @@ from agentest.plugins.frameworks.client import Begin, Framework, output_text, re
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
 from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
 from agentest.support.errors import AgentError, UsageError
-from agentest.support.json_text import safe_repr
+from agentest.support.json_text import STRICT, safe_repr
 
 _LOCAL_TOOLS = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")
 """Tools that act on this machine without a function tool."""
@@ -100,7 +100,7 @@ def _by_the_gate(tool: Any, find: FindGate) -> Callable[[Any, str], Any]:
 
 def _parsed_arguments(arguments: Any) -> Any:
     try:
-        return json.loads(arguments or "{}")
+        return json.loads(arguments or "{}", **STRICT)
     except (ValueError, TypeError, RecursionError):
         return arguments
 

@@ -29,7 +29,7 @@ from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
-from agentest.support.json_text import Json, encoded, json_or, plain, reject_constant
+from agentest.support.json_text import STRICT, Json, encoded, json_or, plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys, turn_name
 
@@ -347,7 +347,7 @@ class LabelsFile:
 
 def _object(line: str) -> dict[str, Any]:
     try:
-        data = json.loads(line, parse_constant=reject_constant)
+        data = json.loads(line, **STRICT)
     except ValueError as error:
         raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
     if not isinstance(data, dict):
