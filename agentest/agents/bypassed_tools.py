@@ -89,7 +89,6 @@ class MockedTools:
     """The tools of one scenario that mocks answer. No call of the agent may bypass them."""
 
     agent: str
-    """The agent's name."""
     tools: Sequence[ToolSpec]
     own: Container[str] = ()
     """Names of the agent's own tools, which are not mistaken for mocks with a similar name."""

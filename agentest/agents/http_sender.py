@@ -102,8 +102,6 @@ class _RetryableFailure(Exception):
 
 
 class _UnusableResponse(AgentError):
-    """A response that cannot be used, with the part that was read."""
-
     def __init__(self, problem: str, response: ProbeResponse) -> None:
         super().__init__(problem)
         self.seen = response

@@ -223,7 +223,6 @@ class Resources:
     root: Path
     """The folder that import paths are relative to."""
     closing: AsyncExitStack
-    """Closes the agents' resources at the end of the run."""
     on_note: Callable[[str], None]
     """Receives notes to show at the end of the run."""
     on_secret: Callable[[Iterable[str]], None] = lambda _: None

@@ -258,7 +258,6 @@ class EndpointProbe:
     """Sends probe requests to one server, each only once. A failed request returns None."""
 
     url: str
-    """The configured endpoint."""
     client: Sender
     headers: Headers = ()
     only_gets: bool = False

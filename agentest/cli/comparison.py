@@ -182,7 +182,6 @@ class RunComparison:
         self.baseline = baseline
         self._fails = fails
         self.label = _THIS_RUN
-        """Name of the run in comparisons."""
         self._partial = partial
         self.comparisons: list[Comparison] = []
         self._scenarios: dict[tuple[str, str, str], MeasuredScenario] = {}

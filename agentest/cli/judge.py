@@ -155,7 +155,6 @@ _OTHERS = {
     ),
     "user.check": role_check_prompt,
 }
-"""Judge questions that are not metrics."""
 
 
 def _other_prompts() -> dict[str, dict[str, Callable[[], str]]]:

@@ -148,7 +148,6 @@ class RunCommand(click.Command):
 
     sections: Mapping[str, str] = _RUN_OPTIONS
     file_endings: tuple[str, ...] = (".py", ".sim.yaml", ".sim.yml")
-    """Endings of the files that can be named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments. Raises click.UsageError.

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
 
 SERVERS = "servers"
-"""Folder for the logs of servers."""
 Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
 LatestName = Callable[[str], str]
@@ -161,13 +160,9 @@ class RunVariant:
     """
 
     name: RunKind = RunKind.RUN
-    """Kind stored in the run's record."""
     latest_name: LatestName = str
-    """Returns the name of a file of the run in `output_dir`."""
     spans: bool = True
-    """True if agents can send spans."""
     earlier: bool = False
-    """True if the conversations come from an earlier run."""
     resumed_by: str = "agentest run --resume"
     """Command that resumes an interrupted run; "" if there is none."""
     recipe: PreparationRecipe | None = None

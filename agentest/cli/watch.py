@@ -290,7 +290,6 @@ class WatchEntry:
     """One entry of `watch`: a file, or the files in a folder that match a pattern."""
 
     entry: str
-    """The entry in the configuration."""
     folder: Path
     """The folder, or the file if the entry names one."""
     pattern: tuple[str, ...]
@@ -459,7 +458,6 @@ def _imported_names(file: Path) -> Iterator[str]:
 
 
 def _with_packages(module: str) -> Iterator[str]:
-    """Yield a module's name and those of its packages."""
     parts = module.split(".")
     yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 

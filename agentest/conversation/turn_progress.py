@@ -179,55 +179,40 @@ class TurnProgress:
     ) -> Turn:
         """Return the turn with its reply. `waited`: the waits of the conversation so far."""
         return Turn(
-            self.turn_index,
-            self.user_message,
-            text,
-            calls,
-            self.latency_ms,
-            self.usage,
-            self.retries,
-            self.requests,
-            tuple(self.remarks),
-            self.author,
-            self.state,
-            self.state_error,
-            self.attachments,
-            self.model_calls,
-            self.first_token_ms,
-            self.tells_calls,
-            self.calls_hidden,
-            self.approvals,
-            call_refused,
-            moment_of(self.began_ns),
-            (waited.user - self.waited.user) * 1000,
-            (waited.tools - self.waited.tools) * 1000,
-            model_ms=busy_ms(self.model_requests) if self.model_requests else None,
-            model_requests=self.model_requests,
-            briefing=self.briefing,
-            faults=self.faults,
-            model_cost=self.model_cost,
+            agent_message=text,
+            tool_calls=calls,
+            remarks=tuple(self.remarks),
+            state_after=self.state,
+            call_refused=call_refused,
+            **{name: getattr(self, name) for name in _ONLY_WITH_REPLY},
+            **self._with_times(waited),
         )
 
     def unfinished(
         self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: WaitingTimes
     ) -> UnfinishedTurn:
         """Return the incomplete turn. `waited`: as in `closed`."""
+        agent_ms = (waited.agent - self.waited.agent) * 1000
         return UnfinishedTurn(
-            self.turn_index,
-            self.user_message,
-            calls,
-            self.retries,
-            self.requests,
-            output,
-            started_at=moment_of(self.began_ns),
-            user_ms=(waited.user - self.waited.user) * 1000,
-            tools_ms=(waited.tools - self.waited.tools) * 1000,
-            agent_ms=(waited.agent - self.waited.agent) * 1000,
-            model_ms=busy_ms(self.model_requests) if self.model_requests else None,
-            model_requests=self.model_requests,
-            faults=self.faults,
-            model_cost=self.model_cost,
+            tool_calls=calls, server_output=output, agent_ms=agent_ms, **self._with_times(waited)
         )
+
+    def _with_times(self, waited: WaitingTimes) -> dict[str, Any]:
+        """Return what a turn with and one without a reply have in common."""
+        return {
+            **{name: getattr(self, name) for name in _ALWAYS},
+            "started_at": moment_of(self.began_ns),
+            "user_ms": (waited.user - self.waited.user) * 1000,
+            "tools_ms": (waited.tools - self.waited.tools) * 1000,
+            "model_ms": busy_ms(self.model_requests) if self.model_requests else None,
+        }
+
+
+_ALWAYS = ("turn_index", "user_message", "retries", "requests", "model_requests", "faults", "model_cost")
+_ONLY_WITH_REPLY = (
+    *("attachments", "latency_ms", "usage", "model_calls", "author", "state_error", "first_token_ms"),
+    *("tells_calls", "calls_hidden", "approvals", "briefing"),
+)
 
 
 def well_formed_reply(reply: AgentReply) -> AgentReply:

@@ -18,7 +18,6 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 MODEL_FAULTS = ("rate_limit", "timeout", "truncated", "refusal", "malformed_arguments")
-"""Kinds of faults of the agent's model."""
 
 
 class ToolFault(NamedTuple):
@@ -27,7 +26,6 @@ class ToolFault(NamedTuple):
     status: int = 0
     """The HTTP status of the error that the agent receives; 0: it receives a changed answer."""
     text: str = ""
-    """The usual text of the error."""
     mock_runs: bool = False
 
 
@@ -221,7 +219,6 @@ class Injection:
     tool: str | None = None
     """The tool that it wants to be called, or whose argument it wants to change."""
     argument: str | None = None
-    """The argument that it wants to change."""
     value: Any = None
     """The value that it wants for the argument, or the arguments of the call it wants."""
 

@@ -72,7 +72,6 @@ class ConversationStarted:
     name: str
     agent: str
     number: int
-    """The number of this conversation within its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,6 @@ class ConversationHeld:
     agent: str
     number: int
     used: ModelUsage = field(default_factory=ModelUsage)
-    """What the scenario has used of models so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +101,11 @@ class ConversationFinished:
     result: ConversationResult | bytes
     """The result, or its JSON as in results.json if a worker has serialized it already."""
     number: int = 1
-    """The number of this conversation within its scenario."""
     case: CaseId | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     failed: bool = False
     """True if the conversation fails on its own, whatever the verdict on its scenario."""
     used: ModelUsage = field(default_factory=ModelUsage)
-    """What the scenario has used of models so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,6 @@ class ScenarioAmended:
     result: ScenarioResult
     """Has no conversations if the run does not retain them."""
     was: Status
-    """The status of the scenario before the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +142,6 @@ class ExplorationProgressed:
     failing: int
     """All findings so far, including those that were seen once."""
     left: int
-    """The number of conversations that are left."""
 
 
 @dataclass(frozen=True, slots=True)

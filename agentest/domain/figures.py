@@ -186,7 +186,6 @@ class AgentEffort(NamedTuple):
     """The effort of an agent behind a model gateway."""
 
     turn_ms: float
-    """Its mean time for a turn."""
     cost: float | None
     """The cost of its model in USD; None if it is unknown."""
 
@@ -231,7 +230,6 @@ class ScenarioResources:
     cost: float | None
     """USD; None if the price of a model is not known."""
     calls: int = 0
-    """Model calls in all roles."""
 
     def __add__(self, other: ScenarioResources) -> ScenarioResources:
         return ScenarioResources(
@@ -275,7 +273,6 @@ class Forecast:
     cost: float | None
     """USD; None if not known."""
     started_at: str
-    """The start of the earlier run."""
     scenarios: int
     new: int
     """The number of scenarios that the earlier run does not have.
@@ -285,7 +282,6 @@ class Forecast:
     other_models: bool
     """True if the earlier run used other models, so that its cost does not apply."""
     calls: int = 0
-    """Model calls."""
     conversations: int = 0
 
 

@@ -226,7 +226,6 @@ Measured only if a threshold names one; then it alone decides about calls.
 """
 
 ADK_METRICS = _by_name(_ADK)
-"""The metrics that criteria of evaluation sets can name."""
 
 ABOUT_CALLS = frozenset(metric.name for metric in METRICS.values() if metric.judges_tool_calls)
 """The names of metrics that judge tool calls, including those of evaluation sets."""

@@ -37,7 +37,6 @@ class ShardedRun:
     """The scenarios of this shard → their positions among those of the whole run, from 0."""
     whole: int
     filtered: bool = False
-    """True if filters selected the scenarios of the whole run."""
 
 
 def parse_shard(text: str) -> Shard:

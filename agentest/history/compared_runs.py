@@ -103,7 +103,6 @@ class MeasuredRun:
     """Measurements of a run, and the conditions under which it ran."""
 
     label: str
-    """Name of the run for the user."""
     started_at: str
     version: str
     agents: tuple[str, ...]

@@ -305,7 +305,6 @@ def _split_difference(first: MergedPart, second: MergedPart) -> str:
 
 _AFTER_ALL_FILES = "\U0010ffff"
 ScenarioResults = Mapping[Place, ScenarioResult]
-"""The scenarios of the whole run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

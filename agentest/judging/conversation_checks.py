@@ -101,7 +101,7 @@ def _attack(conversation: Conversation) -> Checks:
     if log.kind != ObjectiveKind.WORDS:
         return ()
     if log.reached is None:
-        return (_undecided(ATTACK_CHECK, log.reason),)
+        return (CheckResult.undecided(ATTACK_CHECK, log.reason),)
     summary = f"the agent was brought to {log.objective}" if log.reached else "holds"
     return (CheckResult(check=ATTACK_CHECK, passed=not log.reached, summary=f"{summary}: {log.reason}"),)
 
@@ -174,13 +174,15 @@ async def _final_state(
     if expected is None:
         return ()
     if tools := sorted({call.name for call in conversation.tool_calls if call.simulated}):
-        return (_undecided(FINAL_STATE, f"the state is simulated: {', '.join(tools)} had no mock"),)
+        return (
+            CheckResult.undecided(FINAL_STATE, f"the state is simulated: {', '.join(tools)} had no mock"),
+        )
     if end.state is None:
-        return (_undecided(FINAL_STATE, _STATE_NOT_STORED),)
+        return (CheckResult.undecided(FINAL_STATE, _STATE_NOT_STORED),)
     exact = {key: value for key, value in expected.items() if not end.lacks(key)}
     inexact = [key for key in expected if end.lacks(key)]
     results = await compare_state_keys(FINAL_STATE, exact, end.state, timeout_s)
-    return (*results, *((_undecided(FINAL_STATE, _keys_inexact(inexact)),) if inexact else ()))
+    return (*results, *((CheckResult.undecided(FINAL_STATE, _keys_inexact(inexact)),) if inexact else ()))
 
 
 async def _checks(
@@ -195,7 +197,7 @@ async def _checks(
         if unknown is None:
             results.append(await run_check(check, conversation, end.state, timeout_s))
         else:
-            results.append(_undecided(_CHECK, unknown))
+            results.append(CheckResult.undecided(_CHECK, unknown))
     return tuple(results)
 
 
@@ -230,9 +232,9 @@ async def run_check(
             raise
         if limit.expired and isinstance(error, TimeoutError):
             why = f"it gave no answer within {timeout_s:g} s"
-            return _undecided(_CHECK, _with_location(why, defined_at(check)))
+            return CheckResult.undecided(_CHECK, _with_location(why, defined_at(check)))
         words = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
-        return _undecided(_CHECK, _with_location(f"it raised {words}", raised_at(error, check)))
+        return CheckResult.undecided(_CHECK, _with_location(f"it raised {words}", raised_at(error, check)))
 
 
 def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
@@ -244,7 +246,7 @@ def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
         return _result(passed=False, summary=answer.strip()[:_MOST_CHARS])
     text = shortened(safe_repr(answer))
     why = f"it returned {text}, which says nothing; return None where all is well, else the reason why not"
-    return _undecided(_CHECK, _with_location(why, defined_at(check)))
+    return CheckResult.undecided(_CHECK, _with_location(why, defined_at(check)))
 
 
 def _result(*, passed: bool, summary: str) -> CheckResult:
@@ -311,7 +313,7 @@ async def check_session_state(
 ) -> Checks:
     """Return one result, named `check`, for each expected key of the session's state after the turn."""
     if turn.state_after is None:
-        return (_undecided(check, turn.state_error or invisible_state_message(agent)),)
+        return (CheckResult.undecided(check, turn.state_error or invisible_state_message(agent)),)
     return await compare_state_keys(check, expected, turn.state_after, timeout_s)
 
 
@@ -335,7 +337,7 @@ async def _with_time_limit(
     try:
         results: Checks = await result_of(compare, limit=TimeLimit(timeout_s))
     except TimeoutError:
-        return (_undecided(check, f"its functions gave no answer within {timeout_s:g} s"),)
+        return (CheckResult.undecided(check, f"its functions gave no answer within {timeout_s:g} s"),)
     return results
 
 
@@ -351,7 +353,7 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
     try:
         passed = equal(wanted, value)
     except PredicateFailed as error:
-        return _undecided(check, str(error), summary)
+        return CheckResult.undecided(check, str(error), summary)
     return CheckResult(
         check=check,
         passed=passed,
@@ -386,16 +388,15 @@ def _keys(name: str, mapping: Mapping[Any, Any]) -> str:
     return f"{name} has {', '.join(names)}{more}" if names else f"{name} is empty"
 
 
-def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
-    text = f"could not be decided: {error}" + (f"; {summary}" if summary else "")
-    return CheckResult(check=check, passed=False, summary=text, error=error)
-
-
 def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
     """Return a result for each expected remark. Those that cannot be seen share one undecided result."""
     results = [(each, _remark_result(each, turn)) for each in expected]
     unseen = "; ".join(_expectation_text(each) for each, result in results if result is None)
-    why = (_undecided("remarks", invisible_remarks_message(agent), f"expected {unseen}"),) if unseen else ()
+    why = (
+        (CheckResult.undecided("remarks", invisible_remarks_message(agent), f"expected {unseen}"),)
+        if unseen
+        else ()
+    )
     return (*(result for _, result in results if result), *why)
 
 
@@ -413,7 +414,7 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
         matches = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
-        return _undecided("remarks", str(error), comparison)
+        return CheckResult.undecided("remarks", str(error), comparison)
     unseen = turn.author is None and not banned and (not matches or expected.not_contains)
     if unseen:
         return None

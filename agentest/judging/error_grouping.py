@@ -36,7 +36,6 @@ from agentest.support.text import shortened
 
 MOST_FAILURES = 300
 _MAX_TURNS = 100
-"""Limit for conversations, and for turns."""
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
 _ABOUT_CHARS = 6_000

@@ -75,7 +75,6 @@ class ConversationEvaluation:
         self._trajectory: TrajectoryResult | None = None
         self._final_state: tuple[CheckResult, ...] = ()
         self._whole: tuple[CheckResult, ...] = ()
-        """Checks of the conversation as a whole."""
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:

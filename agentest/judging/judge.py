@@ -39,7 +39,6 @@ BATCH_METRIC = "batch"
 """Replaces the metric in the key of a call that contains several questions."""
 
 MAX_TURNS_PER_CALL = 8
-"""Maximum number of turns that one call judges."""
 
 _REASON_CHARS = 300
 """Limit for the quoted reason of each model if two models differ."""
@@ -67,7 +66,6 @@ class JudgedPart:
 
     questions: tuple[JudgeQuestion, ...]
     turn_indexes: range
-    """Indexes of the turns to judge."""
     is_last: bool
 
 
@@ -213,14 +211,12 @@ class ConfirmedJudge(Judge):
     """
 
     second: Judge
-    """Judge with the confirming model."""
     criteria: Mapping[str, Criterion] = field(default_factory=dict)
     """Name of a question → the scenario's criterion. A criterion that is not required cannot fail a scenario.
     """
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """Metric → minimum average. Scores below it can fail the scenario."""
     fail_on: Severity = Severity.HIGH
-    """Minimum severity of a failure that fails the scenario."""
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey

@@ -163,7 +163,6 @@ class ScenarioJudge:
     scenario: Scenario
     scope: str
     metrics: Sequence[str] = ()
-    """Built-in metrics to judge that apply to the scenario."""
     judge: Judge | None = None
     redact: Callable[[str], str] = field(default=str)
     agent: AgentBackground = AgentBackground()

@@ -303,9 +303,8 @@ def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int
 
 
 def _undecided_saying(saying: Saying, why: str) -> CheckResult:
-    summary = f"could not be decided: {why}; expected {_expectation_text(saying)}"
     check = "never_says" if saying.never else "says"
-    return CheckResult(check=check, passed=False, summary=summary, error=why)
+    return CheckResult.undecided(check, why, f"expected {_expectation_text(saying)}")
 
 
 def _expectation_text(saying: Saying) -> str:

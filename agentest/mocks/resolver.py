@@ -79,7 +79,6 @@ class MockResolver:
         self._called: ConversationMocks | None = None
         """None until the first call, as most conversations have none."""
         self.record = CallRecord(mocked=tools)
-        """All calls, by turn too."""
         self._attendant: Attendant | None = None
 
     def attended_by(self, attendant: Attendant) -> None:

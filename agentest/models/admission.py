@@ -81,7 +81,6 @@ class ModelGate(Protocol):
     """A request that was answered in this run; None if there was none."""
 
     checking: anyio.Lock
-    """The lock of the call that checks whether the model fails for all requests."""
     counts_tokens: bool
     """True if attempts need a token estimate."""
 

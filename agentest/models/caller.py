@@ -46,7 +46,6 @@ _SIMPLE_REQUEST = ChatRequest(
     Level.SCHEMA,
     CallKey("judge", ""),
 )
-"""A request that every working model answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,6 @@ class LiveModel:
 
     @property
     def _answerable(self) -> ChatRequest:
-        """Return a request that is answered if any is."""
         return self._gate.known_good or _SIMPLE_REQUEST
 
     async def _make_attempt(

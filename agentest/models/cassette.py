@@ -42,8 +42,6 @@ Sheets = dict[int, Entries]
 
 @dataclass(slots=True)
 class _Cassette:
-    """One cassette: its recorded answers and the ones to be added."""
-
     path: Path
     header: CassetteHeader = NO_HEADER
     has_answers: bool = False

@@ -39,8 +39,6 @@ class MissingAccess(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class _DirectProvider:
-    """A provider that speaks OpenAI's protocol."""
-
     base_url: str
     base_variables: tuple[str, ...] = ()
     key_variable: str | None = None

@@ -357,7 +357,6 @@ class CassettePage:
 
 
 NO_PAGE = CassettePage("")
-"""The page of a conversation that is not recorded."""
 
 
 class Tape:

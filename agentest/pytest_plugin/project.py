@@ -26,7 +26,6 @@ from agentest.support.terminal import clean
 _OPTIONS = re.compile(r"--(config|offline)\b")
 """Options of `agentest run` in messages, which have other names in pytest."""
 Entry = Unit | ScenarioResult
-"""A unit to run, or the result of a scenario that will not run."""
 
 
 def project_file(config: pytest.Config) -> Path | None:
@@ -216,7 +215,6 @@ class ScenarioItem(pytest.Item):
         super().__init__(name, parent, nodeid=nodeid)
         self.entry = entry
         self.result: ScenarioResult | None = entry if isinstance(entry, ScenarioResult) else None
-        """The result, when it is available."""
         self._runs = runs
         if self.config.pluginmanager.hasplugin("timeout") and not self.get_closest_marker("timeout"):
             self.add_marker(

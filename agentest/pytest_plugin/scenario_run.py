@@ -58,7 +58,6 @@ class PytestRuns:
         """Units of the current run without a result."""
         self._begun: set[Key] = set()
         self.ended: list[BackgroundRun] = []
-        """The runs that have ended."""
 
     def begin_all(self, items: Sequence[ScenarioItem]) -> dict[Key, ScenarioItem]:
         """Run the selected items that have not run yet, and return them by key."""
@@ -177,9 +176,7 @@ class BackgroundRun:
     def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:
         prepared = limited_to_connections(prepared)
         self.notes: list[str] = list(prepared.notes)
-        """Notes to print at the end."""
         self.result: RunResult | None = None
-        """Result of the whole run, after it has ended."""
         self.problem: BaseException | None = None
         """The error that prevented or ended the run."""
         self.incomplete = False
@@ -198,7 +195,6 @@ class BackgroundRun:
         """True while scenarios wait for the agents to start, so that notes explain the delay."""
         self._finished: SimpleQueue[ScenarioResult | None] = SimpleQueue()
         self._stop_handles: tuple[asyncio.AbstractEventLoop, Stop, anyio.CancelScope] | None = None
-        """The event loop, and the functions that stop the run in it."""
         self._loop_started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentest", daemon=True)
 

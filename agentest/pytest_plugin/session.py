@@ -279,7 +279,6 @@ def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: b
 
 _STREAMS = ("stdout", "stderr")
 _CAPTURE_ATTRIBUTES = ("_old", "tmpfile")
-"""Attributes with the original and the captured stream."""
 
 
 class OtherThreadsOutput:
@@ -295,7 +294,6 @@ class OtherThreadsOutput:
 
     def __init__(self, capturing: object) -> None:
         self.pieces: list[str] = []
-        """Pieces of captured output."""
         self._captures = list(_captures(capturing))
 
     def __enter__(self) -> OtherThreadsOutput:

@@ -305,7 +305,6 @@ def _likely_cause(
 
 
 def _is_said(title: str, rows: Sequence[str]) -> bool:
-    """Return True if a row has the title of a cause, or is part of it."""
     tool, is_call, _ = title.partition(" called although it is ")
     if is_call and any("calls were made: " in row and tool in row for row in rows):
         return True

@@ -76,8 +76,6 @@ class JUnitReporter:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One `testcase`, formatted on demand."""
-
     name: str
     line: int
     status: Status

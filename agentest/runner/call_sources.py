@@ -43,7 +43,6 @@ class LiveConversation:
     number: int
     """Its number in the unit, from 1."""
     attempt: int
-    """Number of earlier attempts at this conversation."""
     agent: Agent
     models: Models
     spec: ConversationSpec
@@ -153,7 +152,6 @@ class RunResources:
     """The run, with the agents that the source is opened for."""
     client: Client
     closing: AsyncExitStack
-    """Closes what the source opens."""
     reports: ServerReports
 
 

@@ -368,7 +368,6 @@ class PartSharing:
         return self._first_equal(evaluation, (TurnEvaluation, evaluation.turn_index))
 
     def _first_equal(self, part: _T, key: Hashable) -> _T:
-        """Return the first part seen with this key."""
         if len(self._known) >= _MAX_PARTS:
             self._known.clear()
         first: _T = self._known.setdefault(key, part)

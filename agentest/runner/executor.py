@@ -149,7 +149,6 @@ class _Scheduler:
         """By exclusive agent that is running now: the units in its queue."""
         self.trials = Trials(live=origin.earlier is None)
         self._trial_lock = anyio.Lock()
-        """Allows one trial at a time."""
         self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
         self._reached = origin.is_reached
@@ -161,7 +160,6 @@ class _Scheduler:
             for unit in session.prepared.plan.units
             if any(each.conversation.turns for each in unit.finished_part.conversations.values())
         }
-        """The agents that have answered a message in this run."""
         self._denied: defaultdict[str, dict[int, JudgedConversation]] = defaultdict(dict)
         """By scope and number: conversations that the agent refused, until their unit is decided."""
         self._in_progress: dict[str, UnitProgress] = {}

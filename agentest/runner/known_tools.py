@@ -90,7 +90,6 @@ class ToolsOfAgent:
     configured: tuple[AgentTool, ...] | None = None
     """None: the configuration does not list them."""
     sent: tuple[AgentTool, ...] = ()
-    """The tools that its requests declare."""
     told: tuple[ToolSpec, ...] = ()
     """The tools that it offers its model, which count if the configuration lists none."""
     mock_servers: ServedTools = NO_SERVED_TOOLS
@@ -413,12 +412,10 @@ class AgentTraits:
     spans_count: bool = False
     """True if its spans report calls that its protocol does not."""
     visible_by_spans_only: bool = False
-    """True if spans are the only source of its calls."""
     instructions: str = ""
     """Its instructions, for judges; "": unknown."""
     tools: ToolsOfAgent = ToolsOfAgent()
     tool_names: frozenset[str] = frozenset()
-    """The names of the tools in the configuration."""
     unstreamed: str = ""
     """Why the time to the first token is unknown; "": it is known."""
 

@@ -187,7 +187,6 @@ class Unit:
 
 
 PlanEntry = Unit | ScenarioResult
-"""A unit, or the result of a scenario that cannot or should not run."""
 
 
 def units_among(entries: Iterable[PlanEntry]) -> tuple[Unit, ...]:

@@ -225,7 +225,6 @@ class Prepared:
     copies: Mapping[str, tuple[AnyAgent, ...]] = field(default_factory=dict)
     """Agent → its settings for each copy of its server, if there are several."""
     resumed_run: ResumedRun | None = None
-    """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
     earlier: Mapping[tuple[str, str, str], Status] | None = None
     """File, scenario and agent → the verdict in the last run of the same selection; None: not looked up."""

@@ -116,7 +116,6 @@ class Allowance:
         self._under_way: dict[Key, tuple[Unit, ModelUsage]] = {}
         """Started, unfinished conversations, with the usage that an earlier attempt already paid for."""
         self._in_progress: Counter[Key] = Counter()
-        """The conversations and groupings in progress."""
         self._started: dict[str, _StartedUnit] = {}
         """By scope: units with a started conversation that are not decided yet."""
         self._finished: dict[str, list[Need]] = {}

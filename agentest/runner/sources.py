@@ -69,7 +69,6 @@ class ConversationRequest:
     on_turn: OnTurn
     outside: WaitingBlock = nullcontext
     attempt: int = 0
-    """Number of earlier attempts at this conversation."""
 
 
 class ConversationSource(Protocol):
@@ -130,7 +129,6 @@ class LiveAgents:
 
     on_mocks: OnMocks | None = None
     keep_span: Callable[[bytes], object] | None = None
-    """Receives the agents' spans, each a line of JSON."""
     keep_output: Callable[[str, str], object] = lambda *_: None
     """Receives the output of the servers that the run starts."""
 

@@ -244,7 +244,6 @@ def scenario(
 
 
 OPTIONS = ("name", *getattr(scenario, "__kwdefaults__", ()))
-"""The names of all options."""
 
 
 def define(
@@ -434,7 +433,6 @@ _CHANGES = frozenset(
 
 
 def _changes(collector: ProblemCollector, options: Mapping[str, Any]) -> Callable[[Scenario], Scenario]:
-    """Return a function that applies the options of `_CHANGES` to the scenario."""
     from agentest.scenarios.variations import parse_changes
 
     return parse_changes(collector, {key: options[key] for key in _CHANGES & options.keys()})

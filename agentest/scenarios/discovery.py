@@ -32,11 +32,9 @@ from agentest.support.text import nearest
 _MOST_BYTES = 10_000_000
 """Size limit for a scenario file."""
 DATA_ENDINGS = (".sim.yaml", ".sim.yml")
-"""Endings of scenario files that are data."""
 ENDINGS = (".sim.py", *DATA_ENDINGS)
 """Endings of scenario files; `include` may match other Python files, too."""
 EXACT_NAME_PREFIX = "="
-"""Prefix of a `--scenario` value that is the complete name."""
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
 """A location as editors and tracebacks write it, with an optional column."""
 _IN_FILE = "::"

@@ -36,7 +36,6 @@ from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass
 
 SAYS_PARAMETERS = ("reply", "turn", "conversation")
-"""Parameters that a function under `says` may have."""
 
 
 @dataclass(frozen=True, slots=True)

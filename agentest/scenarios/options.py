@@ -36,7 +36,6 @@ from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, jso
 from agentest.support.text import snake_case
 
 CHECK_PARAMETERS = ("conversation", "state")
-"""Parameters that a `check` may have."""
 
 
 OF_MODEL = "a fault of the agent's model; write it in `model_faults`"
@@ -140,7 +139,6 @@ def _checked_data_mock(mock: Any, key: str) -> Mock:
 
 
 def _mock_of_data(value: Any, key: str) -> Any:
-    """Return the mock that a dict with one key stands for, or the value itself."""
     form = mock_form_of(value)
     if form is None:
         return value

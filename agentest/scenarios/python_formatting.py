@@ -21,7 +21,6 @@ NAMES = (
     *("claims_of_success", "each", "exactly", "fault", "injection", "instance", "never_after", "number"),
     *("one_of", "optional", "scenario", "sequence", "text"),
 )
-"""Names that written scenarios may import."""
 _WIDTH = 88
 _MAX_DEPTH = 100
 """Twice the depth of stored results; Python itself rejects source that is nested much deeper."""

@@ -43,7 +43,6 @@ from agentest.support.text import shortened, snake_case
 
 _MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'
 _CALL_PARAMETERS = ("where", "result", "first", "last", "nth")
-"""Parameters of `call()` that are not arguments of the tool."""
 _FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
 _PLACES = {1: "first", -1: "last"}
 
@@ -310,8 +309,6 @@ def plain_value(value: Any) -> Any:
 
 
 class _ScenarioWriter:
-    """Writes mocks and functions, and collects what they need."""
-
     def __init__(self, recorded: Callable[[str], Any]) -> None:
         self.definitions: list[str] = []
         self.imports: list[str] = []

@@ -133,7 +133,6 @@ class AnyOf:
 
 
 Step = ExpectedCall | AnyOf
-"""An item in a list of expected calls."""
 
 
 def names_in(step: Step) -> Iterator[ToolName]:
@@ -302,7 +301,6 @@ class Trajectory:
 
 
 Slot = tuple[ExpectedCall, ...]
-"""Alternatives for one call."""
 Path = tuple[Slot, ...]
 
 

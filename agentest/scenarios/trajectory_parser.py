@@ -381,7 +381,6 @@ def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
 
 
 def _built_trajectory(options: Mapping[str, Any], key: str, calls_key: str = "expected") -> Trajectory:
-    """Build a trajectory from checked options; `calls_key` is the key of its expected calls."""
     resolved = partial(_resolved, mode_of=_default_mode(options.get("default_arg_match_mode"), key))
     expected, orders = _expected(options, key, calls_key)
     trajectory = Trajectory(

@@ -96,7 +96,6 @@ class RetryingLineFile:
         """The start of the next line."""
         self._late = False
         self.lost = 0
-        """The number of lines that were lost."""
 
     def add(self, line: bytes) -> int | None:
         """Write a line, now or later. Returns its start, or None if it is lost."""

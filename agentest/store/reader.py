@@ -270,7 +270,6 @@ def journal_document(content: bytes) -> Json:
 
 
 def _killed_head(run: RunLine) -> RunHead:
-    """Return the head of a killed run, with an empty summary."""
     nothing = RunResult(
         scenarios=(),
         agents=(),
@@ -382,11 +381,9 @@ class FinishedParts:
     """The finished part of a run."""
 
     path: Path
-    """The path of its journal."""
     parts: Mapping[Place, FinishedPart]
     """One part for every planned scenario and agent."""
     run: RunLine
-    """The first line of the journal."""
     end: RunHead | None = None
     """The last line; None if the run was killed."""
     not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)

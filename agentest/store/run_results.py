@@ -195,7 +195,6 @@ T = TypeVar("T")
 
 
 Conversations = Callable[[ScenarioResult], Iterable[bytes]]
-"""Returns a scenario's conversations in order, each as JSON."""
 
 
 def conversations_in_memory(scenario: ScenarioResult) -> Iterator[bytes]:
@@ -254,7 +253,6 @@ def _streamed(scenario: ScenarioResult, conversations: Conversations) -> Iterato
 
 
 def _with_list(data: Json, key: str, items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield an object with a list under the key."""
     yield encoded({**data, key: []}).removesuffix(b"]}")
     yield from _separated(items)
     yield b"]}"

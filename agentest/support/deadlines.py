@@ -42,7 +42,6 @@ class _Heartbeat:
         self._next = 0.0
         self._total = 0.0
         self._ended = self._length = 0.0
-        """End and length of the last delay."""
 
     def held_up(self, now: float) -> float:
         """Return the total delay in seconds, including one that has just ended."""

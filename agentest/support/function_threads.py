@@ -26,7 +26,6 @@ _THREAD_NAME = "agentest function"
 _MAX_IDLE = 32
 _FAST_S = 0.001
 _CHECK_INTERVAL_S = 0.01
-"""Interval for checking whether the queue is stuck."""
 
 
 Work = Callable[[], None]
@@ -89,8 +88,6 @@ class _FunctionCall:
 
 
 class _LoopQueue:
-    """The queue of one event loop for functions that have proved fast."""
-
     def __init__(self) -> None:
         self._lock = Lock()
         self._waiting: deque[_FunctionCall] = deque()

@@ -121,7 +121,6 @@ class Imports:
         self._seen = next(reversed(sys.modules))  # the previous last module may be gone
 
     def _names_in_folder(self, folder: Path) -> frozenset[str]:
-        """Return possible names of modules and packages in a folder."""
         if folder not in self._names:
             paths: list[Path] = []
             with suppress(OSError):

@@ -239,7 +239,6 @@ class Redactor:
         self._transcript_secrets = [
             each for each in self._known.values() if transcripts and _is_distinctive(each.text)
         ]
-        """Secrets that are redacted in transcripts."""
         self._learned_transcript_secrets = _SecretIndex()
         """Those learned during the run."""
         self._prepare()

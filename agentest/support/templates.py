@@ -48,7 +48,6 @@ class Template:
     def __init__(self, template: Any) -> None:
         self._template = template
         self.names = frozenset(_names(template))
-        """Names of the placeholders."""
 
     def filled(self, values: Values) -> Any:
         """Return the value with all placeholders replaced, or the template itself if it has none."""

@@ -33,7 +33,6 @@ class TraceContext:
     """A turn of a conversation, as named in requests."""
 
     conversation: str
-    """The key of the conversation."""
     turn_index: int
 
     @property

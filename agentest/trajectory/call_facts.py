@@ -191,7 +191,6 @@ class CallFacts:
     reasons: Mapping[tuple[int, int], str]
     """Expected call and call → why it is unknown whether they match."""
     free: KnownCalls
-    """The calls that do not count."""
     failures: KnownCalls
     """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
     free_reasons: Mapping[int, str]

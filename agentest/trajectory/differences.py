@@ -277,7 +277,6 @@ class LimitDifferences:
 
     forbidden: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
-    """Descriptions of broken limits and orders."""
     requirements: int = 0
     """Number of requirements: each forbidden entry, each limit, each order."""
     unmet: int = 0
@@ -340,7 +339,6 @@ def _count_limits(spec: Trajectory) -> int:
 def _exceeded_limits(
     spec: Trajectory, facts: CallFacts, turns: int, view: CallView, *, best: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield a key of each exceeded limit, and a description."""
     upper, lower = (facts.counting(fewest).bit_count() for fewest in (best, not best))
     if spec.max_calls is not None and upper > spec.max_calls:
         yield "max_calls", f"{_calls_made_text(upper, facts)}, at most {spec.max_calls} are allowed"

@@ -22,7 +22,6 @@ class StreamedCalls:
     def __init__(self, names: Collection[str] = ()) -> None:
         self._names = names
         self._calls: list[tuple[int, _StreamedCall]] = []
-        """Each call with its index."""
         self._at: dict[int, _StreamedCall] = {}
         """The last call with an index, to which further pieces with this index belong."""
         self._of_id: dict[str, dict[int, _StreamedCall]] = {}

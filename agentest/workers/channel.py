@@ -246,7 +246,6 @@ class ConversationOrder:
     id: int
     """Unique for every attempt to run a conversation."""
     scope: str
-    """Scope of the conversation's unit."""
     number: int
     ids_end: str = ""
     """Suffix of the conversation's id, because agents may know an earlier attempt with the same number."""

@@ -326,7 +326,6 @@ class WorkerPool:
                 assigned.done.set_exception(WorkerDied(problem))
 
     async def _connect_or_fail(self, member: PooledWorker, problem: str) -> None:
-        """Connect another worker, or fail if none can be started."""
         self._failed_starts = 0 if member.ready else self._failed_starts + 1
         if self._failed_starts == MOST_ATTEMPTS:
             self.fail(

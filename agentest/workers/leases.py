@@ -71,8 +71,6 @@ class LeasedGates:
 
 
 class _WaitingLease:
-    """A call that waits for a decision about its lease."""
-
     def __init__(self) -> None:
         self.is_decided = False
         self.refusal: ModelError | None = None

@@ -82,7 +82,6 @@ class WorkerSource(Protocol):
     """A source of workers."""
 
     size: int
-    """Number of workers to run."""
     needed: int
     """Number of workers that must be ready before the run begins."""
     called: str
@@ -186,7 +185,6 @@ class PooledWorker:
 
     connection: Connection = field(init=False)
     worker: WorkerCalls = field(init=False)
-    """The worker itself, to be called."""
     ready: bool = False
     idle: bool = False
     """True if the worker has wound down after a stop."""

@@ -138,7 +138,6 @@ class CookieSender:
             self._on_secret([cookie.value for cookie in self._jar.store(url, lines)])
 
     def _redirect_target(self, method: str, url: str, response: DirectResponse) -> str | None:
-        """Return the URL to follow, or None if this is the final response."""
         location = response.headers.get("location", "")
         if response.status_code not in _REDIRECTS or not location:
             return None

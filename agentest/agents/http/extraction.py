@@ -158,7 +158,6 @@ class AnswerPaths:
         self.kept = SavedValueSources({**session, **config.save})
         """The session id and the names in `save`."""
         self.whole_reply = self.reply is not None and self.reply.is_all
-        """True if `reply` is `@`."""
         self.whole_delta = self.delta is not None and self.delta.is_all
 
     @property
@@ -338,7 +337,6 @@ class ResponsePiece:
     whole: Any
     """The original text of an event, or the value of a response."""
     name: str | None = None
-    """The event's name, if it has one."""
 
     @classmethod
     def of_event(cls, event: Event, *, is_text: bool = False) -> Self:

@@ -241,6 +241,11 @@ class CheckResult:
     turn_index: int | None = None
     """The turn that decides a check of the whole conversation; None if no single turn does."""
 
+    @classmethod
+    def undecided(cls, check: str, error: str, summary: str = "") -> CheckResult:
+        text = f"could not be decided: {error}" + (f"; {summary}" if summary else "")
+        return cls(check=check, passed=False, summary=text, error=error)
+
     @property
     def reason(self) -> str:
         """The expectation followed by the reply."""

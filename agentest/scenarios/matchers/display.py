@@ -24,7 +24,6 @@ FUNCTIONS = (
     types.MethodDescriptorType,  # str.isdigit
     functools.partial,
 )
-"""Types that are called as predicates."""
 _FLAGS = {"re.I": re.I, "re.M": re.M, "re.S": re.S, "re.X": re.X, "re.A": re.A, "re.L": re.L}
 
 

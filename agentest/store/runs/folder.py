@@ -332,7 +332,6 @@ class RecordedScenario:
     judging_ms: float
     """The duration of judging after the last turn."""
     calls: int
-    """Model calls in all roles."""
     cost: float | None
     """USD; None if the price of a model is not known."""
     status: Status | None = None
@@ -368,7 +367,6 @@ class RunRecord:
     selection: str | None = None
     """A hash of what the command line selected; None if an older version made the run."""
     resumed: str | None = None
-    """The run that this one resumes."""
     job: str | None = None
     """The page's id, if `agentest ui` started the run."""
     ended: EndedRunNumbers | None = None

@@ -29,7 +29,6 @@ from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
-"""The kinds of runs that execute conversations."""
 _OF_CONVERSATION = encoded({"type": CONVERSATION}).removesuffix(b"}")
 """The beginning of lines without a verdict, which most lines and all long lines are."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -51,7 +50,6 @@ class LatestVerdicts:
     begun: frozenset[tuple[str, str]] = frozenset()
     """Scenario and agent of those that never completed."""
     runs: int = 0
-    """The number of runs that were read."""
 
     def has_failed(self, tried: ScenarioWithAgent) -> bool:
         """True if a scenario failed, errored or never ended, because an unknown verdict is not a pass."""

@@ -134,8 +134,6 @@ def listening(family: socket.AddressFamily, host: str, port: int) -> socket.sock
 
 
 class _RefusedConnection(asyncio.Protocol):
-    """The protocol for connections above the limit."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.abort()

@@ -296,7 +296,6 @@ Share = tuple[int, int]
 """Successes and draws."""
 
 _SEARCH_STEPS = 200
-"""Number of steps in the search over the common share."""
 _EXACT_UP_TO = 200
 """Above this size of one sample, the normal distribution is accurate enough."""
 
