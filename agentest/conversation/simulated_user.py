@@ -35,7 +35,7 @@ from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import ConversationPlan, Scenario
-from agentest.support.dates import format_date
+from agentest.support.dates import prompt_date
 from agentest.support.errors import ConfigError, MockError, ModelError
 from agentest.support.json_text import STRICT, json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
@@ -271,7 +271,7 @@ class PlanUser:
         attempt: int = 0,
         date: str | None = None,
     ) -> None:
-        self._date = format_date(date)
+        self._date = prompt_date(date)
         self._model = model
         self._plan = plan
         self._key = CallKey("user", scope, conversation, sample=attempt)
@@ -295,7 +295,7 @@ def _sent_message(message: str) -> NextMessage:
 
 def plan_user_prompt(plan: ConversationPlan, date: str | None = None) -> str:
     """Return the instructions of the model that plays the user. `date`: as in a scenario."""
-    return str(plan_messages(plan, (), format_date(date))[0]["content"])
+    return str(plan_messages(plan, (), prompt_date(date))[0]["content"])
 
 
 def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "") -> list[Message]:

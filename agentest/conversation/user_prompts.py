@@ -15,7 +15,7 @@ from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock, tool_specs
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Scenario
-from agentest.support.dates import format_date
+from agentest.support.dates import prompt_date
 from agentest.support.json_text import json_text
 from agentest.support.templates import fill, placeholders
 from agentest.support.text import data_block, escaped
@@ -117,7 +117,7 @@ SILENCE = "(The assistant has written nothing.)"
 
 def user_prompt(scenario: Scenario) -> str:
     """Return the system prompt of a simulated user. A scenario's template replaces only the persona."""
-    template, date = scenario.user_prompt_template or PERSONA, format_date(scenario.date)
+    template, date = scenario.user_prompt_template or PERSONA, prompt_date(scenario.date)
     values = {
         "date": date,
         "profile": scenario.profile or "An ordinary user of this assistant.",

@@ -23,7 +23,7 @@ from agentest.domain.transcript import (
 )
 from agentest.domain.truncation import MAX_CHARS
 from agentest.scenarios.model import Criterion
-from agentest.support.dates import format_date
+from agentest.support.dates import prompt_date
 from agentest.support.json_text import json_or_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import cut, data_block
@@ -152,7 +152,7 @@ def background_parts(background: JudgeBackground) -> list[str]:
         ),
         *_with_introduction(_EXPECTED, {"expected_outcome": background.expected_outcome}),
         *_with_introduction(
-            "", {"date_and_time": format_date(background.date or None, background.started_at)}
+            "", {"date_and_time": prompt_date(background.date or None, background.started_at)}
         ),
     ]
 

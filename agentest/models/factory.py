@@ -16,7 +16,7 @@ from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
 from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
-from agentest.models.providers import ModelSpec, parameters
+from agentest.models.providers import ModelSpec, identity, parameters
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import CassetteMode, RecordedModel, Tape
 from agentest.support.errors import ConfigError
@@ -103,12 +103,11 @@ class _Opener:
             if cache := self._terms.cache:
                 from agentest.models.response_cache import CachedModel
 
-                settings = {"sent": parameters(spec), "body": spec.body}
-                live = CachedModel(cache, ledger, live, {"name": spec.name, "url": spec.base_url, **settings})
+                live = CachedModel(cache, ledger, live, identity(spec))
         if tape is None:
             assert live
             return live
-        return RecordedModel(tape, ledger, spec.name, parameters(spec), live)
+        return RecordedModel(tape, ledger, spec.name, {**parameters(spec), **spec.body}, live)
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:

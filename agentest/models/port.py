@@ -147,6 +147,8 @@ class Question:
     answer: type[BaseModel]
     key: CallKey
     repair: int = 0
+    timeless: Sequence[Message] | None = None
+    """The messages without the times that the run inserted, to identify the question; None: as they are."""
 
 
 @dataclass(frozen=True, slots=True)

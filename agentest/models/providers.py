@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -229,6 +230,17 @@ _FAMILIES = {
     "gemini": "gemini",
     "gemma-": "gemini",
 }
+_ROUTES = (
+    "_API_BASE",
+    "_BASE_URL",
+    "_ENDPOINT",
+    "_VERSION",
+    "_REGION",
+    "_REGION_NAME",
+    "_PROJECT",
+    "_LOCATION",
+)
+"""Ends of the environment variables by which litellm chooses an endpoint."""
 _RESOURCES = frozenset({"apigee", "projects", "publishers"})
 """First parts of resource names in Google's cloud, which do not determine how to reach a model."""
 _SPELLING = {"google": "gemini"}
@@ -344,6 +356,13 @@ def parameters(spec: ModelSpec) -> dict[str, Any]:
     """Return the parameters that shape the model's answers in addition to the question."""
     values = {"temperature": spec.temperature, "max_tokens": spec.max_tokens, **spec.sampling}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def identity(spec: ModelSpec) -> dict[str, Any]:
+    """Return everything about a model that may change its answers: also where they come from."""
+    routes = {} if spec.base_url else {key: os.environ[key] for key in os.environ if key.endswith(_ROUTES)}
+    sent = {"sent": parameters(spec), "body": dict(spec.body), "headers": dict(spec.headers)}
+    return {"name": spec.name, "model": spec.model, "url": spec.base_url, "routes": routes, **sent}
 
 
 def model_name(config: Config, settings: ModelSettings, override: str | None = None) -> str | None:

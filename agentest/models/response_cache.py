@@ -1,8 +1,8 @@
 """Answer a question that the same project has asked before from a local file, without calling the model.
 
 A question is the same if the model, its endpoint and settings, the prompt, the form of the answer, the
-scenario and the numbers of conversation and sample are. Times in prompts do not count, but answers are used
-only on the day they were given, because prompts name the date.
+scenario and the numbers of conversation and sample are. Times that the run inserts do not count, but answers
+are used only on the day they were given, because prompts name the date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pydantic import BaseModel
 from agentest.domain.results import ModelUsage
 from agentest.models.port import AnswerSource, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
-from agentest.support.dates import mask_moments
 
 FILE = "cache/answers.sqlite3"
 """The path of the file in `output_dir`."""
@@ -58,6 +57,7 @@ class ResponseCache:
             self._database.execute("pragma synchronous = off")  # lost answers are requested again
             self._database.execute(_TABLE)
             self._database.execute("delete from answers where day <> ?", (self._day,))
+            self._database.execute("pragma busy_timeout = 0")  # from now on, conversations would wait, too
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
 
@@ -69,6 +69,10 @@ class ResponseCache:
             statement = "select answer from answers where day = ? and question = ?"
             row = self._database.execute(statement, (self._day, question)).fetchone()
             return _answer_of(row[0]) if row else None
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error):
+                self._give_up(error)
+            return None
         except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
             self._give_up(error)
             return None
@@ -82,19 +86,22 @@ class ResponseCache:
             try:
                 self._write(self._database)
             except sqlite3.Error as error:
-                self._give_up(error)
+                if not _is_busy(error):
+                    self._give_up(error)
 
     def _write(self, database: sqlite3.Connection) -> None:
-        rows, self._unwritten = self._unwritten, []
-        database.execute("begin")
-        database.executemany("insert or replace into answers values (?, ?, ?)", rows)
+        """Write all answers at once. If another process writes, they wait for the next time."""
+        database.execute("begin immediate")
+        database.executemany("insert or replace into answers values (?, ?, ?)", self._unwritten)
         database.execute("commit")
+        self._unwritten = []
 
     def close(self) -> None:
         """Write what is left, and close the file."""
         database, self._database = self._database, None
         if database is not None:
             with suppress(sqlite3.Error):
+                database.execute(f"pragma busy_timeout = {_WAIT_S * 1000:.0f}")
                 self._write(database)
             with suppress(sqlite3.Error):
                 database.close()
@@ -145,11 +152,15 @@ class CachedModel:
         found = self._begun.copy()
         found.update(form)
         found.update(f"{question.key} {question.repair}".encode(errors="surrogatepass"))
-        for each in question.messages:
-            content = mask_moments(each["content"]).encode(errors="surrogatepass")
+        for each in question.messages if question.timeless is None else question.timeless:
+            content = each["content"].encode(errors="surrogatepass")
             found.update(b"%b %d " % (each["role"].encode(), len(content)))
             found.update(content)
         return found.hexdigest()
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _stored(answer: ModelAnswer) -> str:

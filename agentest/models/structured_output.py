@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 from pydantic import BaseModel, ValidationError
 
 from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
+from agentest.support.dates import mask_moments, without_marks
 from agentest.support.errors import InvalidAnswer
 from agentest.support.json_text import STRICT, json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
@@ -96,8 +97,12 @@ class StructuredModel:
         conversation, usable = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
             # An agent may have written lone surrogates, which protocols cannot carry.
-            sent = [{**each, "content": well_formed(each["content"])} for each in conversation]
-            reply = await self._answers.answer(Question(sent, answer, key, repair))
+            texts = [(each, well_formed(each["content"])) for each in conversation]
+            sent, timeless = (
+                [{**each, "content": shown(text)} for each, text in texts]
+                for shown in (without_marks, mask_moments)
+            )
+            reply = await self._answers.answer(Question(sent, answer, key, repair, timeless))
             if reply.refusal:
                 if usable:
                     return cast("Answer", usable)

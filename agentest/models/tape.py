@@ -23,7 +23,6 @@ from pydantic import TypeAdapter, ValidationError
 from agentest.domain.results import ModelUsage
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
-from agentest.support.dates import mask_moments
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import turn_name
@@ -398,8 +397,8 @@ class Tape:
         time = times[key, question.repair]
         times[key, question.repair] += 1
         # The date is not part of the question, because a replay runs on another day.
-        messages = [{**message, "content": mask_moments(message["content"])} for message in question.messages]
-        request = [model, dict(parameters), messages, answer_schema(question.answer)]
+        messages = question.messages if question.timeless is None else question.timeless
+        request = [model, dict(parameters), [dict(each) for each in messages], answer_schema(question.answer)]
         return RecordedRequest(key, question.repair, time, digest(request, _HASH_CHARS), model)
 
     def forget(self, scope: str, number: int) -> None:
@@ -514,12 +513,17 @@ class RecordedModel:
         if self._live is None:
             raise tape.missing(request)
         ledger.watch(key)
+        failed = None
         try:
             answered = await self._live.answer(question)
         except ModelUnavailable as error:
-            tape.record(CassetteEntry(request, "", "error", str(error), ledger.taken(key)))
-            raise
+            failed = error
+        finally:
+            used = ledger.taken(key)
+        if failed:
+            tape.record(CassetteEntry(request, "", "error", str(failed), used))
+            raise failed
         kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
-        content, used = answered.refusal or answered.text, ledger.taken(key)
+        content = answered.refusal or answered.text
         answered_by = answered.model.encode(errors="replace").decode()
         return tape.record(CassetteEntry(request, answered_by, kind, content, used)).answered()

@@ -43,7 +43,7 @@ from agentest.runner.known_tools import known_tools, read_mock_server_tools, too
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
-from agentest.support.dates import format_date
+from agentest.support.dates import prompt_date
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
@@ -276,7 +276,7 @@ class LiveConversations:
         return SimulatedTools(
             self.models.user,
             CallKey("user", unit.scope, request.number, sample=request.attempt),
-            facts=[f"It is now {format_date(scenario.date)}.", *scenario.knowledge],
+            facts=[f"It is now {prompt_date(scenario.date)}.", *scenario.knowledge],
             tools=known_tools(known, scenario.tools, scenario.named_tools).text,
             returns={each.name: each.returns for each in tools_of_unit(known, {}) if each.returns},
         )

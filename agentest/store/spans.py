@@ -104,7 +104,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _conversation_key(span: Any) -> _Place | None:
-    """Return the conversation of a span; None if the line is not a span."""
     if not isinstance(span, dict):
         return None
     return str(span.get("scenario")), str(span.get("agent")), str(span.get("conversationId"))

@@ -1,7 +1,8 @@
-"""Dates and times in prompts, in one form that recordings can ignore, so that a replay works on any day."""
+"""Dates and times in prompts. Those that a run inserts are marked, so that a replay works on any day."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from datetime import date, datetime
@@ -10,7 +11,9 @@ from typing import Any
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
-_MOMENT = re.compile(rf"(?:{'|'.join(_DAYS)}), \d{{4}}-\d\d-\d\d, \d\d:\d\d(?: \(UTC[+-]\d\d:\d\d\))?")
+_BEGIN, _END = (f"@{os.urandom(8).hex()}@" for _ in range(2))
+"""The marks around an inserted time. Nobody else can write them: each process has its own."""
+_MARKED = re.compile(f"{_BEGIN}.*?{_END}")
 
 
 def moment_of(nanoseconds: int) -> str:
@@ -30,8 +33,13 @@ def format_moment(moment: str) -> str:
 
 
 def mask_moments(text: str) -> str:
-    """Replace every time that `format_moment` wrote with the same word."""
-    return _MOMENT.sub("(a moment)", text)
+    """Replace every time that `prompt_date` inserted. A time that anybody else wrote stays."""
+    return _MARKED.sub("(a moment)", text) if _BEGIN in text else text
+
+
+def without_marks(text: str) -> str:
+    """Return a prompt as the model and people see it, without the marks of `prompt_date`."""
+    return text.replace(_BEGIN, "").replace(_END, "") if _BEGIN in text else text
 
 
 def normalize_date(value: Any) -> str:
@@ -62,12 +70,12 @@ def today() -> str:
     return datetime.now().astimezone().date().isoformat()
 
 
-def format_date(configured: str | None, moment: str | None = None) -> str:
-    """Return the date and time for a prompt: the configured one, else the moment, else now.
+def prompt_date(configured: str | None, moment: str | None = None) -> str:
+    """Return the date and time for a prompt: the configured one, else the moment, else now, with marks.
 
-    A configured date is shown in a form that `without_moments` does not replace, because another date makes
-    another question.
+    A configured date has no marks, because another date makes another question.
     """
     if configured is None:
-        return format_moment(moment_of(time.time_ns()) if moment is None else moment)
+        shown = format_moment(moment_of(time.time_ns()) if moment is None else moment)
+        return f"{_BEGIN}{shown}{_END}" if shown else ""
     return f"{configured} ({_DAYS[datetime.fromisoformat(configured).weekday()]})"

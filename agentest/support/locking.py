@@ -11,7 +11,8 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +24,8 @@ except ImportError:  # Windows: nothing is locked
 LOCK = "run.lock"
 """The locked file in the folder. It contains `{"process", "startedAt"}`."""
 
+_LOOKS, _LOOK_S = 10, 0.005
+"""How often, and for how long, to wait for a process that looks whether a folder is locked."""
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
 
 
@@ -31,12 +34,12 @@ class FolderLocked(Exception):
 
 
 @contextmanager
-def locked(folder: Path, started_at: str) -> Iterator[None]:
+def locked(folder: Path, started_at: str, pause: Callable[[float], object] = time.sleep) -> Iterator[None]:
     """Lock an existing folder. Raises FolderLocked, and OSError if nothing can be written.
 
-    On file systems without locks, nothing is locked.
+    On file systems without locks, nothing is locked. `pause` waits while another process calls `is_locked`.
     """
-    with lock_file(folder / LOCK) as end:
+    with lock_file(folder / LOCK, pause) as end:
         with suppress(OSError):  # a full disk: the lock works without content
             os.ftruncate(end, 0)
             os.pwrite(end, json.dumps({"process": os.getpid(), "startedAt": started_at}).encode(), 0)
@@ -44,9 +47,9 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 
 
 @contextmanager
-def lock_file(path: Path) -> Iterator[int]:
+def lock_file(path: Path, pause: Callable[[float], object] | None = None) -> Iterator[int]:
     """Lock a file, yield its descriptor, and remove the file. Raises FolderLocked or OSError."""
-    end = _acquire(path)
+    end = _acquire(path, pause)
     _held.add(end)
     try:
         yield end
@@ -75,18 +78,23 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _acquire(path: Path) -> int:
+def _acquire(path: Path, pause: Callable[[float], object] | None) -> int:
     """Open and lock the lock file, and return its descriptor."""
+    looks = _LOOKS if pause else 0
     while True:
         end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             _lock(end, path)
             if _is_in_place(end, path):
                 return end
-        except BaseException:
+        except BaseException as error:
             os.close(end)
-            raise
-        os.close(end)
+            if pause is None or not looks or not isinstance(error, FolderLocked):
+                raise
+            looks -= 1
+            pause(_LOOK_S)
+        else:
+            os.close(end)
 
 
 def _lock(end: int, path: Path, *, shared: bool = False) -> None:

@@ -243,7 +243,6 @@ class Worker:
             return self._encode_result(unit, replace(finished, result=nothing))
 
     def _encode_result(self, unit: Unit, finished: JudgedConversation) -> tuple[bytes, bytes, str]:
-        """Return the arguments of `AssignedConversation.finish`."""
         result = finished.result
         # The scores of an evaluation case are shown with its messages.
         keeps_details = self._prepared.request.reports.shows_conversations or unit.scenario.case is not None

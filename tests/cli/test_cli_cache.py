@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from model_server import ModelServer, best
 from project import Project
 
-from agentest.models.response_cache import FILE
+from agentest.models.port import ModelAnswer
+from agentest.models.response_cache import FILE, ResponseCache
 from agentest.testing import ScriptedAgent
 
 
@@ -24,6 +27,7 @@ class Bench:
 
     def configure(self, **keys: Any) -> None:
         options = {"base_url": self.model.base_url, "api_key": "sk-secret-of-the-test"}
+        options |= keys.pop("options", {})
         named = {"provider": "openai-compatible", "model": "m", "provider_options": options}
         self.project.config(
             self.agent.endpoint, **{"conversations_per_scenario": 2, "cache": True, **named, **keys}
@@ -79,8 +83,10 @@ def test_further_conversations_get_answers_of_their_own(bench: Bench) -> None:
         ({}, (), {"CI": "true"}),
         ({"model": "other"}, (), {}),
         ({"judge": {"temperature": 0.5}, "user": {"temperature": 0.5}}, (), {}),
+        ({"options": {"headers": {"X-Route": "other"}}}, (), {}),
+        ({"options": {"body": {"reasoning_effort": "low"}}}, (), {}),
     ],
-    ids=["cache: false", "--no-cache", "CI", "another model", "another temperature"],
+    ids=["cache: false", "--no-cache", "CI", "another model", "another temperature", "headers", "body"],
 )
 def test_answers_are_new(
     bench: Bench, keys: dict[str, Any], options: tuple[str, ...], env: dict[str, str]
@@ -101,3 +107,20 @@ def test_an_unusable_cache_costs_only_calls(bench: Bench) -> None:
     assert done.returncode == 0
     assert "stored model responses cannot be used (file is not a database): delete " in done.stderr
     assert bench.project.results["summary"]["llmCalls"] == whole
+
+
+def test_answers_survive_another_process_that_writes(tmp_path: Path) -> None:
+    """While another process writes, questions are new and answers wait; nothing is told, nothing is lost."""
+    told: list[str] = []
+    cache = ResponseCache(tmp_path / "answers", str, told.append)
+    other = sqlite3.connect(tmp_path / "answers", isolation_level=None)
+    other.execute("begin exclusive")
+    for number in range(60):
+        cache.store(f"question {number}", ModelAnswer("yes"))
+    other.execute("rollback")
+    cache.close()
+    again = ResponseCache(tmp_path / "answers", str, told.append)
+    assert [again.find(f"question {number}") is None for number in range(60)] == [False] * 60
+    assert told == []
+    again.close()
+    other.close()

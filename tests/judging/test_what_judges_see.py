@@ -21,6 +21,7 @@ from agentest.domain.transcript import (
     with_mentions,
 )
 from agentest.judging.judge_input import JudgeBackground, conversation_context, turn_context
+from agentest.support.dates import without_marks
 
 BACKGROUND = JudgeBackground(
     goal="Get the money back.",
@@ -77,7 +78,7 @@ def test_everything_known_is_shown_in_one_order() -> None:
         "assistant 1",
     ]
     assert inside(context, "user_knowledge") == ["- The fare is refundable.\n- The booking is BK-1."]
-    assert inside(context, "date_and_time") == ["Sunday, 2026-11-22, 20:57 (UTC+01:00)"]
+    assert inside(without_marks(context), "date_and_time") == ["Sunday, 2026-11-22, 20:57 (UTC+01:00)"]
     assert inside(context, "tool_call") == [
         'tool: "find_booking"\narguments: {"id": "BK-1"}\nresult: {"fare": "basic"}'
     ]

@@ -20,6 +20,8 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes, recorded_models, recorded_named_models
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
+from agentest.models.response_cache import CachedModel, ResponseCache
+from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import (
     CassetteError,
     CassetteMode,
@@ -27,7 +29,7 @@ from agentest.models.tape import (
     cassette_path,
     digest,
 )
-from agentest.support.dates import format_moment
+from agentest.support.dates import prompt_date
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.redaction import Redactor
 
@@ -795,6 +797,17 @@ def test_a_model_with_a_strange_name(tape: Tape) -> None:
     assert tape.replay([question()]) == said == [ModelAnswer("x", "", "m?", USED)]
 
 
+def test_a_call_that_the_budget_refuses_leaves_nothing_behind(tape: Tape) -> None:
+    """The next question with the same key measures its own usage alone."""
+    ledger = Ledger()
+    refusing = Live(ledger, [ModelError("the budget is spent"), ModelAnswer("x")])
+    model = recorded(tape.cassettes(CassetteMode.RECORD), ledger, refusing)
+    with pytest.raises(ModelError, match="spent"):
+        anyio.run(model.answer, question())
+    assert anyio.run(model.answer, question()).used == USED
+    assert ledger.taken(question().key) == ModelUsage()
+
+
 def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
     """The hash covers all messages, not only the last."""
     tape.record([question()])
@@ -803,13 +816,36 @@ def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
     assert "changed since" in miss(tape, longer)
 
 
-def test_a_recording_of_another_day(tmp_path: Path) -> None:
-    """A question that differs only by the time of its conversation has the same hash."""
-    days = ("2026-11-16T12:00:00+00:00", "2027-01-02T23:59:00+05:30")
-    cassettes = Cassettes(tmp_path, CassetteMode.RECORD, Redactor())
-    hashes = {
-        cassettes.recorded_request(question(f"{text} It is {format_moment(day)}."), "m", {}).hash
-        for day in days
-        for text in ("How was it?", "And then?")
-    }
-    assert len(hashes) == 2
+WRITTEN = st.lists(
+    st.sampled_from(
+        ["Sunday, 2026-11-29, 20:57", "Sunday, 2026-11-29, 20:58", "(a moment)", "@", "Hi", "17"]
+    ),
+    max_size=3,
+).map(" ".join)
+
+
+@given(first=st.tuples(WRITTEN, WRITTEN), second=st.tuples(WRITTEN, WRITTEN))
+@settings(deadline=None)
+def test_only_the_time_that_the_run_inserts_is_ignored(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    """Any other change, even of a time that the agent wrote, asks another question, of cassette and cache."""
+    with TemporaryDirectory() as folder:
+        cassettes = Cassettes(Path(folder), CassetteMode.RECORD, Redactor())
+        cache = ResponseCache(Path(folder) / "answers", str, print)
+        hashes = []
+        moments = {
+            "2026-11-29T20:57": "Sunday, 2026-11-29, 20:57",
+            "2027-01-02T23:59": "Saturday, 2027-01-02, 23:59",
+        }
+        for (moment, shown), (user, agent) in zip(moments.items(), (first, second), strict=True):
+            live = Live(Ledger(), ['{"value": 4}'])
+            text = f"It is now {prompt_date(None, moment)}. User: {user!r}. Agent: {agent!r}."
+            messages = [{"role": "user", "content": text}]
+            anyio.run(StructuredModel(live).ask, messages, Rating, CallKey("judge", SCOPE))
+            (asked,) = live.asked
+            assert asked.messages[0]["content"].startswith(f"It is now {shown}. User")
+            recorded = cassettes.recorded_request(asked, "m", {}).hash
+            hashes.append((recorded, CachedModel(cache, live.ledger, live, {})._digest(asked)))
+        cache.close()
+        assert [one == other for one, other in zip(*hashes, strict=True)] == [first == second] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -38,6 +39,23 @@ def test_a_lock_with_any_content(tmp_path: Path, content: bytes) -> None:
         (tmp_path / LOCK).write_bytes(content)
         with pytest.raises(FolderLocked, match="another run writes to"), locked(tmp_path, "later"):
             pass
+
+
+def test_a_run_waits_for_processes_that_only_look(tmp_path: Path) -> None:
+    """A process that checks the lock holds it for a moment, which is not another run."""
+    (tmp_path / LOCK).write_text("{}")
+    looking = (tmp_path / LOCK).open("r+")
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    paused: list[float] = []
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 3:
+            looking.close()
+
+    with locked(tmp_path, "now", pause):
+        assert is_locked(tmp_path)
+    assert len(paused) == 3
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -297,7 +297,6 @@ def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
 
 
 def _reference(invocation: Invocation) -> Reference:
-    """Return what the invocation expects of the agent."""
     response, data = invocation.final_response, invocation.intermediate_data
     calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
     return Reference(

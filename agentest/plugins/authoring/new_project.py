@@ -138,7 +138,6 @@ def begin(request: InitRequest) -> InitResult:
 
 
 def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
-    """Return True if a configuration in YAML has an agent with all of these settings."""
     with suppress(yaml.YAMLError, OSError):
         found = yaml.safe_load(_text_of(config)) if config.suffix != ".py" else None
         known = found if isinstance(found, dict) else {}
@@ -370,7 +369,6 @@ def _demo_config(port: int) -> str:
 
 
 def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:
-    """Return a configuration with comments. Each remark is a comment above the agent."""
     comments = "".join(f"# {clean(remark)}\n" for remark in remarks)
     settings = yaml.safe_dump({"agent": dict(agent)}, sort_keys=False, allow_unicode=True, width=1000)
     return f"{_HEAD}{comments}{settings}{hints}{_REST}"

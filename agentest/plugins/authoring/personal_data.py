@@ -384,7 +384,6 @@ def _texts(
 
 
 def _digits(text: str) -> Iterator[int]:
-    """Yield digits that depend on the text alone."""
     block = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
     while True:
         yield from (byte % 10 for byte in block)

@@ -87,7 +87,6 @@ def _latest_cluster(environ: Mapping[str, str]) -> str:
 
 
 def _machine_address() -> str:
-    """Return this machine's address in its network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:
             probe_socket.connect((_UNUSED_ADDRESS, 1))  # nothing is sent

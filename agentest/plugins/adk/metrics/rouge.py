@@ -145,7 +145,6 @@ def stem(word: str) -> str:
 
 
 def _vowel_shape(word: str) -> str:
-    """Return a `c` for each consonant and a `v` for each vowel; a y is a vowel after a consonant."""
     shape: list[str] = []
     last = "v"
     for letter in word:

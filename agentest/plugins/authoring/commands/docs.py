@@ -255,7 +255,6 @@ def _without_targets(text: str) -> str:
 
 
 def _row_with(words: Iterable[str], text: str) -> str:
-    """Return the row that has the most of the words, shortened."""
     rows = [row for row in text.splitlines() if row.strip() and not row.startswith("```")]
     best = max(rows, key=lambda row: sum(word in row.casefold() for word in words), default="")
     return shortened(_without_targets(best), _HIT_CHARS)

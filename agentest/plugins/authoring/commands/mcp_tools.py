@@ -467,7 +467,6 @@ def _failed(message: str) -> AnsweredCall:
 
 
 def _argument_problems(error: ValidationError, arguments: type[ToolCallArguments]) -> list[str]:
-    """Return a sentence for each invalid argument."""
     rows = []
     for each in error.errors(include_url=False):
         name = ".".join(map(str, each["loc"])) or "arguments"

@@ -44,7 +44,7 @@ from agentest.plugins.page.labels.labels import (
 )
 from agentest.report.console.transcript import value_text
 from agentest.scenarios.discovery import matches_name
-from agentest.support.dates import format_date
+from agentest.support.dates import prompt_date, without_marks
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import wilson
@@ -383,7 +383,7 @@ def known_facts(background: JudgeBackground) -> tuple[Row, ...]:
         "expected": background.expected_outcome,
         "told": background.instructions,
         "tools": background.tools,
-        "began": format_date(background.date or None, background.started_at),
+        "began": without_marks(prompt_date(background.date or None, background.started_at)),
         "unseen": background.unseen,
     }
     return tuple((name, text) for name, text in facts.items() if text)

@@ -65,7 +65,6 @@ class RequestGuard:
         return guarded
 
     def _refusal(self, request: web.Request) -> str:
-        """Return the reason to refuse a request; "" if it is allowed."""
         callers = CallerGuard(port=self.port)
         if callers.host_problem(request):
             return "this server answers to http://127.0.0.1 and http://localhost alone"

@@ -264,7 +264,6 @@ def _is_comparable(run: _ComparableRun, selected: _ComparableRun) -> bool:
 
 
 def _first_other(names: Sequence[str], name: str) -> str:
-    """Return the first other name; "" if there is none."""
     return next((each for each in names if each != name), "")
 
 
