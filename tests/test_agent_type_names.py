@@ -20,7 +20,7 @@ HOMES = {
     if kind.plugin.name != "core"
 }
 """Type of a plug-in → the folder that hands it in."""
-WORDS = {"adk", "assistants", "command", "langgraph", "realtime", "responses", "websocket"}
+WORDS = {"adk", "command", "langgraph", "realtime", "responses", "websocket"}
 """Names that are other things, too: google-adk and LangGraph the frameworks, and keys."""
 API_FORMS = PACKAGE / "plugins/servers/model_gateway"
 """The APIs of models, which have names of their own."""

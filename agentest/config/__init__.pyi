@@ -15,7 +15,6 @@ from agentest.plugins.protocols.ai_sdk.settings import AiSdkAgent as AiSdkAgent
 from agentest.plugins.protocols.anthropic_messages.settings import (
     AnthropicMessagesAgent as AnthropicMessagesAgent,
 )
-from agentest.plugins.protocols.assistants.settings import AssistantsAgent as AssistantsAgent
 from agentest.plugins.protocols.command.settings import CommandAgent as CommandAgent
 from agentest.plugins.protocols.grpc.settings import GrpcAgent as GrpcAgent
 from agentest.plugins.protocols.langgraph.settings import LangGraphAgent as LangGraphAgent

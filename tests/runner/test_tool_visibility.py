@@ -59,7 +59,6 @@ def test_each_type_has_a_default_visibility() -> None:
         "websocket": {"endpoint": "ws://h"},
         "realtime": {"endpoint": "ws://h"},
         "grpc": {"endpoint": "h:1", "method": "a.B/C"},
-        "assistants": {"endpoint": "http://h", "assistant_id": "a"},
         "http": {"endpoint": "http://h", "body": body},
     }
     for name in PLUGINS.all("agent type"):
