@@ -25,7 +25,7 @@ from agentest.config.agents.companion_servers import ModelGateway
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.server import gateway_application
-from agentest.plugins.servers.port import Identity
+from agentest.plugins.servers.port import Identity, ModelAccess
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
@@ -70,7 +70,8 @@ async def _conversation(traffic: GatewayTraffic, number: int, turns: int) -> Asy
     who = Identity(key=name, session_id=None, conversation_id=name, scenario=name, agent="salon")
     resolver = MockResolver({}, scenario=name, conversation_id=name, unmocked_tools="passthrough")
     texts = [said(number, turn) for turn in range(turns)]
-    async with traffic.under_way(who, MockServerCalls(who, resolver), (), texts[0]) as known:
+    access = ModelAccess(mocked=frozenset(), opening=texts[0], timeout_s=30)
+    async with traffic.under_way(who, MockServerCalls(who, resolver), access) as known:
         for text in texts[:-1]:
             with known.said(text):
                 pass

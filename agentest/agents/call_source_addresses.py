@@ -17,7 +17,6 @@ class Addresses:
     model: str | None = None
     otlp: str | None = None
     replays_model: bool = False
-    """True if the agent's model is replayed, so that the agent needs no key for it."""
 
     def of(self, conversation: str) -> Addresses:
         """Return the addresses at which every call belongs to the conversation with this key."""

@@ -89,11 +89,13 @@ class CallVisibility:
     def wholly_hidden(self, record: Turn | Conversation) -> str | None:
         """Return why no call can be judged; None if the visible ones can, although others may be hidden."""
         why = self.hidden(record)
-        return None if self.listed_if(why) is not None else why
+        return why if record.calls_hidden or self.listed_if(why) is None else None
 
     def listed_if(self, why: str | None) -> frozenset[str] | None:
         """Return the tools with no hidden calls, given why some are hidden; None: any tool may have some."""
         partly = (None, self.unreported, self.blind if self.partial else None)
+        if why not in partly and self.blind is None and str(why).startswith(cannot_be_seen(self.agent)):
+            return frozenset()  # in some turns
         return self.listed if why in partly else None
 
     def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
@@ -141,7 +143,6 @@ def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Tu
 
 
 QuestionOutcome: TypeAlias = "SampledAnswers | str"
-"""The answers to a question, or why it was not sent to a judge."""
 QuestionOutcomes = Mapping[JudgeQuestion, QuestionOutcome]
 
 

@@ -31,9 +31,7 @@ _LOOKS_SECRET = re.compile(
     re.I,
 )
 _SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
-"""Query parameters that grant access to a URL."""
 _WORKING_FOLDER = "PWD"
-"""Not a password."""
 
 # The `keep` group stays, so that the reader can see what was redacted.
 _PATTERNS = (
@@ -73,14 +71,12 @@ _LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
 _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _LONGEST_SPELLING = 40
-"""Maximum number of characters for one character of a secret after escaping."""
 _SHORTEST_IN_TRANSCRIPTS = 8
 _LONGEST_WORD = 11
 """A secret that is a single word of at most this many letters stays in transcripts, because agents use such
 words.
 """
 _SHORTEST_PART = 6
-"""Minimum number of characters of a truncated secret that are redacted."""
 _CUT = "…"
 _SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
 _BREAKS = re.compile(r"[\s;,]+")
@@ -240,7 +236,6 @@ class Redactor:
             each for each in self._known.values() if transcripts and _is_distinctive(each.text)
         ]
         self._learned_transcript_secrets = _SecretIndex()
-        """Those learned during the run."""
         self._prepare()
 
     def _prepare(self) -> None:

@@ -33,6 +33,11 @@ class StreamedCalls:
         """The calls as they come without streaming, in the order of their indices."""
         return [call.json() for _, call in sorted(self._calls, key=lambda each: each[0])]
 
+    @property
+    def has_doubtful_name(self) -> bool:
+        """True if a name may be those of two calls: in pieces, without an id, and that of no known tool."""
+        return any(call.is_joined and not call.id and call.name not in self._names for _, call in self._calls)
+
     def add(self, pieces: Sequence[Mapping[str, Any]]) -> None:
         """Add the `tool_calls` of a delta."""
         for position, piece in enumerate(pieces):
@@ -67,7 +72,8 @@ class _StreamedCall:
         """The name, if it came again after the call was complete: that of the next call, if there is one."""
         self._kind = kind
         self._text_key = "input" if kind == "custom" else "arguments"
-        self._name = name
+        self.name = name
+        self.is_joined = False
         self._named_first = False
         """True if the name came before the arguments."""
         self._pieces: list[str] = []
@@ -82,37 +88,38 @@ class _StreamedCall:
             return bool(name) or self.is_complete
         if not self.is_complete:
             return not self.id and not identifier and self._is_another(name, piece)
-        if identifier and identifier == self.id and name == self._name and text == "".join(self._pieces):
+        if identifier and identifier == self.id and name == self.name and text == "".join(self._pieces):
             return False  # some servers repeat the whole call at its end
-        return bool(text.strip()) or (self._named_first and name not in (None, "", self._name))
+        return bool(text.strip()) or (self._named_first and name not in (None, "", self.name))
 
     def add(self, piece: Mapping[str, Any]) -> None:
         name, text = self._parts(piece)
         self.id = self.id or piece.get("id")
         if self.is_complete:
-            self.next_name = name if name and name == self._name else self.next_name
+            self.next_name = name if name and name == self.name else self.next_name
             text = ""
         if name:  # some servers send it in pieces, repeat it, or repeat what came of it so far
-            self._name = name if name.startswith(self._name) else self._name + name
+            self.is_joined = self.is_joined or not name.startswith(self.name)
+            self.name = name if name.startswith(self.name) else self.name + name
         if text:
-            self._named_first = self._named_first or (bool(self._name) and not self._pieces)
+            self._named_first = self._named_first or (bool(self.name) and not self._pieces)
             self._pieces.append(text)
         # Such as Gemini's signatures behind this API.
         self._extras |= {key: piece[key] for key in piece.keys() - {"index", "id", "type", self._kind}}
 
     def json(self) -> Json:
-        function = {"name": self._name, self._text_key: "".join(self._pieces)}
+        function = {"name": self.name, self._text_key: "".join(self._pieces)}
         return {"id": self.id, "type": self._kind, self._kind: function, **self._extras}
 
     def _is_another(self, name: str | None, piece: Mapping[str, Any]) -> bool:
         """Return True if the name of a piece without an id is that of the next call, and not a part."""
-        if self._pieces or not name or not self._name or name.startswith(self._name):
+        if self._pieces or not name or not self.name or name.startswith(self.name):
             return False
-        if any(each.startswith(self._name + name) for each in self._names):
+        if any(each.startswith(self.name + name) for each in self._names):
             return False
         function = piece.get(self._kind)
         begins = "type" in piece or (isinstance(function, Mapping) and function.get(self._text_key) == "")
-        return self._name in self._names or begins or "index" not in piece
+        return self.name in self._names or begins or "index" not in piece
 
     def _parts(self, piece: Mapping[str, Any]) -> tuple[str | None, str]:
         function = piece.get(self._kind)

@@ -18,18 +18,7 @@ import anyio
 from agentest.agents.bypassed_tools import REFUSED
 from agentest.agents.call_source_addresses import Addresses
 from agentest.domain.messages import ToolSpec
-from agentest.plugins.servers.port import (
-    ELICITATION,
-    ActiveConversation,
-    ActivePeriod,
-    CallOutcome,
-    CallReal,
-    Elicitation,
-    Identity,
-    ModelAccess,
-    ServedAnswer,
-    ServedCall,
-)
+from agentest.plugins.servers import port
 from agentest.support.errors import AgentestError
 from agentest.support.http.client import Client
 from agentest.support.lazy_dataclasses import dataclass
@@ -89,21 +78,21 @@ class ServerGroup:
 
 @dataclass(slots=True)
 class _Active:
-    who: Identity
+    who: port.Identity
     group: ServerGroup
-    serving: ActiveConversation
+    serving: port.ActiveConversation
     called: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    who: Identity
+    who: port.Identity
     failed: bool
 
 
 @asynccontextmanager
 async def _at_gateway(
-    active: _Active, period: ActivePeriod, access: ModelAccess | None, outside: WaitingBlock
+    active: _Active, period: port.ActivePeriod, access: port.ModelAccess | None, outside: WaitingBlock
 ) -> AsyncIterator[None]:
     """Let the model gateway of the agent, if it has one, take requests of the conversation."""
     traffic = active.group.model_traffic
@@ -125,13 +114,11 @@ class Registry:
     on_note: Callable[[str], None]
     """Receives notes for the user, for the end of the run."""
     unclaimed: dict[UnclaimedCall, int] = field(default_factory=dict)
-    """Refused calls → their number."""
     on_refused: Callable[[UnclaimedCall], None] = lambda _: None
     """Receives each refused call at once."""
     on_reached: Callable[[ServerGroup], None] = lambda _: None
     """Receives a group when further clients of its agents connect to mock servers."""
     _active: dict[str, _Active] = field(default_factory=dict)
-    """By key and by session id."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
 
     def reach(self, group: ServerGroup, key: str, names: Names) -> None:
@@ -158,22 +145,22 @@ class Registry:
     @asynccontextmanager
     async def under_way(
         self,
-        who: Identity,
-        serving: ActiveConversation,
+        who: port.Identity,
+        serving: port.ActiveConversation,
         outside: WaitingBlock = nullcontext,
-        access: ModelAccess | None = None,
-    ) -> AsyncIterator[ActivePeriod]:
+        access: port.ModelAccess | None = None,
+    ) -> AsyncIterator[port.ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
         group = self.group_of(who.agent)
         if group is None:
-            yield ActivePeriod(Addresses())
+            yield port.ActivePeriod(Addresses())
             return
         await group.admission.enter(outside)
         active = _Active(who, group, serving)
         self._active |= dict.fromkeys(_names(who), active)
         if group.traces:
             group.traces.begin(who)
-        period = ActivePeriod(group.addresses.of(who.key), traces=group.traces)
+        period = port.ActivePeriod(group.addresses.of(who.key), traces=group.traces)
         try:
             async with _at_gateway(active, period, access, outside):
                 yield period
@@ -183,7 +170,7 @@ class Registry:
         finally:
             self._leave(active, period)
 
-    def _leave(self, active: _Active, period: ActivePeriod) -> None:
+    def _leave(self, active: _Active, period: port.ActivePeriod) -> None:
         """Deactivate the conversation, so that its calls are refused."""
         who, at_work_s = active.who, period.at_work_s
         ended = _Ended(who, period.failed)
@@ -208,8 +195,8 @@ class Registry:
         )
 
     async def answer(
-        self, group: ServerGroup, names: Names, call: ServedCall, real: CallReal | None = None
-    ) -> ServedAnswer:
+        self, group: ServerGroup, names: Names, call: port.ServedCall, real: port.CallReal | None = None
+    ) -> port.ServedAnswer:
         """Answer a call that a server of the group received.
 
         Args:
@@ -223,10 +210,10 @@ class Registry:
             return await self._too_late(group, call, owner)
         owner.called = True
         answer = await owner.serving.answer(call)
-        if answer.how is CallOutcome.REFUSED:  # it has just ended
+        if answer.how is port.CallOutcome.REFUSED:  # it has just ended
             ended = self._ended.get(owner.who.key) or _Ended(owner.who, failed=True)
             return await self._too_late(group, call, ended)
-        if answer.how is not CallOutcome.REAL or call.caller_runs:
+        if answer.how is not port.CallOutcome.REAL or call.caller_runs:
             return answer
         return await _real(owner.serving, answer, real)
 
@@ -275,7 +262,7 @@ class Registry:
             {active.who.key: active for active in self._active.values() if active.group is group}.values()
         )
 
-    async def _too_late(self, group: ServerGroup, call: ServedCall, ended: _Ended) -> ServedAnswer:
+    async def _too_late(self, group: ServerGroup, call: port.ServedCall, ended: _Ended) -> port.ServedAnswer:
         why = f"it belongs to {ended.who}, which has ended"
         # After an error, an agent that timed out may still be working. But if conversations run one at
         # a time, the call may belong to the active one, whose client still has an old name.
@@ -283,12 +270,12 @@ class Registry:
         doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
         if ended.failed and not (group.admission.exclusive and self._of_group(group)):
             await _report_doubt(doubtful, call, why)
-            return ServedAnswer(how=CallOutcome.REFUSED, message=_refusal(call, why))
+            return port.ServedAnswer(how=port.CallOutcome.REFUSED, message=_refusal(call, why))
         return await self._refused(group, call, why, doubtful)
 
     async def _refused(
-        self, group: ServerGroup, call: ServedCall, why: str, doubtful: Sequence[_Active]
-    ) -> ServedAnswer:
+        self, group: ServerGroup, call: port.ServedCall, why: str, doubtful: Sequence[_Active]
+    ) -> port.ServedAnswer:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
         from agentest.runner.call_sources import UnclaimedCall
 
@@ -299,8 +286,8 @@ class Registry:
         self.unclaimed[kind] = self.unclaimed.get(kind, 0) + 1
         self.on_refused(kind)
         await _report_doubt(doubtful, call, why)
-        return ServedAnswer(
-            how=CallOutcome.REFUSED,
+        return port.ServedAnswer(
+            how=port.CallOutcome.REFUSED,
             message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true"),
         )
 
@@ -318,14 +305,14 @@ def _remedy(group: ServerGroup) -> str:
     )
 
 
-async def _report_doubt(doubtful: Iterable[_Active], call: ServedCall, why: str) -> None:
+async def _report_doubt(doubtful: Iterable[_Active], call: port.ServedCall, why: str) -> None:
     for each in doubtful:
         await each.serving.refused(
             f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that it may have made was refused: {why}"
         )
 
 
-def _names(who: Identity) -> list[str]:
+def _names(who: port.Identity) -> list[str]:
     return [name for name in (who.key, who.session_id) if name]
 
 
@@ -337,27 +324,29 @@ def _is_reused_name(group: ServerGroup, name: Name, ended: _Ended) -> bool:
     return group.admission.promised and not name.certain and not ended.failed
 
 
-def _refusal(call: ServedCall, why: str) -> str:
+def _refusal(call: port.ServedCall, why: str) -> str:
     return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
 
 
-async def _real(serving: ActiveConversation, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
+async def _real(
+    serving: port.ActiveConversation, answer: port.ServedAnswer, real: port.CallReal | None
+) -> port.ServedAnswer:
     if real is None:
         await serving.answered(answer.number, None, failed=False)
-        return replace(answer, how=CallOutcome.ANSWERED, result=None)
-    asked = Elicitation(answer.approve)
-    token = ELICITATION.set(asked)
+        return replace(answer, how=port.CallOutcome.ANSWERED, result=None)
+    asked = port.Elicitation(answer.approve)
+    token = port.ELICITATION.set(asked)
     try:
         reply = await real()
     except AgentestError as error:
         await serving.answered(answer.number, {"error": str(error)}, failed=True)
-        return replace(answer, how=CallOutcome.FAILED, message=str(error))
+        return replace(answer, how=port.CallOutcome.FAILED, message=str(error))
     finally:
-        ELICITATION.reset(token)
+        port.ELICITATION.reset(token)
     await serving.answered(
         answer.number, reply.result, failed=reply.failed, status=reply.status, approval=asked.approval
     )
-    how = CallOutcome.FAILED if reply.failed else CallOutcome.ANSWERED
+    how = port.CallOutcome.FAILED if reply.failed else port.CallOutcome.ANSWERED
     return replace(answer, how=how, result=reply.result, real=reply.raw)
 
 
@@ -464,7 +453,6 @@ class Name:
 
     text: str
     location: str
-    """Its location, for people."""
     certain: bool
     """True if it can be nothing else; a trace may come from another source and then proves nothing."""
 
@@ -507,7 +495,6 @@ class ServerInputs:
     passthrough: bool
     """True if tools without a mock may run."""
     root: Path
-    """The folder of the configuration."""
     client: Client
     stack: AsyncExitStack
     """Closes all opened resources at the end of the run."""

@@ -15,20 +15,7 @@ from agentest.domain.tool_visibility import Approval, Approve, SeenBy
 from agentest.domain.transcript import Conversation
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
-from agentest.plugins.servers.port import (
-    ActivePeriod,
-    CallOutcome,
-    Conversations,
-    Identity,
-    ModelAccess,
-    ModelConversation,
-    ModelFaults,
-    ServedAnswer,
-    ServedCall,
-    SpanRequest,
-    SpanSource,
-    TurnTraces,
-)
+from agentest.plugins.servers import port
 from agentest.runner.call_sources import CallSources, LiveConversation
 from agentest.runner.plan import Unit
 from agentest.scenarios.trajectory import is_one_tool
@@ -40,7 +27,7 @@ from agentest.support.trace_context import TraceContext, in_turn, new_key
 class ServerCalls(CallSources):
     """The calls of conversations at the servers of a run, which may be in another process."""
 
-    def __init__(self, conversations: Conversations) -> None:
+    def __init__(self, conversations: port.Conversations) -> None:
         self._conversations = conversations
 
     @asynccontextmanager
@@ -48,7 +35,7 @@ class ServerCalls(CallSources):
         """Wait until the servers let the conversation begin, and answer its calls until it is over."""
         traits, spec = live.unit.traits, live.spec
         shared = bool(spec.session and spec.session.session_id)  # by all conversations of the scenario
-        who = Identity(
+        who = port.Identity(
             key=new_key(),
             session_id=None if shared else spec.session_id,
             conversation_id=spec.conversation_id,
@@ -71,7 +58,7 @@ class ServerCalls(CallSources):
                 _note_end(period, live.ended, live.prepared.loaded.config.request_timeout_ms)
 
 
-def _note_end(period: ActivePeriod, ended: Conversation, timeout_ms: float) -> None:
+def _note_end(period: port.ActivePeriod, ended: Conversation, timeout_ms: float) -> None:
     period.failed = ended.failure is not None
     # The agent was waited for in the turn that never closed.
     answered_ms = sum(turn.latency_ms for turn in ended.turns)
@@ -79,13 +66,13 @@ def _note_end(period: ActivePeriod, ended: Conversation, timeout_ms: float) -> N
         period.at_work_s = timeout_ms / 1000
 
 
-def _model_access(live: LiveConversation) -> ModelAccess:
+def _model_access(live: LiveConversation) -> port.ModelAccess:
     scenario, faults = live.unit.scenario, None
     timeout_s = live.prepared.loaded.config.request_timeout_ms / 1000
     if scenario.model_faults:
         # The agent has as much time again to go on without an answer.
-        faults = ModelFaults(faults=scenario.model_faults, hang_s=timeout_s / 2)
-    return ModelAccess(
+        faults = port.ModelFaults(faults=scenario.model_faults, hang_s=timeout_s / 2)
+    return port.ModelAccess(
         mocked=frozenset(scenario.tools),
         opening=scenario.turns[0].user_message if scenario.scripted else scenario.name,
         timeout_s=timeout_s,
@@ -117,7 +104,7 @@ class MockServerCalls(CallSource):
         "google-adk's server: --extra_plugins agentest_adk.MockTools)"
     )
 
-    def __init__(self, who: Identity, mocks: MockResolver, own_tools: Container[str] = ()) -> None:
+    def __init__(self, who: port.Identity, mocks: MockResolver, own_tools: Container[str] = ()) -> None:
         self.who = who
         self.own_tools = own_tools
         self.seen_by = SeenBy.MOCK_SERVER
@@ -151,7 +138,7 @@ class MockServerCalls(CallSource):
         if self._ended:
             raise self._ended[0] from cause_of
 
-    async def answer(self, call: ServedCall) -> ServedAnswer:
+    async def answer(self, call: port.ServedCall) -> port.ServedAnswer:
         """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
         try:
             recorded, result = await self._mocks.serve(
@@ -164,19 +151,21 @@ class MockServerCalls(CallSource):
             return self._end(error)
         known = recorded.call
         if known.invalid_arguments:
-            return ServedAnswer(how=CallOutcome.INVALID, message=known.invalid_arguments)
+            return port.ServedAnswer(how=port.CallOutcome.INVALID, message=known.invalid_arguments)
         if not known.mocked:
             self._forwarded.append((recorded, call.caller_runs or call.would_run))
             approve = self._approve.get(call.tool) if isinstance(self._approve, Mapping) else self._approve
-            return ServedAnswer(how=CallOutcome.REAL, number=len(self._forwarded) - 1, approve=approve)
+            return port.ServedAnswer(
+                how=port.CallOutcome.REAL, number=len(self._forwarded) - 1, approve=approve
+            )
         if (http := recorded.http) is not None:
-            how = CallOutcome.FAILED if http.failed else CallOutcome.ANSWERED
+            how = port.CallOutcome.FAILED if http.failed else port.CallOutcome.ANSWERED
             headers = tuple(http.headers.items())
-            return ServedAnswer(
+            return port.ServedAnswer(
                 how=how, result=result, message=str(http), status=http.status, headers=headers
             )
         if known.error is not None:
-            return ServedAnswer(how=CallOutcome.FAILED, message=result["error"])
+            return port.ServedAnswer(how=port.CallOutcome.FAILED, message=result["error"])
         if call.check and (problem := call.check(result)):
             # The agent's reaction to an impossible answer is not evidence.
             return self._end(
@@ -186,11 +175,11 @@ class MockServerCalls(CallSource):
                     "changed, what was recorded of it"
                 )
             )
-        return ServedAnswer(how=CallOutcome.ANSWERED, result=result)
+        return port.ServedAnswer(how=port.CallOutcome.ANSWERED, result=result)
 
-    def _end(self, error: AgentestError) -> ServedAnswer:
+    def _end(self, error: AgentestError) -> port.ServedAnswer:
         self._ended.append(error)
-        return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(error))
+        return port.ServedAnswer(how=port.CallOutcome.UNMOCKED, message=str(error))
 
     async def answered(
         self,
@@ -221,7 +210,7 @@ class ModelCalls(CallSource):
     The tool calls themselves arrive at `MockServerCalls`.
     """
 
-    def __init__(self, conversation: ModelConversation, redact: Callable[[str], str] = str) -> None:
+    def __init__(self, conversation: port.ModelConversation, redact: Callable[[str], str] = str) -> None:
         self._conversation = conversation
         self._redact = redact
 
@@ -253,7 +242,7 @@ class ModelCalls(CallSource):
                 turn.model_cost = (turn.model_cost or 0.0) + sum(costs)
 
 
-def _note(turn: TurnProgress, traces: TurnTraces) -> None:
+def _note(turn: TurnProgress, traces: port.TurnTraces) -> None:
     """Store what spans or the model gateway report, unless the agent's own protocol reports it."""
     turn.calls_hidden = turn.calls_hidden or traces.missing
     turn.usage = turn.usage if turn.usage.total_tokens else traces.usage
@@ -271,12 +260,12 @@ class TracedCalls(CallSource):
         alone: True if spans are the only source of the agent's calls, so that missing spans hide calls.
     """
 
-    def __init__(self, mocks: MockResolver, spans: SpanSource, key: str, *, alone: bool) -> None:
+    def __init__(self, mocks: MockResolver, spans: port.SpanSource, key: str, *, alone: bool) -> None:
         self._mocks = mocks
         self._spans = spans
         self._key = key
         self._alone = alone
-        self._asked: dict[int, SpanRequest] = {}
+        self._asked: dict[int, port.SpanRequest] = {}
         self._missing: dict[int, str] = {}
         """Turn → why its spans were incomplete when it closed."""
         self._late: dict[int, str] = {}
@@ -288,7 +277,7 @@ class TracedCalls(CallSource):
 
     async def complete(self, turn: TurnProgress) -> None:
         """Wait for the spans of the turn and record their calls. Raises AgentError for an invalid name."""
-        request = SpanRequest(
+        request = port.SpanRequest(
             key=self._key,
             turn_index=turn.turn_index,
             began_ns=turn.began_ns,
@@ -319,7 +308,7 @@ class TracedCalls(CallSource):
     def came_late(self, turn_index: int, hidden: str) -> bool:
         return self._late.get(turn_index) == hidden
 
-    def _observe(self, traces: TurnTraces) -> None:
+    def _observe(self, traces: port.TurnTraces) -> None:
         new = [each for each in traces.calls if not each.spans & self._recorded_spans]
         self._mocks.observe([each.call for each in new])
         self._recorded_spans.update(*(each.spans for each in traces.calls))

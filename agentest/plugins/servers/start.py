@@ -27,15 +27,7 @@ from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.plugin import PLUGINS
 from agentest.plugins.servers.active_conversations import Registry, ServerGroup, ServerInputs
-from agentest.plugins.servers.mcp.real_server import (
-    RECORD,
-    differences,
-    open_upstream,
-    store_tools,
-    stored_tools,
-    tools_of,
-    tools_path,
-)
+from agentest.plugins.servers.mcp import real_server
 from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls, ServerCalls
 from agentest.plugins.servers.worker_calls import MockProxy
@@ -360,19 +352,19 @@ async def _compare(
     def location(key: str) -> str:
         return f"{key} of agent {agent!r}"
 
-    exists = tools_path(settings, root).exists()
+    exists = real_server.tools_path(settings, root).exists()
     if not exists and not write:
         raise ConfigError(
-            f"{location('mcp_mock.tools')}: {settings.tools} does not exist; write it with `{RECORD}`"
+            f"{location('mcp_mock.tools')}: {settings.tools} is missing: run `{real_server.RECORD}`"
         )
-    before = stored_tools(settings, root, location) if exists else None
-    upstream = open_upstream(settings, client, root, location)
+    before = real_server.stored_tools(settings, root, location) if exists else None
+    upstream = real_server.open_upstream(settings, client, root, location)
     assert upstream is not None
     stack.push_async_callback(upstream.close)
-    now = await tools_of(upstream, location)
-    changes = None if before is None else tuple(differences(before, now))
+    now = await real_server.tools_of(upstream, location)
+    changes = None if before is None else tuple(real_server.differences(before, now))
     if write and changes != ():
-        store_tools(settings, root, location, now)
+        real_server.store_tools(settings, root, location, now)
     return RealTools(server=upstream.description, file=str(settings.tools), number=len(now), changes=changes)
 
 

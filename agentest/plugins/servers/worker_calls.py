@@ -19,27 +19,17 @@ from anyio.abc import TaskGroup
 
 from agentest.agents.call_source_addresses import Addresses
 from agentest.domain.tool_visibility import Approval
+from agentest.plugins.servers import port
 from agentest.plugins.servers.active_conversations import Registry
-from agentest.plugins.servers.port import (
-    ActiveConversation,
-    ActivePeriod,
-    CallOutcome,
-    Identity,
-    ModelAccess,
-    ServedAnswer,
-    ServedCall,
-    SpanRequest,
-    TurnTraces,
-)
 from agentest.plugins.servers.server_calls import ServerCalls
 from agentest.runner.call_sources import RunResources, WaitingBlock
 from agentest.support.errors import AgentError, AgentestError, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import can_be_sent
 
-_TOO_DEEP = TurnTraces(missing="traces incomplete: their content is nested too deeply")
-_WORKER_ENDED = ServedAnswer(
-    how=CallOutcome.REFUSED, message="the process that ran the conversation has ended"
+_TOO_DEEP = port.TurnTraces(missing="traces incomplete: their content is nested too deeply")
+_WORKER_ENDED = port.ServedAnswer(
+    how=port.CallOutcome.REFUSED, message="the process that ran the conversation has ended"
 )
 
 
@@ -62,10 +52,10 @@ class MockProxy:
         self._waiting: dict[str, anyio.CancelScope] = {}
         self._under_way: dict[str, _WorkerConversation] = {}
         self._numbers = count()
-        self._questions: dict[int, asyncio.Future[ServedAnswer | None]] = {}
+        self._questions: dict[int, asyncio.Future[port.ServedAnswer | None]] = {}
         self._closed = False
 
-    def enter(self, who: Identity, access: ModelAccess | None = None) -> None:
+    def enter(self, who: port.Identity, access: port.ModelAccess | None = None) -> None:
         """Begin a conversation when the agent's mock servers and its model gateway permit."""
         scope = self._waiting[who.key] = anyio.CancelScope()
         access = access and replace(access, recordings=self._recordings)
@@ -80,7 +70,6 @@ class MockProxy:
             scope.cancel()
 
     def said(self, key: str, text: str) -> None:
-        """Let the model gateway know what the user says."""
         conversation = self._under_way.get(key)
         if conversation and conversation.period.model:
             conversation.request = conversation.period.model.said(text)
@@ -97,7 +86,7 @@ class MockProxy:
         """Call a method of a part of the conversation's `ActivePeriod`, and send what it returns."""
         self._tasks.start_soon(self._respond, key, number, part, methodcaller(method, *args))
 
-    def answer(self, number: int, answer: ServedAnswer | None) -> None:
+    def answer(self, number: int, answer: port.ServedAnswer | None) -> None:
         """Deliver an answer if the call still waits for it. None confirms that a question was received."""
         reply = self._questions.get(number)
         if reply is not None and not reply.done():
@@ -114,7 +103,7 @@ class MockProxy:
         for number in self._questions:
             self.answer(number, _WORKER_ENDED)
 
-    async def ask(self, key: str, method: str, *args: object, **options: object) -> ServedAnswer:
+    async def ask(self, key: str, method: str, *args: object, **options: object) -> port.ServedAnswer:
         """Call a method of the conversation with this key in the worker, and wait for the answer."""
         if self._closed:
             return _WORKER_ENDED
@@ -122,14 +111,16 @@ class MockProxy:
         reply = self._questions[number] = asyncio.get_running_loop().create_future()
         self._worker.ask(number, key, method, *args, **options)
         try:
-            return await reply or ServedAnswer(how=CallOutcome.ANSWERED)
+            return await reply or port.ServedAnswer(how=port.CallOutcome.ANSWERED)
         except asyncio.CancelledError:
             self._worker.cancel(number)
             raise
         finally:
             del self._questions[number]
 
-    async def _stay(self, who: Identity, access: ModelAccess | None, scope: anyio.CancelScope) -> None:
+    async def _stay(
+        self, who: port.Identity, access: port.ModelAccess | None, scope: anyio.CancelScope
+    ) -> None:
         """Take part in the run's mock servers from when the conversation may begin until it leaves."""
         with scope:
             if scope.cancel_called:  # it left before this task began
@@ -177,7 +168,7 @@ class MockProxy:
 
 @dataclass(slots=True)
 class _WorkerConversation:
-    period: ActivePeriod
+    period: port.ActivePeriod
     timeout_s: float
     """The time that its agent may go on for when the worker has died."""
     left: anyio.Event = field(default_factory=anyio.Event)
@@ -194,7 +185,7 @@ class _RemoteServing:
     def __init__(self, key: str, proxy: MockProxy) -> None:
         self._ask = partial(proxy.ask, key)
 
-    async def answer(self, call: ServedCall) -> ServedAnswer:
+    async def answer(self, call: port.ServedCall) -> port.ServedAnswer:
         if not can_be_sent(call):
             call = replace(call, arguments=None, problem="the arguments are nested too deeply")
         return await self._ask("answer", call)
@@ -217,7 +208,7 @@ class _RemoteServing:
         await self._ask("refused", why)
 
 
-_CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the conversation has ended")
+_CONVERSATION_ENDED = port.ServedAnswer(how=port.CallOutcome.REFUSED, message="the conversation has ended")
 
 
 @dataclass(slots=True)
@@ -228,8 +219,8 @@ class ProxiedConversation:
     `ModelConversation`).
     """
 
-    who: Identity
-    serving: ActiveConversation
+    who: port.Identity
+    serving: port.ActiveConversation
     run: MockProxy
     answered: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
@@ -241,15 +232,12 @@ class ProxiedConversation:
     """True if the agent calls its model through a gateway."""
     lane: int | None = None
     _requests: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
-    """The pending requests to the run's process."""
     _numbers: Iterator[int] = field(default_factory=count)
 
     def wait(self) -> None:
-        """Note that it has to wait for others."""
         self.answered.set()
 
     def begin(self, addresses: Addresses, *, traces: bool, model: bool, lane: int | None) -> None:
-        """Begin."""
         self.addresses, self.has_traces, self.has_model, self.lane = addresses, traces, model, lane
         self.begun.set()
         self.answered.set()
@@ -263,8 +251,8 @@ class ProxiedConversation:
         else:
             reply.set_exception(RuntimeError(error) if isinstance(error, str) else error)
 
-    async def spans_of(self, request: SpanRequest) -> TurnTraces:
-        traces: TurnTraces = await self._request("traces", "spans_of", request)
+    async def spans_of(self, request: port.SpanRequest) -> port.TurnTraces:
+        traces: port.TurnTraces = await self._request("traces", "spans_of", request)
         return traces
 
     @contextmanager
@@ -285,8 +273,8 @@ class ProxiedConversation:
         error: AgentestError | None = await self._request("model", "error_of", sent)
         return error
 
-    async def end_turn(self) -> TurnTraces:
-        traces: TurnTraces = await self._request("model", "end_turn")
+    async def end_turn(self) -> port.TurnTraces:
+        traces: port.TurnTraces = await self._request("model", "end_turn")
         return traces
 
     async def _request(self, part: str, method: str, *args: object) -> Any:
@@ -326,14 +314,14 @@ class ProxiedConversations(ServerCalls):
     @asynccontextmanager
     async def under_way(
         self,
-        who: Identity,
-        serving: ActiveConversation,
+        who: port.Identity,
+        serving: port.ActiveConversation,
         outside: WaitingBlock = nullcontext,
-        access: ModelAccess | None = None,
-    ) -> AsyncIterator[ActivePeriod]:
+        access: port.ModelAccess | None = None,
+    ) -> AsyncIterator[port.ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
         conversation = self._hosted[who.key] = ProxiedConversation(who, serving, self._run)
-        stay = ActivePeriod(conversation.addresses)
+        stay = port.ActivePeriod(conversation.addresses)
         self._run.enter(who, access and replace(access, recordings=None))
         try:
             await conversation.answered.wait()
@@ -371,19 +359,22 @@ class ProxiedConversations(ServerCalls):
             scope.cancel()
 
     async def _answer(
-        self, number: int, key: str, call: Callable[[ActiveConversation], Awaitable[ServedAnswer | None]]
+        self,
+        number: int,
+        key: str,
+        call: Callable[[port.ActiveConversation], Awaitable[port.ServedAnswer | None]],
     ) -> None:
-        answer: ServedAnswer | None = _CONVERSATION_ENDED
+        answer: port.ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with self._answering[number]:
                 if conversation := self._hosted.get(key):
                     answer = await call(conversation.serving)
                     if not can_be_sent(answer):
                         problem = "the mock's answer is nested too deeply"
-                        answer = ServedAnswer(how=CallOutcome.FAILED, message=problem)
+                        answer = port.ServedAnswer(how=port.CallOutcome.FAILED, message=problem)
         except Exception as error:  # noqa: BLE001 - one failing call must not end the others or wait forever
-            answer = ServedAnswer(
-                how=CallOutcome.FAILED, message=f"internal error: {type(error).__name__}: {error}"
+            answer = port.ServedAnswer(
+                how=port.CallOutcome.FAILED, message=f"internal error: {type(error).__name__}: {error}"
             )
         finally:
             del self._answering[number]

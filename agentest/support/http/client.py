@@ -155,7 +155,6 @@ class DirectResponse:
     waited: Callable[[], float] | None = None
     """Returns the seconds since the start of the request."""
     beginning = b""
-    """The first few kilobytes of the body that were read."""
 
     def __init__(self, raw: RawResponse) -> None:
         self.status_code = raw.status
@@ -247,7 +246,6 @@ class StoredResponse:
     headers: Mapping[str, str]
     body: bytes
     cut: bool = False
-    """True if its end is missing."""
 
     @property
     def is_success(self) -> bool:

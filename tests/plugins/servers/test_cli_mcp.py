@@ -44,7 +44,7 @@ def test_tools_are_stored_and_compared(tmp_path: Path) -> None:
     file = tmp_path / "tools.json"
     first = project.agentest("mock-server", "tools", "--check")
     assert (first.returncode, file.exists()) == (2, False)
-    assert "mcp_mock.tools of agent 'agent': tools.json does not exist; write it with" in first.stderr
+    assert "mcp_mock.tools of agent 'agent': tools.json is missing: run" in first.stderr
     written = project.agentest("mock-server", "tools")
     assert written.returncode == 0, written.stderr
     assert "tools.json: 2 tools of the real MCP server (command " in written.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -50,9 +50,10 @@ def request_of(form: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
 
 @asynccontextmanager
 async def asked(
-    form: str, answer: Answer, *, stream: bool = False
+    form: str, answer: Answer, *, stream: bool = False, mocks: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[httpx.Response, Gateway]]:
-    async with gateway(provider=Faulty(answer)) as gate, gate.talk(form, "a"):
+    bound = mocks and {name: bind(mock) for name, mock in mocks.items()}
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk(form, "a", mocks=bound):
         path, body = request_of(form, stream=stream)
         yield await gate.client.post(gate.origin + path, json=body), gate
 
@@ -336,6 +337,253 @@ async def test_several_answers_to_one_request_all_reach_the_agent(stream: bool) 
     assert "answer 0" in response.text
     assert "answer 1" in response.text
     assert request.status == 200
+
+
+BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["find", "send"])
+async def test_a_mocked_call_never_leaves_in_an_answer_that_belongs_to_no_conversation(
+    form: str, stream: bool, name: str
+) -> None:
+    """Requests with stored prompts offer no tools, and are answered with calls all the same."""
+    provider = Provider(lambda _: ("Let me see.", [(name, {"q": "one"})]))
+    path, body = request_of(form, stream=stream)
+    del body["tools"]
+    async with (
+        gateway(provider=provider) as gate,
+        gate.talk(form, "a") as first,
+        gate.talk(form, "b", mocks={}) as second,
+    ):
+        response = await gate.client.post(gate.origin + path, json={**body, "prompt": {"id": "p"}})
+        for talk in (first, second):
+            assert talk.serving.doubt_of(0)
+            assert talk.calls == ()
+
+    assert (f'"{name}"' in response.text) is (name == "send")
+    if name == "find":
+        assert "Agentest refuses a call of 'find'" in response.text
+        assert response.status_code == (200 if stream else 409)
+        assert any("refuses a call of 'find'" in note for note in gate.notes)
+
+
+async def test_an_answer_that_belongs_to_no_conversation_may_call_any_tool_if_nothing_is_guarded() -> None:
+    provider = Provider(lambda _: ("", [("find", {"q": "one"})]))
+    async with gateway(provider=provider) as gate:
+        path, body = request_of("chat", stream=False)
+        response = await gate.client.post(gate.origin + path, json=body)
+
+    assert '"find"' in response.text
+
+
+CALLED = {"tool_calls": [{"id": "c", "function": {"name": "find", "arguments": "{}"}}]}
+LATE_CALL = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("openai/v1/threads/t/runs", {"assistant_id": "a"}),
+        ("openai/v1/chat/completions", {"n": 2, "messages": []}),
+        ("openai/v1/responses", {"background": True, "input": "hello"}),
+        ("google/v1beta/models/m:streamGenerateContent", {"contents": []}),
+        ("google/v1beta/models/m:generateContent", {"generationConfig": {"candidateCount": 2}}),
+    ],
+)
+async def test_a_call_in_an_answer_that_is_not_read_does_not_leave(
+    path: str, body: dict[str, Any], cut: int
+) -> None:
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        data = json.dumps(CALLED).encode()
+        return await sent(request, [data[:cut], data[cut:]] if cut else [data], "application/json")
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a") as talk:
+        response = None
+        with suppress(httpx.RemoteProtocolError):
+            response = await gate.client.post(f"{gate.origin}/{path}", json=body)
+        assert await talk.known.error_of(None) is not None
+
+    assert response is None or (response.status_code == 502 and "was not passed on" in response.text)
+
+
+async def test_a_stored_prompt_in_the_background_is_refused() -> None:
+    async with gateway() as gate, gate.talk("responses", "a") as talk:
+        body = {"background": True, "prompt": {"id": "p"}, "input": "look one"}
+        response = await gate.client.post(f"{gate.origin}/openai/v1/responses", json=body)
+        assert await talk.known.error_of(None) is not None
+
+    assert response.status_code == 400
+    assert "runs in the background" in response.text
+
+
+def gemini_of(*candidates: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "candidates": [
+            {"index": at, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
+            for at, parts in enumerate(candidates)
+        ]
+    }
+
+
+GEMINI_CALL = {"functionCall": {"name": "find", "args": {"q": "one"}}}
+USAGE = {"input_tokens": 1, "output_tokens": 1}
+CREATED = {"type": "response.created", "response": {"id": "r", "output": []}}
+ADDED = {"type": "response.output_item.added", "output_index": 0, "item": {**LATE_CALL, "name": ""}}
+COMPLETED = {
+    "type": "response.completed",
+    "response": {"id": "r", "output": [LATE_CALL], "usage": USAGE},
+}
+THOUGHT = {"type": "reasoning", "id": "rs", "summary": []}
+FINISH: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
+DEVIATING: dict[str, tuple[str, Any]] = {
+    "a second choice": ("chat", {"choices": [{"message": {"content": "a"}}, {"message": CALLED}]}),
+    "function_call instead of tool_calls": (
+        "chat",
+        {"choices": [{"message": {"function_call": {"name": "find", "arguments": "{}"}}}]},
+    ),
+    "one call that is not in a list": (
+        "chat",
+        {"choices": [{"message": {"tool_calls": CALLED["tool_calls"][0]}}]},
+    ),
+    "calls in the message of a chunk": (
+        "chat",
+        [{"choices": [{**FINISH, "message": CALLED}]}],
+    ),
+    "a second choice of a stream": (
+        "chat",
+        [{"choices": [{"index": 1, "delta": CALLED}]}, {"choices": [FINISH]}],
+    ),
+    "function_call in a stream": (
+        "chat",
+        [{"choices": [{"index": 0, "delta": {"function_call": {"name": "find"}}}]}, {"choices": [FINISH]}],
+    ),
+    "text in parts": (
+        "chat",
+        [
+            {"choices": [{"index": 0, "delta": {"content": [{"type": "text", "text": "a"}], **CALLED}}]},
+            {"choices": [FINISH]},
+        ],
+    ),
+    "arguments as an object": (
+        "chat",
+        {"choices": [{"message": {"tool_calls": [{"function": {"name": "find", "arguments": {"q": "a"}}}]}}]},
+    ),
+    "created and completed only": ("responses", [CREATED, COMPLETED]),
+    "a name that only the end has": ("responses", [CREATED, ADDED, COMPLETED]),
+    "an end without the reasoning": (
+        "responses",
+        [
+            CREATED,
+            {"type": "response.output_item.done", "output_index": 0, "item": THOUGHT},
+            {"type": "response.output_item.done", "output_index": 1, "item": LATE_CALL},
+            COMPLETED,
+        ],
+    ),
+    "an end with another call": (
+        "responses",
+        [
+            CREATED,
+            {"type": "response.output_item.done", "output_index": 0, "item": {**LATE_CALL, "name": "send"}},
+            COMPLETED,
+        ],
+    ),
+    "arguments of a response as an object": (
+        "responses",
+        {"id": "r", "output": [{**LATE_CALL, "arguments": {"q": "one"}}]},
+    ),
+    "arguments of a streamed response as an object": (
+        "responses",
+        [
+            CREATED,
+            ADDED,
+            {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": {"q": "one"}},
+            {
+                "type": "response.output_item.done",
+                "output_index": 0,
+                "item": {**LATE_CALL, "arguments": {"q": "one"}},
+            },
+            COMPLETED,
+        ],
+    ),
+    "streamed input as an object": (
+        "anthropic",
+        [
+            {"type": "message_start", "message": {"id": "m", "usage": USAGE}},
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "tool_use", "id": "t", "name": "find", "input": {}},
+            },
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "input_json_delta", "partial_json": {"q": "one"}},
+            },
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": USAGE},
+        ],
+    ),
+    "a second candidate": ("gemini", gemini_of([{"text": "a"}], [GEMINI_CALL])),
+    "a second candidate of a stream": ("gemini", [gemini_of([{"text": "a"}], [GEMINI_CALL])]),
+    "a candidate by itself": (
+        "gemini",
+        [{"candidates": [{"index": 1, "content": {"parts": [GEMINI_CALL]}}]}, gemini_of([{"text": "a"}])],
+    ),
+    "a snake": (
+        "gemini",
+        gemini_of([{"function_call": {"name": "find", "args": {"q": "one"}}}]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATING)
+async def test_what_deviates_is_read_or_refused(name: str) -> None:
+    form, shape = DEVIATING[name]
+    stream = isinstance(shape, list)
+
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        if number > 1:
+            usual = events(form, "Done.", []) if stream else []
+            whole = FORM_OF[form]().answer({"model": "m"}, "Done.", [])
+            return await sent(request, usual) if stream else web.json_response(whole)
+        if stream:
+            return await sent(request, [sse(each, each.get("type")) for each in shape])
+        return web.json_response(shape)
+
+    async with asked(form, answer, stream=stream, mocks={"find": lambda: 1}) as (response, gate):
+        (known,) = gate.traffic.active
+        turn = await known.end_turn()
+        calls = [(each.name, each.answered_inside) for one in turn.model_requests for each in one.calls]
+        fault = await known.error_of(None)
+
+    assert '"find"' not in response.text
+    assert fault is not None or calls or "second candidate of a stream" in name
+    assert ("find", False) not in calls or fault is not None
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("away", ["", "http://localhost:9"])
+async def test_a_redirect_of_the_model_is_followed_inside_on_the_same_host_only(
+    stream: bool, away: str
+) -> None:
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        if number == 1:
+            raise web.HTTPTemporaryRedirect(f"{away}/v2/chat/completions")
+        assert request.path == "/v2/chat/completions"
+        calls = [("find", {"q": "one"})] if number == 2 else []
+        if stream:
+            return await sent(request, events("chat", "Done.", calls))
+        return web.json_response(Chat().answer({"model": "m"}, "Done.", calls))
+
+    async with asked("chat", answer, stream=stream) as (response, gate):
+        (known,) = gate.traffic.active
+        assert (await known.error_of(None) is None) is (not away)
+    assert '"find"' not in response.text
+    assert response.status_code == (502 if away else 200)
+    assert ("redirects to another host" in response.text) is bool(away)
+    assert ("Don" in response.text) is (not away)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -154,6 +154,70 @@ def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, 
     assert "the agent called no model through the gateway" in " ".join(run.stdout.split())
 
 
+TOOLLESS = (
+    "self.client.post(self.base + self.form.path, json={'model': 'm', 'messages': [self.form.user(text)]})"
+)
+UNSEEN = """
+def find(q):
+    return {"mocked": q}
+
+def check(name, judged, turns=("look one", "odd")):
+    scenario(name, turns=turns, tools={"find": find}, **judged)
+
+check("nothing judged", {"expect": {"says": "odd"}})
+check("met", {"trajectory": {"match_mode": "contains", "expected": ["find"]}})
+check("a ban", {"trajectory": {"forbidden": ["cancel"]}})
+check("a limit", {"trajectory": {"max_calls": 3}})
+check("strict", {"trajectory": {"match_mode": "strict", "expected": ["find"]}})
+check("not met", {"trajectory": {"match_mode": "contains", "expected": ["cancel"]}})
+check("a broken ban", {"trajectory": {"forbidden": ["find"]}})
+check("a ban of what was seen", {"trajectory": {"forbidden": ["cancel"]}}, turns=("look one", "recall"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("say", "why"),
+    [
+        ("asyncio.sleep(0, 'odd')", "in turn 2 the agent made no request to a model through the gateway"),
+        (TOOLLESS, "in turn 2 the agent was answered no request to its model that offers tools"),
+    ],
+    ids=["no request", "no tools"],
+)
+def test_what_a_call_in_an_unseen_turn_could_change_is_not_judged(
+    project: Project, upstream: str, say: str, why: str
+) -> None:
+    project.scenario(UNSEEN)
+    configure(project, upstream, "chat", unmocked_tools="passthrough")
+    if say is TOOLLESS:
+        say = f"asyncio.ensure_future(odd(lambda: {say}))"
+    agent = project.write(
+        "odd_agent.py",
+        "import asyncio, runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "from scripted_provider import Conversation\n"
+        "say = Conversation.say\n"
+        "async def odd(post):\n    assert (await post()).status_code == 200\n    return 'odd'\n"
+        f"Conversation.say = lambda self, text: {say} if text == 'odd' else say(self, text)\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    path = project.root / "agentest.config.yaml"
+    path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+    project.run()
+
+    statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert statuses == {
+        "nothing judged": "passed",
+        "met": "passed",
+        "a ban": "errored",
+        "a limit": "errored",
+        "strict": "errored",
+        "not met": "errored",
+        "a broken ban": "failed",
+        "a ban of what was seen": "passed",
+    }
+    assert json.dumps(project.results).count(why) >= 4
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_conversations_in_workers_have_the_gateway_of_the_run(
     project: Project, upstream: str, provider: Provider, copies: int

@@ -119,6 +119,19 @@ def test_names_of_calls_without_ids_and_arguments_are_not_joined(pieces: Any, na
     assert assembled(pieces, names) == [("book", {}), ("weather", {})]
 
 
+@pytest.mark.parametrize("names", [(), ("cancel",)])
+def test_bare_names_that_may_be_those_of_two_calls_are_doubtful(names: Any) -> None:
+    calls = StreamedCalls(names)
+    for each in (piece("book", index=0), piece("weather", index=0)):
+        calls.add([each])
+    assert calls.has_doubtful_name
+    known = StreamedCalls(["bookweather", "book"])
+    for each in (piece("book", index=0), piece("weather", index=0)):
+        known.add([each])
+    assert not known.has_doubtful_name
+    assert [call["function"]["name"] for call in known.calls] == ["bookweather"]
+
+
 def test_pieces_of_one_delta_continue_the_calls_at_their_positions() -> None:
     """Without indexes and ids, only the order in each delta separates parallel calls."""
     calls = StreamedCalls()
@@ -257,8 +270,9 @@ def test_an_agent_is_shown_all_calls_but_those_that_are_hidden(
     form: WireForm, events: Any, group: Sequence[Call], call_id: Any, index: Any
 ) -> None:
     """Calls wait for the end of the answer, and none but the hidden ones is lost."""
+    offers = form.request({"tools": [{"function": {"name": name}} for name in ("weather", "book")]}, "")
     for hidden in range(len(group)):
-        stream = form.stream(form.request({}, ""))
+        stream = form.stream(offers)
         begun = b"".join(
             stream.feed(Event(json.dumps(event), event.get("type")))
             for event in events(group, index, call_id)

@@ -15,28 +15,14 @@ from agentest.plugins.protocols.model_messages import (
     read_message,
     texts_of,
 )
-from agentest.plugins.servers.model_gateway.wire_form import (
-    ANY_TOOL,
-    AnswerStream,
-    CallResult,
-    CutStream,
-    ModelCall,
-    PassedAnswer,
-    WireAnswer,
-    WireForm,
-    WireRequest,
-    matched,
-    released,
-    result_text,
-    sse,
-)
+from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
 _CACHE = "cache_control"
 
 
-class AnthropicMessages(WireForm):
+class AnthropicMessages(wire.WireForm):
     """Requests and answers of Anthropic's Messages."""
 
     name = "Anthropic messages"
@@ -45,7 +31,7 @@ class AnthropicMessages(WireForm):
     def facts(self, body: Json, path: str) -> Json:
         del path
         choice = entry(body, "tool_choice")
-        return {"forced": ANY_TOOL if choice.get("type") == "any" else choice.get("name")}
+        return {"forced": wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")}
 
     def output(self, body: Json) -> list[Json]:
         return [{"role": "assistant", "content": body.get("content")}]
@@ -60,14 +46,14 @@ class AnthropicMessages(WireForm):
             settings["output_config"] = {**entry(body, "output_config"), "effort": effort}
         return {**body, **settings}
 
-    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):
             return request.body
         given = objects(request.body.get("messages"))
         messages: list[Json] = []
         owed: list[Json] = []
         seen = self.seen([[each] for each in given], answers)
-        for message, answer in zip(given, matched(answers, seen), strict=True):
+        for message, answer in zip(given, wire.matched(answers, seen), strict=True):
             if (
                 answer is not None
                 and answer.hides
@@ -94,18 +80,18 @@ class AnthropicMessages(WireForm):
         choice = {key: value for key, value in body["tool_choice"].items() if key != "name"}
         return {"tool_choice": {**choice, "type": "auto"}}
 
-    def owed(self, results: Sequence[CallResult]) -> list[Json]:
+    def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
         return [
             {
                 "type": "tool_result",
                 "tool_use_id": each.call_id,
-                "content": result_text(each),
+                "content": wire.result_text(each),
                 **({"is_error": True} if each.failed else {}),
             }
             for each in results
         ]
 
-    def message(self, answer: WireAnswer) -> list[Json]:
+    def message(self, answer: wire.WireAnswer) -> list[Json]:
         return [{"role": "assistant", "content": answer.body.get("content") or []}]
 
     def without(self, body: Json, places: Collection[int]) -> Json:
@@ -116,7 +102,7 @@ class AnthropicMessages(WireForm):
         del usage
         return {"output_tokens": output_tokens}
 
-    def stream(self, request: WireRequest) -> _MessageStream:
+    def stream(self, request: wire.WireRequest) -> _MessageStream:
         del request
         return _MessageStream()
 
@@ -139,14 +125,13 @@ class _MessageRound:
     """Places of blocks with events that wait for the end of the answer."""
 
 
-class _MessageStream(AnswerStream):
+class _MessageStream(wire.AnswerStream):
     def __init__(self) -> None:
         super().__init__()
         self._round, self._last = _MessageRound(), _MessageRound()
         self._shown = 0
         """Number of blocks that the agent has received of earlier rounds."""
         self._calls: Collection[int] = ()
-        """The places of the last round's calls."""
         self._began = False
 
     def take(self, data: Json, event: Event) -> bytes:
@@ -154,7 +139,7 @@ class _MessageStream(AnswerStream):
         if kind == "message_start":
             now.message = dict(entry(data, "message"))
             began, self._began = self._began, True
-            return self._released(self._calls) if began else sse(event.data, kind)
+            return self._released(self._calls) if began else wire.sse(event.data, kind)
         if kind == "message_delta":
             now.final = data
             return b""
@@ -163,7 +148,7 @@ class _MessageStream(AnswerStream):
         if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
             return self._block(kind, data)
         self.told = self.told or kind == "error"
-        return sse(event.data, event.name)
+        return wire.sse(event.data, event.name)
 
     def _block(self, kind: str, data: Json) -> bytes:
         index, now = count(data.get("index")), self._round
@@ -179,19 +164,19 @@ class _MessageStream(AnswerStream):
         if not now.held and now.content.is_content(place):
             now.passed = max(now.passed, place + 1)
         if place < now.passed:
-            return sse({**data, "index": self._shown + place}, kind)
+            return wire.sse({**data, "index": self._shown + place}, kind)
         now.held.append((place, data))
         return b""
 
     def _released(self, hidden: Collection[int]) -> bytes:
         """Return the events that were held back in the last round, but for those of hidden calls."""
-        events, self._shown = released(self._last.held, hidden, self._shown, "index")
-        return b"".join(sse(data, data["type"]) for data in events)
+        events, self._shown = wire.released(self._last.held, hidden, self._shown, "index")
+        return b"".join(wire.sse(data, data["type"]) for data in events)
 
     def round(self) -> Json:
         now = self._round
         if now.final is None:
-            raise CutStream(told=self.told)
+            raise wire.CutStream(told=self.told)
         usage = {**entry(now.message, "usage"), **entry(now.final, "usage")}
         content = now.content.blocks
         body = {**now.message, **entry(now.final, "delta"), "content": content, "usage": usage}
@@ -202,22 +187,22 @@ class _MessageStream(AnswerStream):
         self.ids += [known for part in message.parts if part.kind != "call" for known in part.ids]
         return body
 
-    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[wire.ModelCall]) -> bytes:
         held = self._released({call.place for call in hidden})
         final = self._last.final or {}
         usage = {**entry(final, "usage"), "output_tokens": shown["usage"]["output_tokens"]}
-        last = sse({**final, "usage": usage}, "message_delta")
-        return b"".join([held, last, sse({"type": "message_stop"}, "message_stop")])
+        last = wire.sse({**final, "usage": usage}, "message_delta")
+        return b"".join([held, last, wire.sse({"type": "message_stop"}, "message_stop")])
 
     def error(self, message: str) -> bytes:
-        return sse(AnthropicMessages().error(500, message), "error")
+        return wire.sse(AnthropicMessages().error(500, message), "error")
 
 
 def _calls_in(message: Json) -> list[Json]:
     return [block for block in _blocks(message) if block.get("type") == "tool_use"]
 
 
-def _only_hidden(answer: PassedAnswer) -> Json:
+def _only_hidden(answer: wire.PassedAnswer) -> Json:
     """Return the model's last message with its hidden calls alone."""
     blocks = _blocks(answer.message[0])
     return {"role": "assistant", "content": [blocks[call.place] for call in answer.hidden_calls]}

@@ -8,20 +8,7 @@ from typing import Any
 
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
-from agentest.plugins.servers.model_gateway.wire_form import (
-    ANY_TOOL,
-    AnswerStream,
-    CallResult,
-    CutStream,
-    ModelCall,
-    PassedAnswer,
-    WireAnswer,
-    WireForm,
-    WireRequest,
-    matched,
-    result_text,
-    sse,
-)
+from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.wire.stream_assembly import StreamedCalls
@@ -29,7 +16,7 @@ from agentest.wire.stream_assembly import StreamedCalls
 _DONE = "[DONE]"
 
 
-class ChatCompletions(WireForm):
+class ChatCompletions(wire.WireForm):
     """Requests and answers of chat completions."""
 
     name = "chat completions"
@@ -44,7 +31,7 @@ class ChatCompletions(WireForm):
         unmockable = "it asks for several answers at once (`n`)" if count(body.get("n")) > 1 else None
         if body.get("functions"):
             unmockable = "it offers `functions`, which APIs have replaced by `tools`"
-        forced = ANY_TOOL if choice == "required" else _function(choice).get("name")
+        forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
         return {"forced": forced, "unmockable": unmockable}
 
     def output(self, body: Json) -> list[Json]:
@@ -56,13 +43,13 @@ class ChatCompletions(WireForm):
     def overridden(self, body: Json, override: Override) -> Json:
         return {**body, **override.settings}
 
-    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):
             return request.body
         given = objects(request.body.get("messages"))
         messages: list[Json] = []
         seen = self.seen([[each] for each in given], answers)
-        for message, answer in zip(given, matched(answers, seen), strict=True):
+        for message, answer in zip(given, wire.matched(answers, seen), strict=True):
             if answer is None or not answer.hides:
                 messages.append(message)
                 continue
@@ -75,12 +62,13 @@ class ChatCompletions(WireForm):
                 messages.append(message)
         return {**request.body, "messages": messages}
 
-    def owed(self, results: Sequence[CallResult]) -> list[Json]:
+    def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
         return [
-            {"role": "tool", "tool_call_id": each.call_id, "content": result_text(each)} for each in results
+            {"role": "tool", "tool_call_id": each.call_id, "content": wire.result_text(each)}
+            for each in results
         ]
 
-    def message(self, answer: WireAnswer) -> list[Json]:
+    def message(self, answer: wire.WireAnswer) -> list[Json]:
         message = {"role": "assistant", "content": None, **entry(_choice(answer.body), "message")}
         # Providers send these with an answer and refuse them in a history.
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
@@ -95,7 +83,7 @@ class ChatCompletions(WireForm):
         total = count(usage.get("prompt_tokens")) + output_tokens
         return {"completion_tokens": output_tokens, "total_tokens": total}
 
-    def stream(self, request: WireRequest) -> _ChatStream:
+    def stream(self, request: wire.WireRequest) -> _ChatStream:
         # A client that expects JSON cannot read text that the model wrote before a hidden call.
         structured = entry(request.body, "response_format").get("type", "text") != "text"
         return _ChatStream(request.tools, holds_text=structured)
@@ -120,12 +108,11 @@ class _ChatRound:
     finish: Json | None = None
     """The chunk with the reason why the answer ended."""
     usage: Json | None = None
-    """The chunk with the usage."""
     held: list[Json] = field(default_factory=list)
     """Chunks with text for the agent that wait for the end of the answer."""
 
 
-class _ChatStream(AnswerStream):
+class _ChatStream(wire.AnswerStream):
     def __init__(self, names: Collection[str], *, holds_text: bool) -> None:
         super().__init__()
         self._names = names
@@ -140,12 +127,17 @@ class _ChatStream(AnswerStream):
 
     def take(self, data: Json, event: Event) -> bytes:
         if choices := objects(data.get("choices")):
-            return self._choice(data, choices[0], event.data)
+            # The others of several answers pass as they are, without calls.
+            return (
+                wire.sse(event.data)
+                if choices[0].get("index")
+                else self._choice(data, choices[0], event.data)
+            )
         if isinstance(data.get("usage"), dict):
             self._round.usage = data
             return b""
         self.told = self.told or "error" in data
-        return sse(event.data)
+        return wire.sse(event.data)
 
     def _choice(self, chunk: Json, choice: Json, data: str) -> bytes:
         now = self._round
@@ -162,18 +154,20 @@ class _ChatStream(AnswerStream):
             now.finish = chunk
             if chunk.get("usage"):
                 now.usage = now.usage or {**chunk, "choices": []}
-        self.text += shown.get("content") or ""
+        self.text += texts_of(shown.get("content"))
         if not shown:
             return b""
         self._has_role = self._has_role or "role" in shown
         if shown == delta and chunk.get("id") == self._id and not choice.get("finish_reason"):
-            return sse(data)
-        return sse(_chunk(chunk, choice, shown, self._id))
+            return wire.sse(data)
+        return wire.sse(_chunk(chunk, choice, shown, self._id))
 
     def round(self) -> Json:
         now = self._round
         if now.finish is None:
-            raise CutStream(told=self.told)
+            raise wire.CutStream(told=self.told)
+        if now.calls.has_doubtful_name:
+            raise ValueError("a name of a call without an id came in pieces, which may be two calls")
         message = {"role": "assistant", "content": None, **now.message}
         if calls := now.calls.calls:
             message["tool_calls"] = calls
@@ -189,25 +183,29 @@ class _ChatStream(AnswerStream):
         self._last, self._round = now, _ChatRound(StreamedCalls(self._names))
         return body
 
-    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[wire.ModelCall]) -> bytes:
         del hidden
         finish, choice = self._last.finish or {}, objects(shown.get("choices"))[0]
-        events = [sse(chunk) for chunk in self._last.held]
+        events = [wire.sse(chunk) for chunk in self._last.held]
         if calls := _calls_in(choice["message"]):
             delta = {"tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
-            events.append(sse(_chunk(self._last.head, {"index": 0, "finish_reason": None}, delta, self._id)))
+            events.append(
+                wire.sse(_chunk(self._last.head, {"index": 0, "finish_reason": None}, delta, self._id))
+            )
         if self._holds_text:
             self.text = texts_of(choice["message"].get("content"))
         last = {**objects(finish.get("choices"))[0], "finish_reason": choice["finish_reason"]}
         events.append(
-            sse(_chunk({**finish, "usage": finish.get("usage") and shown.get("usage")}, last, {}, self._id))
+            wire.sse(
+                _chunk({**finish, "usage": finish.get("usage") and shown.get("usage")}, last, {}, self._id)
+            )
         )
         if self._last.usage and not finish.get("usage"):
-            events.append(sse({**self._last.usage, "id": self._id, "usage": shown["usage"]}))
-        return b"".join([*events, sse(_DONE)])
+            events.append(wire.sse({**self._last.usage, "id": self._id, "usage": shown["usage"]}))
+        return b"".join([*events, wire.sse(_DONE)])
 
     def error(self, message: str) -> bytes:
-        return sse(ChatCompletions().error(500, message)) + sse(_DONE)
+        return wire.sse(ChatCompletions().error(500, message)) + wire.sse(_DONE)
 
 
 def _chunk(chunk: Json, choice: Json, delta: Json, answer_id: str | None) -> Json:
@@ -229,7 +227,7 @@ def _collect(now: _ChatRound, delta: Json) -> None:
             now.message[key] = value
 
 
-def _only_hidden(answer: PassedAnswer) -> Json:
+def _only_hidden(answer: wire.PassedAnswer) -> Json:
     """Return the model's last message with its hidden calls alone."""
     message = answer.message[0]
     calls = _calls_in(message)

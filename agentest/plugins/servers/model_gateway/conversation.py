@@ -17,25 +17,11 @@ from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
 from agentest.plugins.protocols.model_messages import Json, messages_of, objects
+from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
+from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
 from agentest.plugins.servers.model_gateway.responses import conversation_id
-from agentest.plugins.servers.model_gateway.wire_form import (
-    CallResult,
-    ModelCall,
-    PassedAnswer,
-    WireRequest,
-    normalized,
-    same_text,
-)
-from agentest.plugins.servers.port import (
-    ActiveConversation,
-    CallOutcome,
-    Identity,
-    ModelFaults,
-    ServedCall,
-    TurnTraces,
-)
 from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
@@ -80,17 +66,12 @@ class GatewayState:
     """The state of a gateway that all its conversations share."""
 
     origin: str = ""
-    """Its address."""
     reached: bool = False
-    """True if a request to a model ever came."""
     owners: dict[str, GatewayConversation | None] = field(default_factory=dict)
     """Id that was passed on → its conversation; None if several conversations have it."""
     begun: int = 0
-    """The number of conversations that have begun."""
     memory: str = "auto"
-    """As `model_gateway.memory`."""
     output_tools: Collection[str] = ()
-    """As `model_gateway.output_tools`."""
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
 
@@ -119,14 +100,14 @@ class GatewayState:
 class PendingCall:
     """A call that the agent runs itself and whose result is not known yet."""
 
-    call: ModelCall
+    call: wire.ModelCall
     number: int
 
 
 class ConversationFaults:
     """The faults of one conversation, and what the provider does not know because of them."""
 
-    def __init__(self, settings: ModelFaults) -> None:
+    def __init__(self, settings: port.ModelFaults) -> None:
         self.hang_s = settings.hang_s
         self._due = DueFaults(settings.faults)
         self._requests = 0
@@ -141,7 +122,7 @@ class ConversationFaults:
         injected, self._injected = tuple(self._injected), []
         return injected
 
-    def take(self, request: WireRequest) -> tuple[int, Fault | None]:
+    def take(self, request: wire.WireRequest) -> tuple[int, Fault | None]:
         """Count a request. Returns its number and its fault."""
         self._requests += 1
         fault = self._due.take(self._requests, frozenset(request.tools))
@@ -217,8 +198,8 @@ class GatewayConversation:
 
     gateway: GatewayState
 
-    who: Identity
-    serving: ActiveConversation
+    who: port.Identity
+    serving: port.ActiveConversation
     mocked: frozenset[str]
     allows_real: bool
     lane: int | None = None
@@ -228,19 +209,14 @@ class GatewayConversation:
     texts: list[str] = field(default_factory=list)
     """The user's texts, oldest first, with single spaces."""
     model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
-    """Texts of the model that the agent received."""
     waiting: int = 0
     """Requests to the agent that it has not answered yet."""
-    answers: list[PassedAnswer] = field(default_factory=list)
+    answers: list[wire.PassedAnswer] = field(default_factory=list)
     """What the agent has received, oldest first."""
     ids: set[str] = field(default_factory=set)
-    """Ids of the model's answers that the agent received."""
     arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
-    """Texts in arguments of calls that the agent received."""
     number: int = 0
-    """Its number in the order of beginning."""
     number_at_end: int = 0
-    """The number of conversations that had begun when it ended."""
     over: bool = False
     """True if it has ended. Its agent may still be at work."""
     given_up: bool = False
@@ -250,13 +226,10 @@ class GatewayConversation:
     open_requests: int = 0
     tape: AgentTape | None = None
     problem: ModelError | None = None
-    """The first request that could not be answered because of a recording."""
     log: RequestLog = field(default_factory=RequestLog)
-    """Its requests to the model."""
     briefing: ModelBriefing = ModelBriefing()
     """What the agent told its model, of all agents that belong to it."""
     told: ModelBriefing = ModelBriefing()
-    """The same as it was when the last turn ended."""
     faults: ConversationFaults | None = None
     fault: str | None = None
     """Why a request for the user's last message got no answer, if the agent is not to blame."""
@@ -265,6 +238,8 @@ class GatewayConversation:
     ended_by: str | None = None
     """The message about the call that ended the conversation, for the agent."""
     turn: int = 0
+    seen_in: int = -1
+    """The last turn in which a request that offers tools was made and answered."""
     said_in: int = 0
     """The turn of the last text: what the agent does after its reply belongs to that turn."""
     forgets: bool = False
@@ -273,7 +248,6 @@ class GatewayConversation:
     """The key in which this agent's framework wraps results; None if it does not."""
     _pending: list[PendingCall] = field(default_factory=list)
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
-    """The tools and the instructions of the last request."""
 
     @property
     def at_work(self) -> bool:
@@ -288,7 +262,12 @@ class GatewayConversation:
         """Return True if a tool must not run unless the gateway allows the call."""
         return not self.allows_real or bool(self.mock_name(name) or _known(name, self.recorded))
 
-    def output_tools(self, request: WireRequest) -> frozenset[str]:
+    @property
+    def guards_any(self) -> bool:
+        """True if there is a tool that must not run unless the gateway allows the call."""
+        return bool(not self.allows_real or self.mocked or self.recorded)
+
+    def output_tools(self, request: wire.WireRequest) -> frozenset[str]:
         """Return the offered tools by which the agent's framework receives the final answer.
 
         A tool that the scenario names is a tool like any other.
@@ -302,7 +281,7 @@ class GatewayConversation:
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
-        text = normalized(text)
+        text = wire.normalized(text)
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
         if not self.waiting:
@@ -322,17 +301,17 @@ class GatewayConversation:
         """Return at once: this is the gateway's own process."""
 
     @contextmanager
-    def requested(self, request: WireRequest) -> Iterator[None]:
-        """Note that a request of the conversation is under way until the block ends."""
+    def requested(self, request: wire.WireRequest) -> Iterator[int]:
+        """Note a request until the block ends. Yields the turn whose calls its answer shows, or -1."""
         if not self.waiting and any(map(self.mock_name, request.tools)):
             self.given_up = True
         self.open_requests += 1
         try:
-            yield
+            yield self.turn if self.waiting and request.tools else -1
         finally:
             self.open_requests -= 1
 
-    def remembered(self, request: WireRequest) -> list[PassedAnswer]:
+    def remembered(self, request: wire.WireRequest) -> list[wire.PassedAnswer]:
         """Return the answers of which the model is to be given what the agent did not receive.
 
         An agent that keeps only texts loses the results of real tools, so it must lose those of mocks, too.
@@ -345,7 +324,7 @@ class GatewayConversation:
         self.forgets = self.forgets or (
             len(kept) < len(self.answers)
             and any(
-                each.turn < self.turn and any(same_text(each.user_text, text) for text in told)
+                each.turn < self.turn and any(wire.same_text(each.user_text, text) for text in told)
                 for each in self.answers
                 if each.shown.calls and not _has_calls_of(request, ids, each)
             )
@@ -359,18 +338,16 @@ class GatewayConversation:
         return kept
 
     def end(self) -> None:
-        """Take no more calls."""
         self.over = True
         self.number_at_end = self.gateway.begun
         self.given_up = self.given_up or self.open_requests > 0
         self.answers.clear()
 
-    def passed(self, answer: PassedAnswer) -> None:
-        """Remember an answer that the agent has received."""
+    def passed(self, answer: wire.PassedAnswer) -> None:
         if self.over:
             return
         self.answers.append(answer)
-        self.model_texts.append(normalized(answer.shown.text))
+        self.model_texts.append(wire.normalized(answer.shown.text))
         for known in answer.shown.ids:
             self.ids.add(known)
             if self.gateway.owners.setdefault(known, self) is not self:
@@ -386,19 +363,18 @@ class GatewayConversation:
         """Record that a request got no answer, for which the agent is not to blame."""
         self.fault, self.recovered = self.fault or why, False
 
-    def note_refused_key(self, status: int, address: str) -> None:
-        """Record that the model's API refused the agent's key."""
-        why = f"the model at {address} refuses the key of agent {self.who.agent!r} (status {status})"
-        self.gateway.note(f"{why}: give the agent a valid key for that address")
-        self.note_fault(why)
-
-    def note_missing_model(self, status: int, address: str, answer: str) -> None:
-        """Record that the model's address seems to be wrong. The agent's reaction is judged all the same."""
-        text = shortened(self.log.redact(answer), 200)
-        self.gateway.note(
-            f"the model at {address} answered agent {self.who.agent!r} with status {status}: {text}. "
-            f"Check the name of the agent's model, and model_gateway.upstream"
-        )
+    def note_error(self, status: int, address: str, answer: str) -> None:
+        """Report a refused key, or an address that seems wrong; then the agent's reaction is judged."""
+        if status in (401, 403) or "API_KEY_INVALID" in answer:
+            why = f"the model at {address} refuses the key of agent {self.who.agent!r} (status {status})"
+            self.gateway.note(f"{why}: give the agent a valid key for that address")
+            self.note_fault(why)
+        elif status == 404 and self.faults is None:  # not one of the scenario
+            text = shortened(self.log.redact(answer[:2000]), 200)
+            self.gateway.note(
+                f"the model at {address} answered agent {self.who.agent!r} with status {status}: {text}. "
+                f"Check the name of the agent's model, and model_gateway.upstream"
+            )
 
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
@@ -413,7 +389,7 @@ class GatewayConversation:
             )
         return None
 
-    async def end_turn(self) -> TurnTraces:
+    async def end_turn(self) -> port.TurnTraces:
         if not self.gateway.reached:
             raise MockError(
                 f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
@@ -423,17 +399,20 @@ class GatewayConversation:
         for each in pending:  # such as calls that end the agent's work
             await self.serving.answered(each.number, None, failed=False)
         requests = self.log.end_turn()
+        what = "was answered no request to its model that offers tools"
+        what = what if requests else "made no request to a model through the gateway"
         models: dict[str, Usage] = {}
         for request in requests:
             name = request.model or ""
             models[name] = models.get(name, Usage()) + request.usage
-        traces = TurnTraces(
+        traces = port.TurnTraces(
             usage=sum(models.values(), Usage()),
             model_calls=sum(request.error is None for request in requests) or None,
             model_requests=requests,
             briefing=self.briefing if self.briefing != self.told else None,
             faults=self.faults.end_turn() if self.faults else (),
             models=models,
+            missing=None if self.seen_in == self.turn else f"in turn {self.turn + 1} the agent {what}",
         )
         self.told = self.briefing
         self.turn += 1
@@ -443,7 +422,9 @@ class GatewayConversation:
         """End the conversation, because of no fault of the agent."""
         self.problem = self.problem or error
 
-    async def answer(self, call: ModelCall, *, cut: bool = False, forced: bool = False) -> CallResult | None:
+    async def answer(
+        self, call: wire.ModelCall, *, cut: bool = False, forced: bool = False
+    ) -> wire.CallResult | None:
         """Record a call. Returns the mock's result; None if the agent runs the tool itself.
 
         Args:
@@ -459,7 +440,7 @@ class GatewayConversation:
         if problem and cut:
             problem = f"{problem} (the model's answer was cut off)"
         answer = await self.serving.answer(
-            ServedCall(
+            port.ServedCall(
                 tool=name or call.name,
                 arguments=call.arguments,
                 call_id=call.call_id,
@@ -467,7 +448,7 @@ class GatewayConversation:
                 caller_runs=True,
             )
         )
-        if answer.how in (CallOutcome.UNMOCKED, CallOutcome.REFUSED):
+        if answer.how in (port.CallOutcome.UNMOCKED, port.CallOutcome.REFUSED):
             if forced:
                 self.gateway.note(
                     f"the agent forces its model to call a tool, and a call of {call.name!r} ended a "
@@ -476,21 +457,21 @@ class GatewayConversation:
                 )
             self.ended_by = answer.message
             raise CallsEnded(answer.message)
-        if answer.how is CallOutcome.INVALID and name is None and self.allows_real:
+        if answer.how is port.CallOutcome.INVALID and name is None and self.allows_real:
             return None  # how the agent takes it is part of the test
-        if answer.how is CallOutcome.REAL:
+        if answer.how is port.CallOutcome.REAL:
             self._pending.append(PendingCall(call=call, number=answer.number))
             self.arguments.extend(_texts_in(call.arguments))
             return None
-        failed = answer.how is not CallOutcome.ANSWERED
+        failed = answer.how is not port.CallOutcome.ANSWERED
         result = {"error": answer.message} if failed and answer.result is None else answer.result
         if not failed and self.wrapper and not isinstance(result, dict):
             result = {self.wrapper: result}
-        return CallResult(
+        return wire.CallResult(
             name=call.name, result=result, call_id=call.call_id, failed=failed, custom=call.custom
         )
 
-    async def read_results(self, request: WireRequest) -> None:
+    async def read_results(self, request: wire.WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""
         # The newest first, because some models use the same ids in every turn.
         for result in reversed(request.results) if not self.over else ():
@@ -504,7 +485,7 @@ class GatewayConversation:
                 self.wrapper, value = key, value[key]
             await self.serving.answered(pending.number, value, failed=result.failed)
 
-    def note_briefing(self, request: WireRequest) -> None:
+    def note_briefing(self, request: wire.WireRequest) -> None:
         """Add what a request tells the model.
 
         The instructions are those of the first request that offers tools, which is the main agent's. The
@@ -537,7 +518,7 @@ def _known(name: str, names: Collection[str]) -> str | None:
     return short[1] if short and short[1] in names else None
 
 
-def _has_calls_of(request: WireRequest, ids: Collection[str], answer: PassedAnswer) -> bool:
+def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
     """Return True if a history has the calls of an answer, perhaps as text."""
     return any(
         call.call_id in ids
@@ -546,7 +527,7 @@ def _has_calls_of(request: WireRequest, ids: Collection[str], answer: PassedAnsw
     )
 
 
-def _is_result_of(result: CallResult, call: ModelCall) -> bool:
+def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
     if result.call_id and call.call_id:
         return result.call_id == call.call_id
     return result.name == call.name
@@ -554,7 +535,7 @@ def _is_result_of(result: CallResult, call: ModelCall) -> bool:
 
 def _texts_in(value: object) -> Sequence[str]:
     if isinstance(value, str):
-        return [normalized(value)] if value.strip() else []
+        return [wire.normalized(value)] if value.strip() else []
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for item in items for text in _texts_in(item)]
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Any, Protocol
 
+from aiohttp import web
 from anyio.lowlevel import checkpoint
+from multidict import CIMultiDict
 
-from agentest.plugins.protocols.model_messages import Json
+from agentest.agents.listener import CONNECTION_HEADERS
+from agentest.plugins.protocols.model_messages import Json, entry
+from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation
 from agentest.plugins.servers.model_gateway.request_log import RequestRecord
-from agentest.plugins.servers.model_gateway.wire_form import (
-    ANY_TOOL,
-    AnswerStream,
-    CallResult,
-    CutStream,
-    ModelCall,
-    PassedAnswer,
-    WireAnswer,
-    WireForm,
-    WireRequest,
-    encoded,
-)
+from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import AT_ONCE, Event, EventParser
@@ -32,6 +26,10 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
 MOST_ROUNDS = 25
+NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding"}  # bodies are unpacked
+_NOT_RETURNED = NOT_PASSED_ON | {"date", "server"}
+_FINAL = {"x-should-retry": "false"}
+"""Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 
 
 class ModelResponse(Protocol):
@@ -56,27 +54,56 @@ class ModelApi(Protocol):
         ...
 
 
-class Reply(Protocol):
-    """The agent's side of the exchange."""
+class Reply:
+    """The agent's side of one request."""
 
-    begun: bool
-    """True if a part of the response was sent."""
+    def __init__(self, request: web.Request, form: wire.WireForm | None) -> None:
+        self._request = request
+        self._form = form
+        self._headers: list[tuple[str, str]] = [("Content-Type", "text/event-stream")]
+        self._status = 200
+        self.response: web.StreamResponse = web.Response(status=500)
+        self.begun = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """False if the agent's client has given up."""
+        transport = self._request.transport
+        return transport is not None and not transport.is_closing()
 
     def like(self, response: ModelResponse) -> None:
-        """Let a stream begin with the head of the model's response."""
-        ...
+        self._status, self._headers = response.status_code, _response_headers(response)
 
     async def write(self, data: bytes) -> None:
-        """Send a part of a stream."""
-        ...
+        if not self.begun:
+            self.begun = True
+            self.response = web.StreamResponse(status=self._status, headers=CIMultiDict(self._headers))
+            await self.response.prepare(self._request)
+        await self.response.write(data)
+
+    def cut(self) -> None:
+        """Close the connection before the end of the response."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
 
     async def whole(self, response: ModelResponse, body: bytes) -> None:
-        """Send a complete response, like the model's but for its body."""
-        ...
+        headers = CIMultiDict(_response_headers(response))
+        self.response = web.Response(status=response.status_code, headers=headers, body=body)
 
     async def refuse(self, status: int, message: str) -> None:
-        """Send an error of the gateway."""
-        ...
+        if self.begun:
+            self.cut()  # so that the agent does not take a part for the whole
+        else:
+            self.response = json_error(status, message, self._form)
+
+
+def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED]
+
+
+def json_error(status: int, message: str, form: wire.WireForm | None) -> web.Response:
+    body = form.error(status, message) if form else {"error": {"message": message}}
+    return web.json_response(body, status=status, headers=_FINAL)
 
 
 class GatewayError(Exception):
@@ -85,6 +112,43 @@ class GatewayError(Exception):
     def __init__(self, message: str, status: int = 502) -> None:
         super().__init__(message)
         self.status = status
+
+
+class HiddenCall(GatewayError):
+    """An answer contains a call at a place where the gateway cannot answer it."""
+
+
+_HIDDEN = "the model's answer has a call where the gateway cannot answer it, so it was not passed on: {}"
+_CALL = re.compile(
+    rb'"(?:tool_calls|function_?[cC]all)"\s*+:\s*+(?:\[\s*+)?\{|'
+    rb'"type"\s*+:\s*+"(?:function_call|custom_tool_call|tool_use)"'
+)
+
+
+def check_no_call(data: bytes) -> None:
+    """Raise HiddenCall if JSON of any API contains a tool call."""
+    if found := _CALL.search(data):
+        raise HiddenCall(_HIDDEN.format(found[0].decode()))
+
+
+def _called_in(value: Any) -> Iterator[str]:
+    """Yield the names in all tool calls of a JSON value, in whatever API and at whatever place."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _called_in(each)
+    if not isinstance(value, dict):
+        return
+    if value.get("type") in ("function_call", "custom_tool_call", "tool_use"):
+        yield str(value.get("name") or "")
+        return
+    for key, each in value.items():
+        if key == "tool_calls":
+            for call in each if isinstance(each, list) else [each]:
+                yield str((entry(call, "function") or entry(call, "custom")).get("name") or "")
+        elif key in ("functionCall", "function_call") and isinstance(each, dict):
+            yield str(each.get("name") or "")
+        else:
+            yield from _called_in(each)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,16 +163,16 @@ class _Rounds:
 class ModelExchange:
     """One request of an agent in a conversation."""
 
-    form: WireForm
-    request: WireRequest
+    form: wire.WireForm
+    request: wire.WireRequest
     conversation: GatewayConversation
     upstream: ModelApi
     reply: Reply
     address: str = ""
-    """The model's address, for messages."""
+    shows: int = -1
+    """The turn whose calls the answer shows; -1 if none."""
 
     async def run(self) -> None:
-        """Answer the agent."""
         if self.conversation.ended_by:  # an agent, or its caller, that tries again
             await self.reply.refuse(409, self.conversation.ended_by)
             return
@@ -124,23 +188,25 @@ class ModelExchange:
         except GatewayError as error:
             self.conversation.note_fault(str(error))
             await self._fail(error.status, str(error), stream)
-        except CutStream as error:
+        except wire.CutStream as error:
             if not error.told:
                 await self._fault(f"{error} ({self.address})", stream)
         except (*CONNECTION_ERRORS, BadBody) as error:
             await self._fault(f"the model's answer cannot be read: {describe(error)}", stream)
+        except Exception as error:  # noqa: BLE001 - what cannot be read never passes by
+            await self._fault(f"the gateway cannot read the model's answer: {described(error)}", stream)
 
-    async def _fault(self, message: str, stream: AnswerStream | None) -> None:
+    async def _fault(self, message: str, stream: wire.AnswerStream | None) -> None:
         self.conversation.note_fault(message)
         await self._fail(502, message, stream)
 
-    async def _fail(self, status: int, message: str, stream: AnswerStream | None) -> None:
+    async def _fail(self, status: int, message: str, stream: wire.AnswerStream | None) -> None:
         if stream is not None and self.reply.begun:
             await self.reply.write(stream.error(message))
         else:
             await self.reply.refuse(status, message)
 
-    async def _rounds(self, body: Json, stream: AnswerStream | None, outputs: Collection[str]) -> None:
+    async def _rounds(self, body: Json, stream: wire.AnswerStream | None, outputs: Collection[str]) -> None:
         rounds = _Rounds()
         for number in range(MOST_ROUNDS + 1):
             with self.conversation.log.under_way(body, number, self.request.model) as record:
@@ -169,13 +235,13 @@ class ModelExchange:
             "agent: check the results of the mocks"
         )
 
-    async def _result(self, call: ModelCall, answer: WireAnswer) -> CallResult | None:
-        forced = self.request.forced == ANY_TOOL
+    async def _result(self, call: wire.ModelCall, answer: wire.WireAnswer) -> wire.CallResult | None:
+        forced = self.request.forced == wire.ANY_TOOL
         return await self.conversation.answer(call, cut=answer.incomplete, forced=forced)
 
     async def _round(
-        self, body: Json, stream: AnswerStream | None, record: RequestRecord
-    ) -> tuple[ModelResponse, bytes | None, WireAnswer] | None:
+        self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
+    ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
         """Ask the model once. Returns its response, the body unless it is a stream, and the answer in it."""
         data = None
         response = await self.upstream.send(body)
@@ -203,30 +269,27 @@ class ModelExchange:
         record.answered(answer, self.form.message(answer))
         return response, data, answer
 
-    async def _feed(self, stream: AnswerStream, events: Sequence[Event]) -> None:
+    async def _feed(self, stream: wire.AnswerStream, events: Sequence[Event]) -> None:
         """Send what the agent receives of events that came together."""
         for start in range(0, len(events), AT_ONCE):
             if shown := b"".join(map(stream.feed, events[start : start + AT_ONCE])):
+                check_no_call(shown)
                 await self.reply.write(shown)
             if start:
                 await checkpoint()  # a piece may contain thousands
 
     async def _pass_error_on(
-        self, response: ModelResponse, data: bytes, stream: AnswerStream | None, *, first: bool
+        self, response: ModelResponse, data: bytes, stream: wire.AnswerStream | None, *, first: bool
     ) -> None:
         """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
-        if response.status_code in (401, 403) or b"API_KEY_INVALID" in data:
-            self.conversation.note_refused_key(response.status_code, self.address)
-        elif response.status_code == 404 and self.conversation.faults is None:  # not one of the scenario
-            text = data[:2000].decode(errors="replace")
-            self.conversation.note_missing_model(response.status_code, self.address, text)
+        text = data.decode(errors="replace")
+        self.conversation.note_error(response.status_code, self.address, text)
         if first or stream is None:
             await self.reply.whole(response, data)
-            return
-        text = data.decode(errors="replace")[:2000]
-        await self.reply.write(stream.error(f"the model answered {response.status_code}: {text}"))
+        else:
+            await self.reply.write(stream.error(f"the model answered {response.status_code}: {text[:2000]}"))
 
-    def _lifts(self, calls: Sequence[ModelCall], rounds: _Rounds) -> bool:
+    def _lifts(self, calls: Sequence[wire.ModelCall], rounds: _Rounds) -> bool:
         """Return True if the model may answer with text from now on, because what was forced has happened."""
         forced = self.request.forced
         if forced is None:
@@ -235,7 +298,7 @@ class ModelExchange:
         made = [f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=str)}" for call in calls]
         again = not rounds.seen_calls.isdisjoint(made)
         rounds.seen_calls.update(made)
-        if forced != ANY_TOOL:
+        if forced != wire.ANY_TOOL:
             return mock_name(forced) is not None
         return again or all(mock_name(name) for name in self.request.tools)
 
@@ -243,10 +306,10 @@ class ModelExchange:
         self,
         response: ModelResponse,
         data: bytes | None,
-        answer: WireAnswer,
-        results: Sequence[CallResult | None],
+        answer: wire.WireAnswer,
+        results: Sequence[wire.CallResult | None],
         rounds: _Rounds,
-        stream: AnswerStream | None,
+        stream: wire.AnswerStream | None,
         outputs: Collection[str],
     ) -> None:
         """Send the last round's answer without its hidden calls, and remember both.
@@ -258,25 +321,26 @@ class ModelExchange:
         hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
         owed = self.form.owed([result for result in results if result is not None])
         if stream is None and data is not None:
-            shown = answer
-            await self.reply.whole(response, data)
+            shown, leaves = answer, data
         else:
             body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
             shown = self.form.answer(body) if hidden else answer
-            if stream is None:
-                await self.reply.whole(response, encoded(body))
-            else:
-                end = stream.end(body, hidden)
-                shown = replace(shown, text=stream.text, ids=(*stream.ids, *shown.ids))
-                await self.reply.write(end)
+            leaves = wire.encoded(body) if stream is None else stream.end(body, hidden)
+        _check_calls(leaves, [call.name for call in shown.calls], streams=stream is not None)
+        if stream is None:
+            await self.reply.whole(response, leaves)
+        else:
+            shown = replace(shown, text=stream.text or shown.text, ids=(*stream.ids, *shown.ids))
+            await self.reply.write(leaves)
         if answers := [call.arguments for call in shown.calls if call.name in outputs]:
             # A framework may write the arguments into its history as the model's text.
             text = shown.text or json.dumps(answers[0], ensure_ascii=False)
             calls = tuple(call for call in shown.calls if call.name not in outputs)
             shown = replace(shown, text=text, calls=calls)
         conversation.recovered = True
+        conversation.seen_in = max(conversation.seen_in, self.shows)
         conversation.passed(
-            PassedAnswer(
+            wire.PassedAnswer(
                 before=rounds.new,
                 message=self.form.message(answer),
                 owed=owed,
@@ -287,6 +351,20 @@ class ModelExchange:
                 answer_id=answer.body.get("id"),
             )
         )
+
+
+def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None:
+    """Raise HiddenCall if what leaves has other calls than those that were recorded.
+
+    Args:
+        streams: True for events, which may repeat a call.
+    """
+    if not recorded and not _CALL.search(data):
+        return
+    values = [json_or(event.data) for event in EventParser().feed(data)] if streams else json_or(data)
+    names = [name for name in _called_in(values) if name or not streams]
+    if set(names) != set(recorded) or (not streams and len(names) != len(recorded)):
+        raise HiddenCall(_HIDDEN.format(", ".join(names)))
 
 
 def _object(data: bytes, address: str) -> Json:

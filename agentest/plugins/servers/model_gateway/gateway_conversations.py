@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import field
+from typing import Any
 
 import anyio
 
 from agentest.config.agents.companion_servers import Override
+from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import agent_tape
 from agentest.plugins.servers.model_gateway.conversation import (
     ConversationFaults,
@@ -18,7 +20,6 @@ from agentest.plugins.servers.model_gateway.conversation import (
 )
 from agentest.plugins.servers.model_gateway.placement import Unplaced
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
-from agentest.plugins.servers.port import ActiveConversation, Identity, ModelAccess
 from agentest.runner.call_sources import WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
@@ -35,7 +36,6 @@ class GatewayTraffic:
     allows_real: bool
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
-    """Is called for each request to a model."""
     replays: bool = False
     """True if no request may reach the network."""
     redact: Redactor = field(default_factory=Redactor)
@@ -46,7 +46,6 @@ class GatewayTraffic:
     """Number of copies of the agent's server. Each copy has one conversation at a time."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    """The conversations that ended last."""
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
     _openings: dict[str, anyio.Lock] = field(default_factory=dict)
     _free_lanes: deque[int] = field(init=False)
@@ -65,7 +64,6 @@ class GatewayTraffic:
 
     @property
     def active(self) -> Collection[GatewayConversation]:
-        """The conversations under way."""
         return self._active.values()
 
     @property
@@ -84,7 +82,6 @@ class GatewayTraffic:
         return self.overrides.get(agent, self.common_override)
 
     def named(self, key: str) -> GatewayConversation | None:
-        """Return the conversation under way with this key."""
         return self._active.get(key)
 
     def close_lane(self, lane: int) -> None:
@@ -123,9 +120,9 @@ class GatewayTraffic:
     @asynccontextmanager
     async def under_way(
         self,
-        who: Identity,
-        serving: ActiveConversation,
-        access: ModelAccess,
+        who: port.Identity,
+        serving: port.ActiveConversation,
+        access: port.ModelAccess,
         outside: WaitingBlock = nullcontext,
     ) -> AsyncIterator[GatewayConversation]:
         """Take requests of a conversation until the block ends.
@@ -194,6 +191,18 @@ class GatewayTraffic:
         self._free_lanes.remove(lane)
         return lane
 
+    def nobody(self, why: str) -> GatewayConversation:
+        """Return what stands for the conversation of a request that belongs to none."""
+        known = [*self.active, *self.ended]
+        return GatewayConversation(
+            gateway=GatewayState(output_tools=self.state.output_tools, on_note=self.state.note),
+            who=port.Identity(key="", session_id=None, conversation_id="", scenario="", agent=""),
+            serving=_Nobody(self, why),
+            mocked=frozenset().union(*(each.mocked for each in known)),
+            recorded=frozenset().union(*(each.recorded for each in known)),
+            allows_real=self.allows_real or not known,
+        )
+
     async def note_unplaced(self, unplaced: Unplaced, *, offers_tools: bool) -> None:
         """Tell of a request that belongs to no certain conversation, and doubt the calls of all under way."""
         self.state.note(
@@ -201,9 +210,33 @@ class GatewayTraffic:
             "many conversations at once, let `server` start several copies of the agent (`copies`), or "
             "send the agent {{model_url}}, which names the conversation; or write exclusive: true"
         )
-        if not offers_tools:
-            return
-        for each in list(self._active.values()):
-            await each.serving.refused(
-                f"a request to the model that it may have made could not be placed: {unplaced.why}"
-            )
+        if offers_tools:
+            await _Nobody(self, unplaced.why).refused("could not be placed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Nobody:
+    """Answers the calls in an answer that belongs to no conversation (implements `ActiveConversation`)."""
+
+    traffic: GatewayTraffic
+    why: str
+
+    async def answer(self, call: port.ServedCall) -> port.ServedAnswer:
+        """Refuse a call that must not run, and let the agent make any other."""
+        await self.refused(f"was answered with a call of {call.tool!r}, but could not be placed")
+        known = [*self.traffic.active, *self.traffic.ended]
+        if not any(each.guards(call.tool) for each in known):
+            return port.ServedAnswer(how=port.CallOutcome.REAL)
+        message = (
+            f"Agentest refuses a call of {call.tool!r}, because its request could not be placed: {self.why}"
+        )
+        self.traffic.state.note(message)
+        return port.ServedAnswer(how=port.CallOutcome.REFUSED, message=message)
+
+    async def answered(self, number: int, result: Any, **facts: Any) -> None:
+        """Do nothing: its result is of no conversation."""
+
+    async def refused(self, why: str) -> None:
+        """Doubt the calls of all conversations under way."""
+        for each in list(self.traffic.active):
+            await each.serving.refused(f"a request to the model that it may have made {why}: {self.why}")

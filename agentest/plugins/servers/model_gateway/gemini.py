@@ -8,19 +8,7 @@ from dataclasses import field
 
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, inner, objects, read_message
-from agentest.plugins.servers.model_gateway.wire_form import (
-    ANY_TOOL,
-    AnswerStream,
-    CallResult,
-    CutStream,
-    ModelCall,
-    PassedAnswer,
-    WireAnswer,
-    WireForm,
-    WireRequest,
-    matched,
-    sse,
-)
+from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -28,7 +16,7 @@ _MODEL = re.compile(r"([^/]+):\w+(?:\?|$)")
 _SIGNATURE = "thoughtSignature"
 
 
-class Gemini(WireForm):
+class Gemini(wire.WireForm):
     """Requests and answers of Gemini."""
 
     name = "Gemini"
@@ -48,14 +36,18 @@ class Gemini(WireForm):
         names = config.get("allowedFunctionNames", config.get("allowed_function_names"))
         allowed = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
         streams = "streamGenerateContent" in path
-        forced = allowed[0] if len(allowed) == 1 else ANY_TOOL
+        forced = allowed[0] if len(allowed) == 1 else wire.ANY_TOOL
         named = _MODEL.search(path)
-        in_events = not streams or "alt=sse" in path
+        unmockable = None
+        if streams and "alt=sse" not in path:
+            unmockable = "its stream is not a stream of events (`alt=sse`)"
+        elif count(inner(body, "generationConfig").get("candidateCount")) > 1:
+            unmockable = "it asks for several answers at once (`candidateCount`)"
         return {
             "streams": streams,
             "model": named[1] if named else None,
             "forced": forced if config.get("mode") == "ANY" else None,
-            "unmockable": None if in_events else "its stream is not a stream of events (`alt=sse`)",
+            "unmockable": unmockable,
         }
 
     def output(self, body: Json) -> list[Json]:
@@ -74,13 +66,13 @@ class Gemini(WireForm):
         key = "generation_config" if "generation_config" in body else "generationConfig"
         return {**body, key: {**entry(body, key), **settings}}
 
-    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):
             return request.body
         groups = list(_grouped(objects(request.body.get("contents"))))
         contents: list[Json] = []
-        owing: PassedAnswer | None = None
-        for group, answer in zip(groups, matched(answers, self.seen(groups, answers)), strict=True):
+        owing: wire.PassedAnswer | None = None
+        for group, answer in zip(groups, wire.matched(answers, self.seen(groups, answers)), strict=True):
             if answer is not None and answer.hides:
                 contents += [*answer.before, *answer.message]
                 owing = answer if answer.owed else None
@@ -96,7 +88,7 @@ class Gemini(WireForm):
         key = "toolConfig" if "toolConfig" in body else "tool_config"
         return {key: {**body[key], "functionCallingConfig": {"mode": "AUTO"}}}
 
-    def owed(self, results: Sequence[CallResult]) -> list[Json]:
+    def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
         return [
             {
                 "functionResponse": {
@@ -108,7 +100,7 @@ class Gemini(WireForm):
             for each in results
         ]
 
-    def message(self, answer: WireAnswer) -> list[Json]:
+    def message(self, answer: wire.WireAnswer) -> list[Json]:
         return [{"role": "model", "parts": _parts(_content(answer.body))}]
 
     def without(self, body: Json, places: Collection[int]) -> Json:
@@ -120,7 +112,7 @@ class Gemini(WireForm):
         total = count(usage.get("promptTokenCount")) + output_tokens
         return {"candidatesTokenCount": output, "totalTokenCount": total}
 
-    def stream(self, request: WireRequest) -> _GeminiStream:
+    def stream(self, request: wire.WireRequest) -> _GeminiStream:
         del request
         return _GeminiStream(self)
 
@@ -134,13 +126,12 @@ class _GeminiRound:
     """One streamed answer, collected."""
 
     body: Json = field(default_factory=dict)
-    """The last chunk."""
     parts: list[Json] = field(default_factory=list)
     held: list[tuple[int, Json]] = field(default_factory=list)
     """Places and parts for the agent that wait for the end of the answer."""
 
 
-class _GeminiStream(AnswerStream):
+class _GeminiStream(wire.AnswerStream):
     """A streamed answer. The last chunk is kept back, because it carries the reason of the end."""
 
     def __init__(self, form: Gemini) -> None:
@@ -149,14 +140,14 @@ class _GeminiStream(AnswerStream):
         self._round, self._last = _GeminiRound(), _GeminiRound()
         self._kept: Json | None = None
         self._parts: list[Json] = []
-        """What the agent has received."""
 
     def take(self, data: Json, event: Event) -> bytes:
         chunk = data
-        if "candidates" not in chunk and (_blocked(chunk) or "usageMetadata" not in chunk):
+        others = "candidates" in chunk and _candidate(chunk).get("index")
+        if others or ("candidates" not in chunk and (_blocked(chunk) or "usageMetadata" not in chunk)):
             self._round.body = {**self._round.body, **chunk} if _blocked(chunk) else self._round.body
             self.told = self.told or "error" in chunk
-            return sse(event.data)
+            return wire.sse(event.data)
         parts = _parts(_content(chunk))
         before = len(self._round.parts)
         self._round.parts += parts
@@ -178,7 +169,7 @@ class _GeminiStream(AnswerStream):
         kept, self._kept = self._kept, chunk
         parts = _parts(_content(chunk))
         self._parts += parts
-        return sse(kept) if kept else b""
+        return wire.sse(kept) if kept else b""
 
     def _note_passed(self) -> None:
         read = read_message({"parts": self._parts})
@@ -187,26 +178,26 @@ class _GeminiStream(AnswerStream):
     def round(self) -> Json:
         now = self._round
         if not _candidate(now.body).get("finishReason") and not _blocked(now.body):
-            raise CutStream(told=self.told)
+            raise wire.CutStream(told=self.told)
         self._last, self._round = now, _GeminiRound()
         self._note_passed()
         if not _candidate(now.body):
             return now.body
         return _chunk(now.body, now.parts, last=True)
 
-    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[wire.ModelCall]) -> bytes:
         if not _candidate(shown):
-            return sse(self._kept) if self._kept else b""
+            return wire.sse(self._kept) if self._kept else b""
         parts = [part for _, part in self._last.held]
         answered = {call.place for call in hidden}
         held = _without(parts, {i for i, (place, _) in enumerate(self._last.held) if place in answered})
         before = self._keep(_chunk(shown, held)) if held else b""
         self._note_passed()
         kept = _parts(_content(self._kept)) if self._kept else [{"text": ""}]
-        return before + sse(_chunk(shown, kept, last=True))
+        return before + wire.sse(_chunk(shown, kept, last=True))
 
     def error(self, message: str) -> bytes:
-        return sse(Gemini().error(500, message))
+        return wire.sse(Gemini().error(500, message))
 
 
 def _candidate(body: Json) -> Json:
@@ -259,7 +250,7 @@ def _without(parts: Sequence[Json], places: Collection[int]) -> list[Json]:
     return left
 
 
-def _with_owed(group: Sequence[Json], answer: PassedAnswer) -> list[Json]:
+def _with_owed(group: Sequence[Json], answer: wire.PassedAnswer) -> list[Json]:
     """Add the results of hidden calls: one result for each call, in the order of the calls."""
     first, *others = group
     parts = _parts(first)

@@ -178,7 +178,6 @@ class _UserText:
         self._raw = text
         self.text = normalized(text)
         self.all = (1 << len(text)) - 1
-        """All its characters."""
 
     def covered_by(self, conversation: GatewayConversation) -> int:
         """Return the characters, as bits, that texts of the user and arguments of calls account for."""

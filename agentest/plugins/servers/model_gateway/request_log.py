@@ -21,9 +21,7 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import Redactor
 
 MOST_CHARS = 2_000
-"""The limit of one text."""
 MOST_PROMPT_CHARS = 4_000
-"""The limit of all texts of a prompt."""
 _MOST_CALLS = 20
 _MOST_NAME = 200
 _MESSAGE_CHARS = 20

@@ -16,22 +16,8 @@ from agentest.plugins.protocols.model_messages import (
     read_message,
     texts_of,
 )
+from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.chat_completions import openai_error
-from agentest.plugins.servers.model_gateway.wire_form import (
-    ANY_TOOL,
-    AnswerStream,
-    CallResult,
-    CutStream,
-    ModelCall,
-    PassedAnswer,
-    WireAnswer,
-    WireForm,
-    WireRequest,
-    matched,
-    released,
-    result_text,
-    sse,
-)
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -42,7 +28,7 @@ _CALL_EVENTS = ("response.function_call_", "response.custom_tool_call_")
 _END = ("response.completed", "response.incomplete")
 
 
-class Responses(WireForm):
+class Responses(wire.WireForm):
     """Requests and answers of Responses."""
 
     name = "responses"
@@ -55,8 +41,9 @@ class Responses(WireForm):
         named = [body.get("previous_response_id"), conversation_id(body)]
         return {
             "ids": (*filter(None, named), *(known for each in items for known in each.ids)),
-            "forced": ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
+            "forced": wire.ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
             "chained": _is_chained(body),
+            "stored_prompt": bool(body.get("prompt")),
             "unmockable": "it runs in the background" if body.get("background") is True else None,
         }
 
@@ -81,7 +68,7 @@ class Responses(WireForm):
             settings["reasoning"] = {**entry(body, "reasoning"), "effort": effort}
         return {**body, **settings}
 
-    def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         body = request.body
         hides = any(answer.hides for answer in answers)
         if _is_chained(body):
@@ -95,7 +82,7 @@ class Responses(WireForm):
         return body
 
     def next_round(
-        self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
+        self, body: Json, answer: wire.WireAnswer, results: Sequence[wire.CallResult], *, lift: bool
     ) -> tuple[Json, list[Json]]:
         changed, new = super().next_round(body, answer, results, lift=lift)
         if _is_chained(body):
@@ -104,21 +91,21 @@ class Responses(WireForm):
                 changed["previous_response_id"] = answer.body.get("id")
         return changed, new
 
-    def owed(self, results: Sequence[CallResult]) -> list[Json]:
+    def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
         return [
             {
                 "type": "custom_tool_call_output" if each.custom else "function_call_output",
                 "call_id": each.call_id,
-                "output": result_text(each),
+                "output": wire.result_text(each),
             }
             for each in results
         ]
 
-    def _put_back(self, items: Sequence[Json], answers: Sequence[PassedAnswer]) -> list[Json]:
+    def _put_back(self, items: Sequence[Json], answers: Sequence[wire.PassedAnswer]) -> list[Json]:
         """Replace each group of items that the agent saw by all that the model wrote."""
         groups = _grouped(items, answers, self.is_of_model)
         whole: list[Json] = []
-        for group, answer in zip(groups, matched(answers, self.seen(groups, answers)), strict=True):
+        for group, answer in zip(groups, wire.matched(answers, self.seen(groups, answers)), strict=True):
             if answer is not None and answer.hides:
                 others = [item for item in group if not self.is_of_model(item)]
                 whole += [*answer.before, *answer.message, *answer.owed, *others]
@@ -126,11 +113,15 @@ class Responses(WireForm):
                 whole += group
         return whole
 
-    def message(self, answer: WireAnswer) -> list[Json]:
+    def message(self, answer: wire.WireAnswer) -> list[Json]:
         return objects(answer.body.get("output"))
 
     def shown(
-        self, request: WireRequest, answer: WireAnswer, hidden: Iterable[ModelCall], output_tokens: int
+        self,
+        request: wire.WireRequest,
+        answer: wire.WireAnswer,
+        hidden: Iterable[wire.ModelCall],
+        output_tokens: int,
     ) -> Json:
         shown = super().shown(request, answer, hidden, output_tokens)
         asked = _asks_for_encrypted(request.body)
@@ -146,7 +137,7 @@ class Responses(WireForm):
         total = count(usage.get("input_tokens")) + output_tokens
         return {"output_tokens": output_tokens, "total_tokens": total}
 
-    def stream(self, request: WireRequest) -> _ResponseStream:
+    def stream(self, request: wire.WireRequest) -> _ResponseStream:
         return _ResponseStream(asks_for_encrypted=_asks_for_encrypted(request.body))
 
     def error(self, status: int, message: str) -> Json:
@@ -177,7 +168,7 @@ class _ResponseRound:
         return self.places.get((index, known), self.places[index, None])
 
 
-class _ResponseStream(AnswerStream):
+class _ResponseStream(wire.AnswerStream):
     def __init__(self, *, asks_for_encrypted: bool) -> None:
         super().__init__()
         self._asked = asks_for_encrypted
@@ -185,11 +176,9 @@ class _ResponseStream(AnswerStream):
         self._id: str | None = None
         """The id that the agent knows the answer by."""
         self._items: list[Json] = []
-        """The items of the last round."""
         self._shown: list[Json] = []
         """The items that the agent has received of the rounds before it, whose calls were all hidden."""
         self._indices = 0
-        """Number of items that the agent has received."""
         self._number = 0
 
     def take(self, data: Json, event: Event) -> bytes:
@@ -230,26 +219,29 @@ class _ResponseStream(AnswerStream):
     def _released(self, hidden: Collection[int]) -> bytes:
         """Return the events that were held back in the last round, but for those of hidden calls."""
         held, self._last.held = self._last.held, []
-        events, self._indices = released(held, hidden, self._indices, "output_index")
+        events, self._indices = wire.released(held, hidden, self._indices, "output_index")
         return b"".join(map(self._sent, events))
 
     def _sent(self, data: Json) -> bytes:
         if "sequence_number" in data:
             data, self._number = {**data, "sequence_number": self._number}, self._number + 1
-        return sse(data, data.get("type"))
+        return wire.sse(data, data.get("type"))
 
     def round(self) -> Json:
         now = self._round
         if now.final is None:
-            raise CutStream(told=self.told)
+            raise wire.CutStream(told=self.told)
         response = entry(now.final, "response")
         self._shown += [item for item in self._items if not _is_call(item)]
-        self._items = objects(response.get("output")) or [item for _, item in sorted(now.items.items())]
+        items, given = [item for _, item in sorted(now.items.items())], objects(response.get("output"))
+        # Some servers leave items out at the end, which changes the places of the others.
+        whole = sum(map(_is_call, items)) >= max(1, sum(map(_is_call, given)))
+        self._items = items if whole or not given else given
         self.ids += [known for item in self._items if not _is_call(item) for known in read_message(item).ids]
         self._last, self._round = now, _ResponseRound()
         return {**response, "output": self._items}
 
-    def end(self, shown: Json, hidden: Sequence[ModelCall]) -> bytes:
+    def end(self, shown: Json, hidden: Sequence[wire.ModelCall]) -> bytes:
         held = self._released({call.place for call in hidden})
         items = [*self._shown, *objects(shown.get("output"))]
         output = [_without_encrypted(item, asked=self._asked) for item in items]
@@ -290,7 +282,7 @@ def _without_encrypted(item: Json, *, asked: bool) -> Json:
     return item if asked else {key: value for key, value in item.items() if key != _CONTENT}
 
 
-def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
+def _continued(body: Json, answers: Sequence[wire.PassedAnswer]) -> Json:
     """Return a request whose history the provider has, with the results that the agent does not know of."""
     items = messages_of(body)
     before = body.get("previous_response_id")
@@ -307,7 +299,7 @@ def _continued(body: Json, answers: Sequence[PassedAnswer]) -> Json:
 
 
 def _grouped(
-    items: Sequence[Json], answers: Sequence[PassedAnswer], is_of_model: Callable[[Json], bool]
+    items: Sequence[Json], answers: Sequence[wire.PassedAnswer], is_of_model: Callable[[Json], bool]
 ) -> list[list[Json]]:
     """Return the items of each answer as a group.
 
@@ -325,7 +317,7 @@ def _grouped(
     return groups
 
 
-def _owner(item: Json, answers: Sequence[PassedAnswer]) -> PassedAnswer | None:
+def _owner(item: Json, answers: Sequence[wire.PassedAnswer]) -> wire.PassedAnswer | None:
     """Return the answer that an item belongs to by its ids."""
     ids = set(read_message(item).ids)
     return next((each for each in answers if not ids.isdisjoint(each.shown.ids)), None)

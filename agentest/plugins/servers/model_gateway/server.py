@@ -8,9 +8,9 @@ from functools import lru_cache, partial
 
 import aiohttp
 from aiohttp import web
-from multidict import CIMultiDict
+from yarl import URL
 
-from agentest.agents.listener import CONNECTION_HEADERS, listen
+from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.active_conversations import ServerInputs
@@ -18,10 +18,15 @@ from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicM
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.exchange import (
+    NOT_PASSED_ON,
     GatewayError,
+    HiddenCall,
     ModelApi,
     ModelExchange,
     ModelResponse,
+    Reply,
+    check_no_call,
+    json_error,
 )
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.gemini import Gemini
@@ -29,6 +34,7 @@ from agentest.plugins.servers.model_gateway.placement import Unplaced, place
 from agentest.plugins.servers.model_gateway.recording import RecordedApi
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, encoded, tools_in
+from agentest.support.errors import described
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.client import Client, DirectResponse, Headers
@@ -39,11 +45,8 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 MAX_BODY_BYTES = 64 * 2**20
 """Maximum size of a request, and of an answer of the model."""
 _REMEMBERED_TARGETS = 1000
-_NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding"}  # bodies are unpacked
-_NOT_RETURNED = _NOT_PASSED_ON | {"date", "server"}
+_REDIRECTS = (301, 302, 307, 308)
 _RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
-_FINAL = {"x-should-retry": "false"}
-"""Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 _DEFAULT_UPSTREAMS: dict[Provider, str] = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
@@ -93,7 +96,6 @@ async def open_model_gateway(
 
 
 def gateway_application(settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> web.Application:
-    """Create the gateway's web application."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client).handle)
     return app
@@ -108,23 +110,22 @@ class _Gateway:
         self._target_of = lru_cache(_REMEMBERED_TARGETS)(partial(target_of, upstreams=settings.upstream))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer any request."""
         try:
             target = self._target_of(request.path, request.query_string)
         except ValueError as error:
-            return _json_error(404, str(error), None)
+            return json_error(404, str(error), None)
         if problem := self._refusal(request, target):
             self._traffic.note_refused(problem, target.conversation, target.lane)
-            return _json_error(400, problem, target.form)
+            return json_error(400, problem, target.form)
         try:
             data = await read_body(request, MAX_BODY_BYTES)
         except BodyRefused as error:
             problem = f"the body {error}"
             self._traffic.note_refused(problem, target.conversation, target.lane)
-            return _json_error(error.status, problem, target.form)
+            return json_error(error.status, problem, target.form)
         url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
         upstream = _Upstream(self._client, request.method, url, _passed_headers(request))
-        reply = _Reply(request, target.form)
+        reply = Reply(request, target.form)
         try:
             if target.form is None or request.method != "POST":
                 await self._other_request(target, data, upstream, reply)
@@ -132,6 +133,10 @@ class _Gateway:
                 await self._model_request(target, target.form, data, upstream, reply)
         except GatewayError as error:
             await reply.refuse(error.status, str(error))
+        except Exception as error:  # noqa: BLE001 - what cannot be read never passes by
+            problem = f"the gateway cannot read it or its answer: {described(error)}"
+            self._traffic.note_refused(problem, target.conversation, target.lane)
+            await reply.refuse(502, problem)
         return reply.response
 
     def _refusal(self, request: web.Request, target: Target) -> str | None:
@@ -149,7 +154,7 @@ class _Gateway:
         return None
 
     async def _model_request(
-        self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: _Reply
+        self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: Reply
     ) -> None:
         self._traffic.state.reached = True
         self._traffic.on_request()
@@ -165,7 +170,7 @@ class _Gateway:
             raise GatewayError("the conversation that this address names has ended", 409)
         placed = owner or self._placed(read, target.lane)
         if isinstance(placed, Unplaced):
-            await self._traffic.note_unplaced(placed, offers_tools=bool(read.tools))
+            await self._traffic.note_unplaced(placed, offers_tools=read.may_call)
             if placed.tool:
                 raise GatewayError(
                     f"Agentest did not pass this request to the model: {placed.why}, and it offers the tool "
@@ -173,12 +178,8 @@ class _Gateway:
                     409,
                 )
             self._check_live(placed)
-            if override := self._traffic.common_override:
-                upstream.url = _with_model(upstream.url, override.model)
-                data = encoded(form.overridden(body, override))
-            await _pass_on(await upstream.send_bytes(data), reply)
-            return
-        if read.unmockable and any(map(placed.guards, read.tools)):
+            placed = self._traffic.nobody(placed.why)
+        if read.unmockable and read.may_call and placed.guards_any:
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
             placed.note_fault(problem)
             raise GatewayError(problem, 400)
@@ -190,17 +191,17 @@ class _Gateway:
             upstream.given = body, data
         api = self._api(placed, target, upstream)
         model = self._model_of(placed, form, read, api, reply)
-        with placed.requested(read):
+        with placed.requested(read) as shows:
             if read.unmockable:
                 await self._unread_request(read, placed, model, reply)
                 return
-            await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0]).run()
+            await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0], shows).run()
 
     async def _unread_request(
-        self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: _Reply
+        self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: Reply
     ) -> None:
         """Pass a request on whose answer cannot be read, so that its calls remain unknown."""
-        if request.tools:
+        if request.may_call:
             await conversation.serving.refused(
                 f"the calls of a request to the model cannot be seen: {request.unmockable}"
             )
@@ -208,13 +209,13 @@ class _Gateway:
             with conversation.log.under_way(request.body, 0, request.model) as record:
                 response = await model.send(request.body)
                 record.responded(response.status_code)
-                await _pass_on(response, reply)
+                await _pass_on(response, reply, calls=not conversation.guards_any)
         except GatewayError as error:
             conversation.note_fault(str(error))
             raise
         conversation.recovered = response.is_success
 
-    async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: _Reply) -> None:
+    async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: Reply) -> None:
         """Pass a request on that asks no model for an answer, such as for embeddings.
 
         Raises GatewayError if it may do so in a form that the gateway does not know.
@@ -231,7 +232,12 @@ class _Gateway:
                 self._check_live(placed)
             else:
                 api = self._api(placed, target, upstream)
-        await _pass_on(await api.send_bytes(data or None), reply)
+        guarded = target.may_call and any(each.guards_any for each in self._traffic.active)
+        try:
+            await _pass_on(await api.send_bytes(data or None), reply, calls=not guarded)
+        except HiddenCall as error:
+            self._traffic.note_refused(str(error), target.conversation, target.lane)
+            raise
 
     async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
         """Raise GatewayError for a request in an unknown form that offers a tool which must not run."""
@@ -278,7 +284,7 @@ class _Gateway:
         form: WireForm,
         request: WireRequest,
         upstream: ModelApi,
-        reply: _Reply,
+        reply: Reply,
     ) -> ModelApi:
         """Return the model of a conversation, which may have to fail."""
         if conversation.faults is None:
@@ -315,6 +321,12 @@ class _Upstream:
     async def send_bytes(self, data: bytes | None) -> DirectResponse:
         try:
             response = await self._sent(data)
+            for _ in range(5):
+                if response.status_code not in _REDIRECTS or self.method != "POST":
+                    break
+                await response.aclose()
+                self.url = _redirected(self.url, response.headers.get("location", ""))
+                response = await self._sent(data)
             response.allow(MAX_BODY_BYTES)
             return response
         except RefusedAddress as error:
@@ -331,45 +343,15 @@ class _Upstream:
             return await self.client.send_direct(self.method, self.url, self.headers, data)
 
 
-class _Reply:
-    """Implements `exchange.Reply` for one request."""
-
-    def __init__(self, request: web.Request, form: WireForm | None) -> None:
-        self._request = request
-        self._form = form
-        self._headers: list[tuple[str, str]] = [("Content-Type", "text/event-stream")]
-        self._status = 200
-        self.response: web.StreamResponse = web.Response(status=500)
-        self.begun = False
-
-    @property
-    def is_awaited(self) -> bool:
-        """False if the agent's client has given up."""
-        transport = self._request.transport
-        return transport is not None and not transport.is_closing()
-
-    def like(self, response: ModelResponse) -> None:
-        self._status, self._headers = response.status_code, _response_headers(response)
-
-    async def write(self, data: bytes) -> None:
-        if not self.begun:
-            self.begun = True
-            self.response = web.StreamResponse(status=self._status, headers=CIMultiDict(self._headers))
-            await self.response.prepare(self._request)
-        await self.response.write(data)
-
-    def cut(self) -> None:
-        """Close the connection before the end of the response."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
-
-    async def whole(self, response: ModelResponse, body: bytes) -> None:
-        headers = CIMultiDict(_response_headers(response))
-        self.response = web.Response(status=response.status_code, headers=headers, body=body)
-
-    async def refuse(self, status: int, message: str) -> None:
-        if not self.begun:
-            self.response = _json_error(status, message, self._form)
+def _redirected(url: str, location: str) -> str:
+    """Return where a redirect leads. Raises GatewayError if it leads to another host."""
+    old, new = URL(url), URL(url).join(URL(location))
+    if new.host != old.host or (old.scheme, new.scheme) == ("https", "http"):
+        raise GatewayError(
+            f"the model at {url.partition('?')[0]} redirects to another host, {location[:200]!r}: "
+            "write the address of the model into `model_gateway.upstream`"
+        )
+    return str(new)
 
 
 def _with_model(url: str, model: str | None) -> str:
@@ -377,17 +359,21 @@ def _with_model(url: str, model: str | None) -> str:
     return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
 
 
-async def _pass_on(response: ModelResponse, reply: _Reply) -> None:
-    """Send a response of the model's API to the agent as it comes."""
+async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
+    """Send a response of the model's API to the agent as it comes.
+
+    Raises HiddenCall if it contains a tool call, unless it may contain `calls`.
+    """
+    read = b""
     try:
         reply.like(response)
         async for piece in response.pieces():
+            read = read[-100:] + piece
+            if not calls:
+                check_no_call(read)
             await reply.write(piece)
         await reply.write(b"")
     except (*CONNECTION_ERRORS, BadBody) as error:
-        if reply.begun:
-            reply.cut()  # so that the agent does not take a part for the whole
-            return
         raise GatewayError(f"the model's answer cannot be read: {describe(error)}") from None
     finally:
         await response.aclose()
@@ -395,17 +381,8 @@ async def _pass_on(response: ModelResponse, reply: _Reply) -> None:
 
 def _passed_headers(request: web.Request) -> Headers:
     return tuple(
-        (name, value) for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON
+        (name, value) for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON
     )
-
-
-def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED]
-
-
-def _json_error(status: int, message: str, form: WireForm | None) -> web.Response:
-    body = form.error(status, message) if form else {"error": {"message": message}}
-    return web.json_response(body, status=status, headers=_FINAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,6 @@ class CallResult:
     call_id: str | None = None
     failed: bool = False
     custom: bool = False
-    """As `ModelCall.custom`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,6 @@ class WireRequest:
     """The texts of the user, oldest first."""
     instructions: str = ""
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
-    """Offered tools by name."""
     ids: tuple[str, ...] = ()
     """Ids of the model's earlier answers and calls, newest first."""
     results: tuple[CallResult, ...] = ()
@@ -89,6 +87,13 @@ class WireRequest:
     """True if the provider has the history."""
     unmockable: str | None = None
     """Why calls of this request cannot be mocked; None if they can."""
+    stored_prompt: bool = False
+    """True if the provider may add tools to it."""
+
+    @property
+    def may_call(self) -> bool:
+        """True if the answer may contain calls."""
+        return bool(self.tools) or self.stored_prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +122,11 @@ class PassedAnswer:
     before: list[Json]
     """Hidden rounds: the model's messages with their results, which precede its last message."""
     message: list[Json]
-    """The model's last message, complete."""
     owed: list[Json]
     """Results of hidden calls in `message`, as the API's history has them."""
     hidden_calls: tuple[ModelCall, ...]
-    """The hidden calls in `message`."""
     shown: WireAnswer
-    """What the agent received."""
     user_text: str
-    """The user's text before it."""
     turn: int = 0
     answer_id: str | None = None
     """The provider's id of its last answer, to which a later request may have to refer."""
@@ -141,9 +142,7 @@ class SeenMessage(NamedTuple):
 
     ids: tuple[str, ...]
     text: str
-    """As `WireAnswer.text`."""
     user_text: str
-    """The user's text before it."""
     calls: bool = False
     """True if it has calls that ids identify."""
 
@@ -216,7 +215,6 @@ class WireForm(ABC):
 
     name: str
     history_key = "messages"
-    """The key of a request's messages."""
     identifies_calls = False
     """True if calls need not have ids, so that an answer is identified by them, too."""
     finds_calls_in_text = False
@@ -225,7 +223,6 @@ class WireForm(ABC):
     """The keys of a declared tool that may have the schema of its arguments."""
 
     def request(self, body: Json, path: str) -> WireRequest:
-        """Read a request."""
         messages = [read_message(each) for each in messages_of(body)]
         last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
         names = {str(call.id): call.name for each in messages for call in each.calls}
@@ -260,7 +257,6 @@ class WireForm(ABC):
         """Return the fields of `WireRequest` that this API writes in its own way."""
 
     def answer(self, body: Json) -> WireAnswer:
-        """Read a complete answer."""
         messages = [read_message(each, place) for place, each in enumerate(self.output(body))]
         parts = [part for each in messages for part in each.parts]
         return WireAnswer(
@@ -346,7 +342,6 @@ class WireForm(ABC):
         return {**changed, **self.lifted(body)} if lift else changed, new
 
     def in_messages(self, owed: list[Json]) -> list[Json]:
-        """Return results as messages of the API's history."""
         return owed
 
     def lifted(self, body: Json) -> Json:
