@@ -7,7 +7,6 @@ import linecache
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -24,13 +23,15 @@ from agentest.domain.transcript import (
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import (
     MISSING,
+    DifferenceSearch,
     PredicateFailed,
+    ValueDifference,
     argument,
     equal,
     is_plain,
     leading_keys,
     may_be_absent,
-    value_problems,
+    outcome_of,
 )
 from agentest.scenarios.matchers.display import beginning
 from agentest.scenarios.model import Scenario
@@ -350,21 +351,17 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
             return CheckResult(check=check, passed=True, summary=missing)
         return CheckResult(check=check, passed=False, summary=f"{missing}; {_found_instead(key, state)}")
     summary = f"{expected}, got {_short(value)}"
-    try:
-        passed = equal(wanted, value)
-    except PredicateFailed as error:
-        return CheckResult.undecided(check, str(error), summary)
-    return CheckResult(
-        check=check,
-        passed=passed,
-        summary=summary if passed else _difference(key, wanted, value, summary),
-    )
+    problems = [*DifferenceSearch().values(wanted, value, key)]
+    passed, unknown = outcome_of(problems)
+    if passed is None:
+        return CheckResult.undecided(check, unknown, summary)
+    return CheckResult(check=check, passed=passed, summary=_difference(key, problems) or summary)
 
 
-def _difference(key: str, wanted: Any, actual: Any, summary: str) -> str:
-    problems = [*islice(value_problems(wanted, actual, key), _SHOWN_PROBLEMS + 1)]
-    if not problems or any(problem.path == key for problem in problems):
-        return summary
+def _difference(key: str, problems: Sequence[ValueDifference]) -> str:
+    """Describe differences inside a value; "" if there are none, or if the whole value differs."""
+    if any(problem.path == key for problem in problems):
+        return ""
     words = [problem.words for problem in problems[:_SHOWN_PROBLEMS]]
     return "; ".join([*words, "…"] if len(problems) > len(words) else words)
 

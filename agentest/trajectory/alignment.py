@@ -6,41 +6,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
 from itertools import product
 
-from agentest.domain.results import AlignedRow, RowStatus
+from agentest.domain.results import AlignedRow, Difference, RowStatus
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall
-from agentest.scenarios.matchers.comparison import (
-    MISSING,
-    PredicateFailed,
-    argument,
-    argument_problems,
-    equal,
-    is_plain,
-)
-from agentest.scenarios.matchers.display import shown
-from agentest.scenarios.trajectory import ANYTHING, ExpectedCall, Trajectory
-from agentest.support.json_text import safe_repr
+from agentest.scenarios.matchers.comparison import MISSING, argument, equal, is_plain
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 from agentest.trajectory.call_facts import (
     ROUNDS_NOT_REPORTED,
     CallFacts,
     CallView,
+    call_problems,
     expected_arguments,
     expected_text,
-    is_named,
-    is_result_unknown,
     place_text,
-    result_holds,
+    slot_name,
     slot_text,
-    where_holds,
 )
 from agentest.trajectory.differences import Assessment, Assignment, over_limits
-from agentest.trajectory.matching import best_in_order, union
+from agentest.trajectory.matching import best_in_order, bits, union
 
 MOST_ROWS = 200
 """Maximum number of rows; rows with a problem come before others."""
@@ -52,8 +40,8 @@ _MOST_COMPARED = 400
 """Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 _MOST_DIFFERENCES = 5
 """Maximum number of differences in a message."""
-_VALUE_CHARS = 80
 _NONE: AbstractSet[int] = frozenset()
+_TextAndValues = tuple[str, tuple[Difference, ...]]
 
 
 def align_calls(
@@ -67,7 +55,7 @@ def align_calls(
     Args:
         undecided: True if it is unknown whether the trajectory was met.
     """
-    pairs = _pairs(spec, assessment, view, undecided) if assessment.assignment else _Pairs({})
+    pairs = _pairs(spec, assessment, facts, view, undecided) if assessment.assignment else _Pairs({})
     rows = list(_Rows(spec, assessment, facts, view, undecided, pairs).all())
     if len(rows) <= MOST_ROWS:
         return tuple(rows), 0
@@ -87,7 +75,9 @@ class _Pairs:
     """Calls that were made more often than expected."""
 
 
-def _pairs(spec: Trajectory, assessment: Assessment, view: CallView, undecided: bool) -> _Pairs:
+def _pairs(
+    spec: Trajectory, assessment: Assessment, facts: CallFacts, view: CallView, undecided: bool
+) -> _Pairs:
     """Pair calls by the assignment that decides, then calls with missing expected calls of the same tool.
 
     Leaves out pairs in an order that hidden calls may correct.
@@ -108,7 +98,7 @@ def _pairs(spec: Trajectory, assessment: Assessment, view: CallView, undecided: 
         paired = set(of_call.values())
         missing = [row for row in range(len(partners)) if row not in paired]
         others = [at for at in range(len(assignment.calls)) if at not in of_call and not allowed >> at & 1]
-        different = {call: row for row, call in pair_different_calls(assignment, missing, others)}
+        different = {call: row for row, call in pair_different_calls(assignment, facts, missing, others)}
     repeated = frozenset(assignment.repeated() if spec.at_most_once else ())
     return _Pairs({**of_call, **different}, late - undone, different.keys(), repeated)
 
@@ -172,26 +162,28 @@ class _Rows:
         assert assignment
         text = shortened(slot_text(assignment.slots[number]), _TEXT_CHARS)
         row = AlignedRow(expected=text, call=call, status=RowStatus.MATCHED)
-        why = assignment.reasons.get((number, call), "")
+        why = self._why(number, call)
         if call in self.pairs.different:
-            text = why or self._difference(assignment, number, call)
-            return replace(row, status=RowStatus.DIFFERENT, difference=text)
+            text, differences = (why, ()) if why else self._difference(assignment, number, call)
+            row = replace(row, difference=text, differences=differences)
+            return replace(row, status=RowStatus.DIFFERENT, tool=slot_name(assignment.slots[number]))
         if call in self.pairs.late:
             rounds = "rounds: " if self.spec.rounds else ""
             text = f"{rounds}expected as number {number + 1}, made as call {call + 1}"
             return replace(row, status=RowStatus.OUT_OF_ORDER, difference=text)
         return _marked(row, RowStatus.UNKNOWN, why)
 
-    def _difference(self, assignment: Assignment, number: int, call: int) -> str:
-        made = assignment.calls[call]
-        text = nearest_difference(assignment.slots[number], made, self._matches_in_other_places(call))
-        if self.facts.failures.yes >> call & 1 and not text:
-            return _FAILED_CALL if made.ran else WAITS_FOR_APPROVAL
-        return "; ".join(filter(None, (text, self.facts.free_reasons.get(call, ""))))
+    def _why(self, number: int, call: int) -> str:
+        """Explain why it is unknown whether a call matches an expected call, if that may matter."""
+        assignment = self.assessment.assignment
+        sure = self.assessment.holds and not self.undecided and not self.view.blind
+        return "" if sure or not assignment else self.facts.why(assignment.slots[number], call)
 
-    def _matches_in_other_places(self, call: int) -> frozenset[int]:
-        """Return the `id`s of expected calls that a call would match in another place."""
-        return frozenset(key for key, calls in self.facts.misplaced.items() if calls >> call & 1)
+    def _difference(self, assignment: Assignment, number: int, call: int) -> _TextAndValues:
+        text, differences = nearest_difference(assignment.slots[number], call, self.facts)
+        if self.facts.failures.yes >> call & 1 and not text:
+            return _FAILED_CALL if assignment.calls[call].ran else WAITS_FOR_APPROVAL, ()
+        return "; ".join(filter(None, (text, self.facts.free_reasons.get(call, "")))), differences
 
     def _unpaired_row(self, call: int) -> AlignedRow:
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
@@ -203,17 +195,11 @@ class _Rows:
         if self.spec.match_mode != "within":
             return replace(row, status=RowStatus.EXTRA)
         if assignment.matched >> call & 1:
-            whys = [
-                assignment.reasons.get((number, call), "")
-                for number, mask in enumerate(assignment.rows)
-                if mask >> call & 1
-            ]
+            whys = [self._why(at, call) for at, mask in enumerate(assignment.rows) if mask >> call & 1]
             return _marked(row, RowStatus.UNKNOWN, whys[0] if all(whys) else "")
-        why = next((why for (_, at), why in assignment.reasons.items() if at == call), "")
+        why = next(filter(None, (self._why(at, call) for at in range(len(assignment.slots)))), "")
         allowed = [each for slot in assignment.slots for each in slot][: _MOST_NEAR * 10]
-        why = why or nearest_difference(
-            allowed, assignment.calls[call], self._matches_in_other_places(call), named=False
-        )
+        why = why or nearest_difference(allowed, call, self.facts, named=False)[0]
         return replace(row, status=RowStatus.EXTRA, difference=why)
 
     def _with_forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
@@ -232,8 +218,8 @@ class _Rows:
             return
         slots, made = self.assessment.assignment.slots, self.pairs.of_call.values()
         while number < len(slots) and number not in made:
-            status, reasons = RowStatus.MISSING, self.assessment.assignment.reasons
-            why = next((why for (row, _), why in reasons.items() if row == number), "")
+            status, doubtful = RowStatus.MISSING, self.facts.cell(slots[number]).maybe
+            why = next((why for call in bits(doubtful) if (why := self._why(number, call))), "")
             if self.spec.match_mode == "within":
                 status, why = RowStatus.FREE, ""
             elif self.view.may_hide(each.name for each in slots[number]):
@@ -243,35 +229,37 @@ class _Rows:
                 call=None,
                 status=status,
                 difference=shortened(why, _TEXT_CHARS),
+                tool=slot_name(slots[number]) if status is RowStatus.MISSING else "",
             )
             number += 1
 
 
 def pair_different_calls(
-    assignment: Assignment, missing: Sequence[int], others: Sequence[int]
+    assignment: Assignment, facts: CallFacts, missing: Sequence[int], others: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs of expected and actual calls of one tool: calls that count first, then the most similar."""
     by_tool: defaultdict[str, list[int]] = defaultdict(list)
     for call in others:
         by_tool[assignment.calls[call].name].append(call)
     left = dict.fromkeys(missing)
-    for name, calls in by_tool.items():
-        rows = [row for row in left if alternatives_for_tool(assignment.slots[row], name)]
-        for pair in _nearest(assignment, rows, calls):
+    for calls in by_tool.values():
+        rows = [row for row in left if facts.of_tool(assignment.slots[row], calls[0])]
+        for pair in _nearest(assignment, facts, rows, calls):
             left.pop(pair[0])
             yield pair
 
 
-def _nearest(assignment: Assignment, rows: Sequence[int], calls: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _nearest(
+    assignment: Assignment, facts: CallFacts, rows: Sequence[int], calls: Sequence[int]
+) -> Iterator[tuple[int, int]]:
     if len(rows) * len(calls) > _MOST_COMPARED:
         yield from zip(rows, calls, strict=False)
         return
 
     def distance(pair: tuple[int, int]) -> tuple[bool, int]:
         row, call = pair
-        made = assignment.calls[call]
-        alternatives = alternatives_for_tool(assignment.slots[row], made.name)
-        nearest = max(count_equal_arguments(each, made) for each in alternatives)
+        alternatives = facts.of_tool(assignment.slots[row], call)
+        nearest = max(count_equal_arguments(each, assignment.calls[call]) for each in alternatives)
         return not assignment.counting >> call & 1, -nearest
 
     left_rows, left_calls = set(rows), set(calls)
@@ -282,67 +270,23 @@ def _nearest(assignment: Assignment, rows: Sequence[int], calls: Sequence[int]) 
             yield row, call
 
 
-def alternatives_for_tool(slot: Sequence[ExpectedCall], name: str) -> list[ExpectedCall]:
-    """Return the alternatives that may apply to a tool of this name."""
-    return [each for each in slot if _holds_or_unknown(partial(is_named, each, name))]
-
-
 def nearest_difference(
-    slot: Sequence[ExpectedCall],
-    made: ToolCall,
-    misplaced: AbstractSet[int] = _NONE,
-    *,
-    named: bool = True,
-) -> str:
-    """Describe how a call differs from the most similar alternative, `named` if there are several."""
-    alternatives = alternatives_for_tool(slot, made.name)
+    slot: Sequence[ExpectedCall], call: int, facts: CallFacts, *, named: bool = True
+) -> _TextAndValues:
+    """Return how a call differs from the most similar alternative, which is `named` if there are several."""
+    alternatives, made = facts.of_tool(slot, call), facts.calls[call]
     if not alternatives:
-        return ""
+        return "", ()
+    misplaced = {key for key, calls in facts.misplaced.items() if calls >> call & 1}
     near = max(alternatives, key=lambda each: (id(each) in misplaced, count_equal_arguments(each, made)))
-    text = difference(near, made)
+    problems = [each for each in call_problems(near, made) if each.path or not each.failed]
+    shown = problems[:_MOST_DIFFERENCES]
+    more = [f"{len(problems) - len(shown)} more"] if len(problems) > len(shown) else []
+    text = "; ".join([*(each.words for each in shown), *more])
     if not text and near.nth is not None and id(near) in misplaced:
         text = f"{place_text(near.nth)}: it came at another place among the calls of its tool that count"
-    return f"nearest {expected_text(near)}: {text}" if named and len(slot) > 1 else text
-
-
-def difference(expected: ExpectedCall, made: ToolCall) -> str:
-    """Describe each difference: `amount: expected 5, got 500`.
-
-    Users' functions and patterns are called no more often than for the match itself: only the first that does
-    not hold is named, so that none can hang here that did not hang before.
-    """
-    wanted, is_exact = expected_arguments(expected), expected.arg_match_mode == "exact"
-    texts: list[str] = []
-    if wanted is not None and not isinstance(made.args, Mapping):
-        texts = [f"the arguments are not an object: {_shortened(safe_repr(made.args))}"]
-    elif wanted is not None:
-        texts = [problem.words for problem in argument_problems(wanted, made.args, exact=is_exact)]
-    if not texts or all(map(is_plain, (wanted or {}).values())):
-        texts += _result_differences(expected, made, is_exact)
-    where = expected.where
-    if not texts and where is not None and not _holds_or_unknown(partial(where_holds, where, made)):
-        texts = [f"where: {_shortened(shown(where))} said no"]
-    more = [f"{len(texts) - _MOST_DIFFERENCES} more"] if len(texts) > _MOST_DIFFERENCES else []
-    return "; ".join([*texts[:_MOST_DIFFERENCES], *more])
-
-
-def _result_differences(expected: ExpectedCall, made: ToolCall, is_exact: bool) -> list[str]:
-    if expected.result is ANYTHING or is_result_unknown(made):
-        return []
-    wanted, actual = expected.result, made.result
-    if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
-        problems = argument_problems(wanted, actual, exact=is_exact, inside="result")
-        return [problem.words for problem in problems]
-    if _holds_or_unknown(partial(result_holds, expected, made)):
-        return []
-    return [f"result: expected {_shortened(shown(wanted))}, got {_shortened(safe_repr(actual))}"]
-
-
-def _holds_or_unknown(question: Callable[[], bool]) -> bool:
-    try:
-        return question()
-    except PredicateFailed:
-        return True
+    values = tuple(each.told for each in shown if not each.failed and not each.note)
+    return f"nearest {expected_text(near)}: {text}" if named and len(slot) > 1 else text, values
 
 
 def count_equal_arguments(expected: ExpectedCall, made: ToolCall) -> int:
@@ -355,7 +299,3 @@ def count_equal_arguments(expected: ExpectedCall, made: ToolCall) -> int:
         actual[key] is not MISSING and is_plain(value) and equal(value, actual[key])
         for key, value in wanted.items()
     )
-
-
-def _shortened(text: str) -> str:
-    return shortened(text, _VALUE_CHARS)

@@ -7,7 +7,7 @@ it is unknown. The texts of expected calls show them as they were written.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from agentest.domain.transcript import (
     failed,
     is_unreadable,
 )
-from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
+from agentest.scenarios.matchers.comparison import DifferenceSearch, ValueDifference, outcome_of
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.trajectory import (
     ANYTHING,
@@ -32,8 +32,10 @@ from agentest.scenarios.trajectory import (
     name_matches,
     name_text,
 )
+from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
+from agentest.support.text import shortened
 from agentest.trajectory.matching import bits, union
 
 RESULT_NOT_REPORTED = "the agent does not report what the tool answered"
@@ -108,62 +110,42 @@ def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
     return KnownCalls(yes, maybe)
 
 
-def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Return True if a call matches at any place; an unmet condition decides. Raises PredicateFailed."""
-    doubts: list[PredicateFailed] = []
-    conditions = [functools.partial(is_named, expected, made.name)]  # those without users' code come first
+def call_problems(expected: ExpectedCall, made: ToolCall) -> Iterator[ValueDifference]:
+    """Yield what differs between a call and an expected one of its tool, apart from their places.
+
+    A part that is not reported has no path.
+    """
+    search = DifferenceSearch()
+    wanted, where, args = expected_arguments(expected), expected.where, made.args
+    if where is not None or wanted is not None:
+        if are_arguments_unknown(made):
+            yield search.problem("", wanted, args, ARGUMENTS_UNKNOWN)
+        elif not isinstance(args, Mapping):
+            text = shortened(safe_repr(args), _VALUE_CHARS)
+            yield search.problem("", wanted, args, note=f"the arguments are not an object: {text}")
+        elif wanted is not None:
+            yield from search.arguments(wanted, args, exact=expected.arg_match_mode == "exact")
     if expected.result is not ANYTHING:
-        conditions.append(functools.partial(result_holds, expected, made))
-    conditions.append(functools.partial(_arguments_hold, expected, made))
-    if expected.where is not None:
-        conditions.append(functools.partial(where_holds, expected.where, made))
-    for holds in conditions:
-        try:
-            if not holds():
-                return False
-        except PredicateFailed as error:
-            doubts.append(error)
-    if doubts:
-        raise doubts[0]
-    return True
+        yield from _result_problems(expected, made, search)
+    if where is not None and isinstance(args, Mapping):
+        function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
+        note = f"{shortened(shown(where), _VALUE_CHARS)} said no"
+        yield from search.whole(function, dict(args), "where", note)
 
 
-def is_named(expected: ExpectedCall, name: str) -> bool:
-    """Return True if the expected call applies to a tool of this name. Raises ComparisonUnknown."""
-    try:
-        return name_matches(expected.name, name)
-    except PatternTimeout as error:
-        raise ComparisonUnknown(str(error)) from None
-
-
-def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
-    wanted = expected_arguments(expected)
-    if wanted is None:
-        return True
-    if are_arguments_unknown(made):
-        raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
-    is_exact = expected.arg_match_mode == "exact"
-    return isinstance(made.args, Mapping) and arguments_hold(wanted, made.args, is_exact)
-
-
-def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
-    """Return the answer of a function about all arguments. Raises PredicateFailed, ComparisonUnknown."""
-    if are_arguments_unknown(made):
-        raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
-    function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
-    return isinstance(made.args, Mapping) and equal(function, dict(made.args))
-
-
-def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Return True if the tool's result is as expected. Raises PredicateFailed, ComparisonUnknown."""
-    if not made.ran:
-        return False
-    if is_result_unknown(made):
-        raise ComparisonUnknown(RESULT_NOT_REPORTED)
+def _result_problems(
+    expected: ExpectedCall, made: ToolCall, search: DifferenceSearch
+) -> Iterator[ValueDifference]:
     wanted, actual = expected.result, made.result
-    if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
-        return arguments_hold(wanted, actual, expected.arg_match_mode == "exact")
-    return equal(wanted, actual)
+    if not made.ran:
+        yield search.problem("result", wanted, actual)
+    elif is_result_unknown(made):
+        yield search.problem("", wanted, actual, RESULT_NOT_REPORTED)
+    elif isinstance(wanted, Mapping) and isinstance(actual, Mapping):
+        exact = expected.arg_match_mode == "exact"
+        yield from search.arguments(wanted, actual, exact=exact, inside="result")
+    else:
+        yield from search.whole(wanted, actual, "result")
 
 
 def is_result_unknown(made: ToolCall) -> bool:
@@ -187,7 +169,7 @@ class CallFacts:
     anywhere: Mapping[int, KnownCalls]
     """Expected or forbidden call → the calls that match, apart from their place and their failure."""
     named: Mapping[int, KnownCalls]
-    """Call with an expected place → the calls of its tool."""
+    """Expected or forbidden call → the calls of its tool."""
     reasons: Mapping[tuple[int, int], str]
     """Expected call and call → why it is unknown whether they match."""
     free: KnownCalls
@@ -220,7 +202,9 @@ class CallFacts:
             key: self._at_its_place(key, each, anywhere[key]) for key, each in self.forbidden.items()
         }
         self.misplaced = {
-            key: worked[key].yes & ~self.cells[key].at_most for key in self.cells if key in self.named
+            key: worked[key].yes & ~self.cells[key].at_most
+            for key, each in self.expected.items()
+            if each.nth is not None
         }
 
     @classmethod
@@ -235,10 +219,8 @@ class CallFacts:
             by_tool.setdefault(call.name, []).append(at)
         anywhere, named, reasons = {}, {}, dict[tuple[int, int], str]()
         for key, each in (wanted | forbidden).items():
-            of_tool = _calls_of_tool(each, by_tool)
-            anywhere[key] = _collected(_answers(each, of_tool, calls, reasons))
-            if each.nth is not None:
-                named[key] = of_tool
+            named[key] = _calls_of_tool(each, by_tool, reasons)
+            anywhere[key] = _collected(_answers(each, named[key], calls, reasons))
         single = tuple(1 << at for at in range(len(calls)))
         free, failures, free_reasons = _free_calls(spec, calls, view)
         return cls(
@@ -314,6 +296,10 @@ class CallFacts:
         yes = union([each.yes for each in cells])
         return KnownCalls(yes, union([each.maybe for each in cells]) & ~yes)
 
+    def of_tool(self, slot: Sequence[ExpectedCall], call: int) -> list[ExpectedCall]:
+        """Return the alternatives that may apply to the tool of a call."""
+        return [each for each in slot if self.named[id(each)].at_most >> call & 1]
+
     def only_failed(self, expected: ExpectedCall) -> int:
         """Return the calls that would match if they had succeeded, as bits."""
         return self.anywhere[id(expected)].yes & (self._failed_for(expected).yes | self.unreadable)
@@ -357,16 +343,18 @@ class CallFacts:
             yield call, self.free_reasons[call]
 
 
-def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]]) -> KnownCalls:
-
-    def answer(name: str) -> bool | None:
+def _calls_of_tool(
+    expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]], reasons: dict[tuple[int, int], str]
+) -> KnownCalls:
+    yes = maybe = 0
+    for name, calls in by_tool.items():
         try:
-            return is_named(expected, name)
-        except PredicateFailed:
-            return None
-
-    named = ((calls, answer(name)) for name, calls in by_tool.items())
-    return _collected((call, is_named) for calls, is_named in named for call in calls)
+            yes |= sum(1 << call for call in calls) if name_matches(expected.name, name) else 0
+        except PatternTimeout as error:
+            maybe |= sum(1 << call for call in calls)
+            why = f"{name_text(expected.name)}: {error}"
+            reasons |= dict.fromkeys(((id(expected), call) for call in calls), why)
+    return KnownCalls(yes, maybe)
 
 
 def _answers(
@@ -376,14 +364,11 @@ def _answers(
     reasons: dict[tuple[int, int], str],
 ) -> Iterator[tuple[int, bool | None]]:
     """Yield whether each call of the tool matches, and note the reasons for unknowns."""
-    only_arguments = expected.where is None and expected.result is ANYTHING
     for call in bits(of_tool.at_most):
-        matches = _arguments_hold if only_arguments and of_tool.yes >> call & 1 else call_matches
-        try:
-            yield call, matches(expected, calls[call])
-        except PredicateFailed as error:
-            reasons[id(expected), call] = f"{name_text(expected.name)}: {error}"
-            yield call, None
+        matches, why = outcome_of(call_problems(expected, calls[call]))
+        if why:
+            reasons.setdefault((id(expected), call), f"{name_text(expected.name)}: {why}")
+        yield call, None if matches and of_tool.maybe >> call & 1 else matches
 
 
 def _free_calls(
@@ -449,6 +434,7 @@ def _groups(calls: Sequence[ToolCall], *, fine: bool) -> tuple[int, ...]:
 
 
 _MOST_SHOWN = 20
+_VALUE_CHARS = 80
 _MOST_CHARS = 2_000
 """Limit for one value, because a result repeats each expected call for every conversation."""
 _PLACES = {1: "first", -1: "last"}

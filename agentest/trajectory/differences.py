@@ -46,8 +46,6 @@ class Assignment:
     """The calls that count, as bits; free calls do not."""
     groups: tuple[int, ...]
     """Groups of calls in any order, as bits (`rounds`)."""
-    reasons: Mapping[tuple[int, int], str]
-    """Row and call → why it is unknown whether they match."""
 
     @classmethod
     def of(
@@ -62,11 +60,6 @@ class Assignment:
             members=[cell.surely(best) for cell in cells],
             counting=facts.counting(best),
             groups=groups or (facts.coarse if best else facts.fine),
-            reasons={
-                (row, call): facts.why(slots[row], call)
-                for row, cell in enumerate(cells)
-                for call in bits(cell.maybe)
-            },
         )
 
     @property

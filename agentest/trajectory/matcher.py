@@ -221,9 +221,6 @@ class _Decision:
         decided = self._assess_all_cases()
         if not decided:
             return self._unknown_result()
-        if not decided.holds and decided.assignment:  # show the reasons for unknowns
-            reasons = Assignment.of(decided.assignment.slots, self.facts, best=True).reasons
-            decided = replace(decided, assignment=replace(decided.assignment, reasons=reasons))
         return self._certain_result(decided)
 
     def _assess(self, *, best: bool, groups: tuple[int, ...] = ()) -> Assessment:
@@ -278,7 +275,8 @@ class _Decision:
         count = 1 << min(len(unknown), 30)
         cells = count * sum(map(len, self.paths or ())) * len(facts.calls)
         # Calls that are counted by tool need a tool.
-        named = not any(known.maybe for known in facts.named.values())
+        counted = (each for each in (*facts.expected.values(), *facts.forbidden.values()) if each.nth)
+        named = not any(facts.named[id(each)].maybe for each in counted)
         if count <= _MOST_COMBINATIONS and cells <= _MOST_CELLS and named:
             for answers in product((True, False), repeat=len(unknown)):
                 yield replace(self, facts=facts.decided(dict(zip(unknown, answers, strict=True))))

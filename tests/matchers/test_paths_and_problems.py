@@ -10,11 +10,10 @@ import pytest
 from agentest import absent, approx, each, instance, number, one_of, optional
 from agentest.scenarios.matchers.comparison import (
     MISSING,
+    DifferenceSearch,
     argument,
-    argument_problems,
-    arguments_hold,
     not_expected,
-    value_problems,
+    outcome_of,
 )
 
 GIVEN = {
@@ -81,9 +80,8 @@ def test_a_key_with_dots_is_a_name_or_a_path(key: str, value: Any) -> None:
 )
 def test_expected_arguments(wanted: Any, given: Any, partly: bool, exactly: bool) -> None:
     """Each expected argument has its value or may be missing; an exact match allows no others."""
-    assert (arguments_hold(wanted, given), arguments_hold(wanted, given, exact=True)) == (partly, exactly)
     for exact, holds in ((False, partly), (True, exactly)):
-        assert bool([*argument_problems(wanted, given, exact=exact)]) is not holds
+        assert outcome_of(DifferenceSearch().arguments(wanted, given, exact=exact)) == (holds, "")
 
 
 def test_unexpected_arguments() -> None:
@@ -92,7 +90,7 @@ def test_unexpected_arguments() -> None:
 
 
 def words(wanted: Any, given: Any, *, exact: bool = False) -> list[str]:
-    return [problem.words for problem in argument_problems(wanted, given, exact=exact)]
+    return [problem.words for problem in DifferenceSearch().arguments(wanted, given, exact=exact)]
 
 
 def fails(value: Any) -> bool:
@@ -147,10 +145,10 @@ def test_unexpected_arguments_come_first() -> None:
 
 def test_a_difference_of_the_whole_value() -> None:
     """A value without a key is reported without one; long values are shortened."""
-    assert [problem.words for problem in value_problems(5, "x")] == ["expected 5, got 'x'"]
-    (inner,) = argument_problems({"status": "ok"}, {"status": "no"}, exact=False, inside="result")
+    assert [problem.words for problem in DifferenceSearch().values(5, "x")] == ["expected 5, got 'x'"]
+    (inner,) = DifferenceSearch().arguments({"status": "ok"}, {"status": "no"}, exact=False, inside="result")
     assert inner.words == "result.status: expected 'ok', got 'no'"
-    (long,) = value_problems("x" * 1_000, "y" * 1_000, "k")
+    (long,) = DifferenceSearch().values("x" * 1_000, "y" * 1_000, "k")
     assert len(long.words) < 250
 
 
@@ -171,10 +169,10 @@ def test_functions_are_not_called_after_the_first_problem() -> None:
 
 def test_a_raising_function_is_reported() -> None:
     """The report says what was raised and where, not that the value differs."""
-    (problem,) = argument_problems({"a": {"b": fails}}, {"a": {"b": 1}}, exact=False)
+    (problem,) = problems = [*DifferenceSearch().arguments({"a": {"b": fails}}, {"a": {"b": 1}}, exact=False)]
     line = fails.__code__.co_firstlineno + 1
     raised = f"<predicate fails> raised KeyError: 'price' (test_paths_and_problems.py:{line})"
-    assert (problem.path, problem.failed) == ("a.b", raised)
+    assert (problem.path, problem.failed, outcome_of(problems)) == ("a.b", raised, (None, raised))
     assert problem.words == f"a.b: {raised}, got 1"
 
 

@@ -35,6 +35,37 @@ class RowStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One part of a call that is not as expected, with both values as text."""
+
+    path: str
+    """The argument, or `result`, with keys and indexes joined by dots."""
+    expected: str | None = None
+    """None if the key should not exist."""
+    actual: str | None = None
+    """None if the key does not exist."""
+    expected_kind: str = ""
+    """The JSON type of the value: `text`, `a number`; "" if a matcher decides."""
+    actual_kind: str = ""
+
+    @property
+    def words(self) -> str:
+        """A description without the path: `expected 5, got 500`."""
+        if self.expected is None:
+            return f"not expected, got {self.actual}"
+        return f"expected {self.expected}, " + ("not given" if self.actual is None else f"got {self.actual}")
+
+    @property
+    def pattern(self) -> str:
+        """A description without values; "…" if only the values differ, not their types."""
+        if self.expected is None or self.actual is None:
+            return "not expected" if self.expected is None else "not given"
+        kinds = {self.expected_kind, self.actual_kind}
+        alike = len(kinds) == 1 or "" in kinds
+        return "…" if alike else f"expected {self.expected_kind}, got {self.actual_kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlignedRow:
     """One row of an alignment: an expected call, an actual call, or both."""
 
@@ -45,6 +76,10 @@ class AlignedRow:
     status: RowStatus
     difference: str = ""
     """A description of the mismatch."""
+    differences: tuple[Difference, ...] = ()
+    """What differs in the call of a `different` row."""
+    tool: str = ""
+    """The name of the expected tool, or of all alternatives, in a `different` or `missing` row."""
 
 
 NO_MODEL = "no model configured"

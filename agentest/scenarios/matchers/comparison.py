@@ -9,6 +9,7 @@ from dataclasses import field, fields, replace
 from numbers import Number
 from typing import Any, Final
 
+from agentest.domain.results import Difference
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.importing import raised_at
@@ -228,6 +229,8 @@ def _compared(expected: Any, actual: Any) -> Any:
 NOT_EXPECTED: Final = type("_NotExpected", (), {"__repr__": lambda _: "not expected"})()
 """Stands for the expected value of a key that should not exist."""
 _VALUE_CHARS = 80
+_KINDS = {str: "text", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
+_KINDS |= {list: "a list", tuple: "a list", dict: "an object"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,98 +244,120 @@ class ValueDifference:
     actual: Any
     """MISSING if the key does not exist."""
     failed: str | None = None
-    """The exception of a predicate, in which case the result is unknown."""
+    """Why it is unknown whether this part is as expected, such as the exception of a predicate."""
+    note: str = ""
+    """Describes a part that has no expected value of its own."""
 
     @property
     def words(self) -> str:
         """A description on one line: `amount.value: expected 5, got 500`."""
-        return f"{shortened(self.path, _VALUE_CHARS)}: {self._words}" if self.path else self._words
+        told = self.told
+        text = self.note or (f"{self.failed}, got {told.actual}" if self.failed else told.words)
+        return f"{told.path}: {text}" if self.path else text
 
     @property
-    def _words(self) -> str:
-        got = shortened(safe_repr(self.actual), _VALUE_CHARS)
-        if self.failed:
-            return f"{self.failed}, got {got}"
-        if self.expected is NOT_EXPECTED:
-            return f"not expected, got {got}"
-        wanted = shortened(shown(self.expected), _VALUE_CHARS)
-        if self.actual is MISSING:
-            return f"expected {wanted}, not given"
+    def told(self) -> Difference:
+        """The difference as text."""
+        expected, actual = self.expected, self.actual
         # The shortened texts of two lists may look alike.
-        lists = isinstance(self.expected, list | tuple) and isinstance(self.actual, list | tuple)
-        lengths = f" (a list of {len(self.actual)}, not of {len(self.expected)})" if lists else ""
-        return f"expected {wanted}, got {got}{lengths}"
+        lists = isinstance(expected, list | tuple) and isinstance(actual, list | tuple)
+        lengths = f" (a list of {len(actual)}, not of {len(expected)})" if lists else ""
+        return Difference(
+            path=shortened(self.path, _VALUE_CHARS),
+            expected=None if expected is NOT_EXPECTED else shortened(shown(expected), _VALUE_CHARS),
+            actual=None if actual is MISSING else shortened(safe_repr(actual), _VALUE_CHARS) + lengths,
+            expected_kind=_KINDS.get(type(expected), ""),
+            actual_kind=_KINDS.get(type(actual), ""),
+        )
 
 
-def argument_problems(
-    wanted: Mapping[str, Any], arguments: Mapping[str, Any], *, exact: bool, inside: str = ""
-) -> Iterator[ValueDifference]:
-    """Yield the differences that `arguments_hold` found in the arguments of a call.
+def outcome_of(problems: Iterable[ValueDifference]) -> tuple[bool | None, str]:
+    """Return False if anything surely differs, True if nothing may, else None with the reason.
 
-    After the first problem, no further predicates and patterns are evaluated, so that none can hang here that
-    did not hang before.
-
-    Args:
-        exact: True if no other arguments are allowed.
-        inside: the path of the containing value if the keys are not arguments: `result`.
+    Reads no more differences than it needs.
     """
-    search = _DifferenceSearch()
-    if exact:
-        yield from search.extra({key: arguments[key] for key in not_expected(wanted, arguments)}, inside)
-    actual = {key: argument(arguments, key) for key in wanted}
-    yield from search.entries(wanted, actual, inside)
-
-
-def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[ValueDifference]:
-    """Yield the differences that `equal` found in a value, like `argument_problems`."""
-    return _DifferenceSearch().values(expected, actual, path)
+    unknown = ""
+    for problem in problems:
+        if problem.failed is None:
+            return False, ""
+        unknown = unknown or problem.failed
+    return (None if unknown else True), unknown
 
 
 @dataclass(slots=True)
-class _DifferenceSearch:
+class DifferenceSearch:
+    """Finds the differences of one expectation, which may have several parts.
+
+    No predicate or pattern is evaluated after a certain difference, so that reading all differences calls no
+    more of them than `outcome_of`.
+    """
+
     has_differences: bool = field(default=False)
+    """True if anything surely differs."""
 
-    def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[ValueDifference]:
+    def arguments(
+        self, wanted: Mapping[str, Any], arguments: Mapping[str, Any], *, exact: bool, inside: str = ""
+    ) -> Iterator[ValueDifference]:
+        """Yield the differences of arguments: each has an equal value, or may be missing and is.
+
+        Args:
+            exact: True if no other arguments are allowed. A path covers the whole argument that contains it.
+            inside: the path of the containing value if the keys are not arguments: `result`.
+        """
+        if exact:
+            yield from self._extra({key: arguments[key] for key in not_expected(wanted, arguments)}, inside)
+        yield from self._entries(wanted, {key: argument(arguments, key) for key in wanted}, inside)
+
+    def _extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[ValueDifference]:
         for key, actual in entries.items():
-            yield self._problem(_joined_path(path, key), NOT_EXPECTED, actual)
+            yield self.problem(_joined_path(path, key), NOT_EXPECTED, actual)
 
-    def entries(
+    def _entries(
         self, wanted: Mapping[Any, Any], actual: Mapping[Any, Any], path: str
     ) -> Iterator[ValueDifference]:
         """Yield the differences of each expected key, missing ones first."""
         for key, value in wanted.items():
             if actual.get(key, MISSING) is MISSING and not may_be_absent(value):
-                yield self._problem(_joined_path(path, key), value, MISSING)
+                yield self.problem(_joined_path(path, key), value, MISSING)
         for key, value in wanted.items():
-            if actual.get(key, MISSING) is not MISSING:
-                yield from self.values(value, actual[key], _joined_path(path, key))
+            found = actual.get(key, MISSING)
+            if type(value) in _SCALARS:  # most values, and most calls are compared with all expected ones
+                if found is not MISSING and not equal(value, found):
+                    yield self.problem(_joined_path(path, key), value, found)
+            elif found is not MISSING:
+                yield from self.values(value, found, _joined_path(path, key))
 
-    def values(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
+    def values(self, expected: Any, actual: Any, path: str = "") -> Iterator[ValueDifference]:
+        """Yield the differences for which `equal` returns False."""
         if isinstance(expected, Mapping) and isinstance(actual, Mapping):
-            yield from self.extra({key: actual[key] for key in actual if key not in expected}, path)
-            yield from self.entries(expected, actual, path)
+            yield from self._extra({key: actual[key] for key in actual if key not in expected}, path)
+            yield from self._entries(expected, actual, path)
             return
         parts = _parts(expected, actual)
         if parts is None:
-            yield from self._whole(expected, actual, path)
+            yield from self.whole(expected, actual, path)
             return
         for at, wanted, actual_part in parts:
             for problem in self.values(wanted, actual_part, _joined_path(path, at) if at else path):
                 is_whole_value = problem.path == path  # report `optional(5)` as written, not 5
                 yield replace(problem, expected=expected) if is_whole_value else problem
 
-    def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
+    def whole(self, expected: Any, actual: Any, path: str, note: str = "") -> Iterator[ValueDifference]:
+        """Yield the difference of a value that has no parts."""
         if self.has_differences and not is_plain(expected):
             return
         try:
             if not equal(expected, actual):
-                yield self._problem(path, expected, actual)
+                yield self.problem(path, expected, actual, note=note)
         except PredicateFailed as error:
-            yield self._problem(path, expected, actual, str(error))
+            yield self.problem(path, expected, actual, str(error))
 
-    def _problem(self, path: str, expected: Any, actual: Any, failed: str | None = None) -> ValueDifference:
-        self.has_differences = True
-        return ValueDifference(path=path, expected=expected, actual=actual, failed=failed)
+    def problem(
+        self, path: str, expected: Any, actual: Any, failed: str | None = None, note: str = ""
+    ) -> ValueDifference:
+        """Return a difference that was found."""
+        self.has_differences |= failed is None
+        return ValueDifference(path=path, expected=expected, actual=actual, failed=failed, note=note)
 
 
 def _parts(expected: Any, actual: Any) -> list[tuple[str, Any, Any]] | None:
@@ -358,24 +383,6 @@ class _Missing:
 MISSING: Final = _Missing()
 """Stands for a missing value; None is a value."""
 _MOST_INDEX_DIGITS = 9
-
-
-def arguments_hold(wanted: Mapping[str, Any], arguments: Mapping[str, Any], exact: bool = False) -> bool:
-    """Return True if each expected argument has an equal value, or may be missing and is.
-
-    Args:
-        exact: True if no other arguments are allowed. A path covers the whole argument that contains it.
-
-    Raises like `equal`.
-    """
-    if exact and not_expected(wanted, arguments):
-        return False
-    actual_values = {key: argument(arguments, key) for key in wanted}
-    if any(actual is MISSING and not may_be_absent(wanted[key]) for key, actual in actual_values.items()):
-        return False
-    return all_pairs_hold(
-        equal, ((wanted[key], actual) for key, actual in actual_values.items() if actual is not MISSING)
-    )
 
 
 def argument(arguments: Mapping[str, Any], key: str) -> Any:
