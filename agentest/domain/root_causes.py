@@ -56,9 +56,6 @@ _REFUSED_SCENARIO = re.compile(
     r"""(?:, (?:[^:\n]+:\d+|(?:[^:\n]+, )?row \d+|all \d+ rows))?: )?"""
 )
 """The location and the name of a refused scenario; the cause follows them."""
-_ARGUMENT = re.compile(r"(?:^|; )([^\s;:(]+): (?=expected |not expected)")
-_SHAPES = {"'": "text", '"': "text", "[": "a list", "(": "a list", "{": "an object", "-": "a number"}
-_WORDS = {"True": "a boolean", "False": "a boolean", "None": "null"}
 _NON_CAUSES = (ReasonKind.INTERRUPTED, ReasonKind.ERROR)
 """Reasons without a cause here: an early end, and judged groups, which are read from the scenario."""
 _ERROR_KINDS = (ReasonKind.FILE, ReasonKind.CONVERSATION, ReasonKind.MODEL)
@@ -232,7 +229,7 @@ def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | No
     reported, calls = set(), conversation.tool_calls if conversation else ()
     for row in trajectory.alignment:
         if row.status is RowStatus.DIFFERENT:
-            reported.add(_tool(row.expected or ""))
+            reported.add(row.tool)
             finding = _different_call(row)
             if row.call is not None and row.call < len(calls):
                 finding.turn_index = calls[row.call].turn_index
@@ -248,10 +245,11 @@ def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | No
 
 def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
     rows = trajectory.alignment
-    missing = [row.expected for row in rows if row.status is RowStatus.MISSING and row.expected]
-    for expected in missing:
-        title, pattern = f"{expected} not called", f"{_tool(expected)} not called"
-        yield _Finding(CauseKind.TRAJECTORY, title, pattern, title)
+    for row in rows:
+        if row.status is RowStatus.MISSING and row.expected:
+            title = f"{row.expected} not called"
+            pattern = f"{row.tool or template(row.expected)} not called"
+            yield _Finding(CauseKind.TRAJECTORY, title, pattern, title)
     # Older files do not record whether the tool was called with other arguments.
     for name in dict.fromkeys(trajectory.missing_calls if not rows else ()):
         yield _finding_with_title(f"{name} not called as expected")
@@ -261,50 +259,15 @@ def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
 
 def _different_call(row: AlignedRow) -> _Finding:
     """Describe a call with other arguments: `create_booking: time expected '10:30', got '09:00'`."""
-    tool = _tool(row.expected or "")
-    arguments = list(_arguments(row.difference))
+    tool, differences = row.tool or template(row.expected or ""), row.differences
     text = f"{tool}: {row.difference or 'not as expected'}"
-    if not arguments:
+    if not differences:
         return _finding_from_text(CauseKind.TRAJECTORY, text)
-    texts = [f"{path} {words}" for path, words in arguments[:_MOST_ARGUMENTS]]
-    if len(arguments) > _MOST_ARGUMENTS:
-        texts.append(count(len(arguments) - _MOST_ARGUMENTS, "more argument"))
-    pattern = f"{tool}: {', '.join(f'{path} {_mismatch_pattern(words)}' for path, words in arguments)}"
+    texts = [f"{each.path} {each.words}" for each in differences[:_MOST_ARGUMENTS]]
+    if len(differences) > _MOST_ARGUMENTS:
+        texts.append(count(len(differences) - _MOST_ARGUMENTS, "more argument"))
+    pattern = f"{tool}: {', '.join(f'{each.path} {each.pattern}' for each in differences)}"
     return _Finding(CauseKind.TRAJECTORY, f"{tool}: {'; '.join(texts)}", pattern, text)
-
-
-def _arguments(difference: str) -> Iterator[tuple[str, str]]:
-    """Yield path and mismatch of each argument: `time`, `expected '10:30', got '09:00'`."""
-    if difference.startswith("nearest "):
-        difference = difference.partition("): ")[2]
-    matches = list(_ARGUMENT.finditer(difference))
-    for at, match in enumerate(matches, start=1):
-        end = matches[at].start() if at < len(matches) else len(difference)
-        yield match[1], difference[match.end() : end]
-
-
-def _mismatch_pattern(words: str) -> str:
-    """Describe a mismatch without its values; "…" if both values have the same type."""
-    if words.endswith(", not given"):
-        return "not given"
-    if words.startswith("not expected"):
-        return "not expected"
-    expected, _, got = words.removeprefix("expected ").rpartition(", got ")
-    wanted, actual = _type_name(expected), _type_name(got)
-    return f"expected {wanted}, got {actual}" if wanted and actual and wanted != actual else "…"
-
-
-def _type_name(text: str) -> str:
-    """Return the JSON type that a value's text suggests; "" if there is none."""
-    if text[:1].isdigit():
-        return "a number"
-    return _SHAPES.get(text[:1]) or _WORDS.get(text.partition(" ")[0], "")
-
-
-def _tool(expected: str) -> str:
-    """Return the tool of an expected call; for alternatives, a template of their text."""
-    name = expected.partition("(")[0]
-    return template(expected) if name in ("any_of", "exactly", "") else name
 
 
 def _finding_with_title(title: str) -> _Finding:

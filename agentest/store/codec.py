@@ -22,6 +22,7 @@ from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     CriterionResult,
+    Difference,
     LabelledFailure,
     ModelUsage,
     Reason,
@@ -305,7 +306,8 @@ CODECS = Codecs(
             completed=_with_summary,
         ),
         TrajectoryScore: Layout(derived=lambda score: {"f1": score.f1}),
-        AlignedRow: Layout(only_if_set=("difference",)),
+        AlignedRow: Layout(only_if_set=("difference", "differences", "tool")),
+        Difference: Layout(only_if_set=("expected", "actual", "expected_kind", "actual_kind")),
         CheckResult: Layout(
             only_if_set=("reply", "turn_index"),
             names={"summary": "reason"},

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest import call
 from agentest.domain.results import (
     AlignedRow,
     CauseJoin,
@@ -19,6 +20,7 @@ from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
     CriterionResult,
+    Difference,
     ErrorExample,
     Reason,
     ReasonKind,
@@ -33,15 +35,26 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.domain.root_causes import judged_causes, root_causes_of, scenario_causes, template
-from agentest.domain.transcript import NO_MOCK, NO_RECORDED_ANSWER, Blame
+from agentest.domain.transcript import NO_MOCK, NO_RECORDED_ANSWER, Blame, ToolCall
+from agentest.trajectory.matcher import TrajectoryMatcher
 
-WRONG_TIME = "time: expected '10:30', got '09:00'"
+
+def differs(
+    path: str = "time", expected: str | None = "'10:30'", actual: str | None = "'09:00'", kind: str = "text"
+) -> Difference:
+    return Difference(path=path, expected=expected, actual=actual, expected_kind="text", actual_kind=kind)
 
 
-def wrong_call(difference: str = WRONG_TIME, tool: str = "create_booking") -> TrajectoryResult:
+def wrong_call(*differences: Difference, text: str = "") -> TrajectoryResult:
     """A call of the right tool with other arguments."""
+    tool = "create_booking"
     row = AlignedRow(
-        expected=f"{tool}(time='10:30', …)", call=0, status=RowStatus.DIFFERENT, difference=difference
+        expected=f"{tool}(time='10:30', …)",
+        call=0,
+        status=RowStatus.DIFFERENT,
+        difference=text,
+        differences=differences if differences or text else (differs(),),
+        tool=tool,
     )
     return TrajectoryResult(
         matched=False,
@@ -56,8 +69,8 @@ def scenario(name: str, *held: ConversationResult, **more: Any) -> ScenarioResul
     return builders.scenario_result(name, held, **more)
 
 
-def wrong(name: str, difference: str = WRONG_TIME) -> ScenarioResult:
-    return scenario(name, builders.conversation_result(f"{name}-1", trajectory=wrong_call(difference)))
+def wrong(name: str, *differences: Difference) -> ScenarioResult:
+    return scenario(name, builders.conversation_result(f"{name}-1", trajectory=wrong_call(*differences)))
 
 
 def titles(*scenarios: ScenarioResult) -> list[str]:
@@ -74,15 +87,15 @@ def unmocked(name: str, tool: str = "send_sms") -> ScenarioResult:
 def test_a_title_is_exact_if_all_values_agree() -> None:
     """The title has the wrong value if it is always the same, else only the argument."""
     assert titles(wrong("a"), wrong("b")) == ["create_booking: time expected '10:30', got '09:00'"]
-    assert titles(wrong("a"), wrong("b", "time: expected '8:00', got '9:15'")) == ["create_booking: time …"]
+    assert titles(wrong("a"), wrong("b", differs(expected="'8:00'", actual="'9:15'"))) == [
+        "create_booking: time …"
+    ]
 
 
 def test_a_title_is_exact_if_one_scenario_agrees() -> None:
     """Conversations of one scenario are compared like those of several."""
     held = [
-        builders.conversation_result(
-            f"a-{n}", trajectory=wrong_call(f"time: expected '10:30', got '09:0{n}'")
-        )
+        builders.conversation_result(f"a-{n}", trajectory=wrong_call(differs(actual=f"'09:0{n}'")))
         for n in (1, 2)
     ]
     assert titles(scenario("a", *held)) == ["create_booking: time …"]
@@ -118,20 +131,34 @@ def test_refused_scenarios_are_grouped_by_their_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("difference", "title"),
+    ("one", "other", "title"),
     [
-        ("time: expected '10:30', got 9", "create_booking: time expected text, got a number"),
-        ("time: expected '10:30', not given", "create_booking: time not given"),
-        ("time: not expected, got '09:00'", "create_booking: time not expected"),
-        ("day: expected 'a; b', got 'c'; time: expected '1', got '2'", "create_booking: day …, time …"),
-        ("nearest create_booking(a='x: y'): time: expected '1', got '2'", "create_booking: time …"),
+        ([differs(actual="9", kind="a number")], [differs(actual="8", kind="a number")],
+         "create_booking: time expected text, got a number"),
+        ([differs(kind="")], [differs(actual="x", kind="")], "create_booking: time …"),
+        ([differs(actual=None)], [differs(expected="'8:00'", actual=None)], "create_booking: time not given"),
+        ([differs(expected=None)], [differs(expected=None, actual="1")], "create_booking: time not expected"),
+        ([differs("day"), differs()], [differs("day", "'a; b'"), differs()], "create_booking: day …, time …"),
     ],
-)
-def test_causes_differ_by_argument_and_type(difference: str, title: str) -> None:
+)  # fmt: skip
+def test_causes_differ_by_argument_and_type(
+    one: list[Difference], other: list[Difference], title: str
+) -> None:
     """A different argument or type is a different cause."""
-    other = difference.replace("'10:30'", "'11:30'").replace("'2'", "'3'").replace("'09:00'", "'08:00'")
-    assert title in titles(wrong("a", difference), wrong("b", other))
-    assert len(titles(wrong("a", difference), wrong("b", other), wrong("c", "day: expected 1, got 2"))) == 2
+    assert titles(wrong("a", *one), wrong("b", *other)) == [title]
+    assert len(titles(wrong("a", *one), wrong("b", *other), wrong("c", differs("n")))) == 2
+
+
+def test_an_argument_that_reads_like_a_difference_is_not_one() -> None:
+    """Only the arguments that differ are blamed, whatever their text says."""
+    mail = ToolCall("send_mail", {"text": "Hi; to: expected today, got nothing", "to": "eve"}, None, True, 0)
+    spec = {"expected": [call("send_mail", text="Hi", to="eve")]}
+    result = TrajectoryMatcher.of(spec).match([mail])
+    (title,) = titles(scenario("a", builders.conversation_result(trajectory=result)))
+    assert title == "send_mail: text expected 'Hi', got 'Hi; to: expected today, got nothing'"
+    other = TrajectoryMatcher.of(spec).match([replace(mail, args={"text": "no", "to": "eve"})])
+    both = [scenario(each.reason, builders.conversation_result(trajectory=each)) for each in (result, other)]
+    assert titles(*both) == ["send_mail: text …"]
 
 
 @pytest.mark.parametrize(
@@ -448,7 +475,7 @@ def _conversation(id: str, kind: int, text: str) -> ConversationResult:
     return [
         replace(plain, conversation=builders.conversation(id, failure=failed)),
         replace(plain, conversation=builders.conversation(id, failure=failed), trajectory=missing),
-        replace(plain, trajectory=wrong_call(text)),
+        replace(plain, trajectory=wrong_call(text=text)),
         replace(plain, trajectory=missing),
         replace(plain, trajectory=unknown),
         replace(plain, checks=(check,)),

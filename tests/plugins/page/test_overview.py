@@ -115,6 +115,7 @@ def test_a_row_leads_to_the_call_that_differs() -> None:
     )
     row = {"expected": "look()", "call": 0, "status": "matched"}
     differs = {"expected": "book(time='10:30')", "call": 1, "status": "different", "difference": "time: no"}
+    differs |= {"tool": "book"}
     conversation = {
         **stored.to_json(sample_run.sample_run())["scenarios"][0]["conversations"][0],
         "perTurnTrajectory": [],

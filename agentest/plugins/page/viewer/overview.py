@@ -120,7 +120,7 @@ def _first_reason(conversation: Json) -> str:
     for _, trajectory in _mismatches(conversation):
         name = f"{trajectory['name']}: " if trajectory.get("name") else ""
         differences = [
-            f"{row['expected'].partition('(')[0]}: {row['difference']}"
+            f"{row.get('tool') or row['expected']}: {row['difference']}"
             for row in trajectory.get("alignment", ())
             if row["status"] == "different" and row.get("difference")
         ]

@@ -84,7 +84,7 @@ function briefCall({ alignment = [] }, calls) {
   const there = wrong.filter(({ call }) => known(call) && calls[call].turnIndex === turn);
   const row = Object.keys(BRIEF).flatMap((status) => (there.length ? there : wrong).filter((each) => each.status === status))[0];
   if (!row) return "";
-  const tool = row.expected ? row.expected.split("(")[0] : calls[row.call].name;
+  const tool = known(row.call) ? calls[row.call].name : row.tool || row.expected;
   return BRIEF[row.status](tool, row);
 }
 
@@ -121,7 +121,7 @@ export function reasonOf({ reason }) {
 // The same with what differs.
 function summaryOf(trajectory) {
   const different = (trajectory.alignment || []).filter((row) => row.status === "different" && row.difference);
-  const differences = different.map((row) => `${row.expected.split("(")[0]}: ${row.difference}`);
+  const differences = different.map((row) => `${row.tool || row.expected}: ${row.difference}`);
   return [reasonOf(trajectory), ...differences].join("; ");
 }
 
