@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import field
+from math import inf
+from operator import attrgetter
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +31,6 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
     Usage,
-    busy_ms,
 )
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
@@ -263,3 +264,13 @@ def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:
         message = str(error) or type(error).__name__
     bypassed = error.tools if isinstance(error, MockBypassed) else ()
     return Failure(blame, redact(message), bypassed, denied=isinstance(error, AccessDenied))
+
+
+def busy_ms(requests: Sequence[ModelRequest]) -> float:
+    """Return the time during which at least one request was under way."""
+    total, until = 0.0, -inf
+    for each in sorted(requests, key=attrgetter("begin_ms")):
+        end = each.begin_ms + each.latency_ms
+        total += max(0.0, end - max(each.begin_ms, until))
+        until = max(until, end)
+    return total

@@ -26,7 +26,8 @@ from agentest.domain.results import (
     Status,
     Totals,
 )
-from agentest.domain.transcript import ATTACK_CHECK, TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
+from agentest.domain.tool_visibility import ToolOutcome
+from agentest.domain.transcript import ATTACK_CHECK, TimeSpent, Turn, UnfinishedTurn, Usage
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
@@ -170,7 +171,9 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         agent_tokens=sum((turn.usage for turn in turns), Usage()),
         slowest=tuple(nlargest(MAX_SLOWEST_TURNS, slowest, key=lambda turn: turn.latency_ms)),
         time=sum((result.time for result in conversations), TimeSpent()),
-        unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
+        unanswered=dict(
+            Counter(c.name for t in started for c in t.tool_calls if c.outcome is ToolOutcome.UNANSWERED)
+        ),
         reporting_turns=sum(turn.tells_calls for turn in turns),
         withholds_calls=any(c.withholds_calls for c in talks),
         passed_without_calls=any(each.without_calls for each in trajectories if each),

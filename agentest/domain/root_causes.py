@@ -33,7 +33,8 @@ from agentest.domain.results import (
     TrajectoryResult,
     UniqueError,
 )
-from agentest.domain.transcript import NO_MOCK, NO_RECORDED_ANSWER, Conversation
+from agentest.domain.tool_visibility import ToolOutcome
+from agentest.domain.transcript import NO_RECORDED_ANSWER, Conversation
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
@@ -183,7 +184,7 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         yield _Finding(CauseKind.CRITERION, title, title, reason.message)
     elif reason.kind is ReasonKind.CONVERSATION:
         calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
-        unmocked = next((call.name for call in calls if call.error == NO_MOCK), None)
+        unmocked = next((call.name for call in calls if call.outcome is ToolOutcome.UNMOCKED), None)
         if unmocked is None:
             yield _finding_from_text(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
         else:

@@ -52,6 +52,28 @@ class Approval(StrEnum):
     """The user has not answered yet, so the call has not run."""
 
 
+class ToolOutcome(StrEnum):
+    """How a tool call went (`ToolCall.outcome`)."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    """The tool raised, or its answer is an error."""
+    REFUSED = "refused"
+    """Its arguments were refused, so that no tool ran."""
+    UNMOCKED = "unmocked"
+    """It had no mock, which ended the conversation."""
+    UNANSWERED = "unanswered"
+    """We had no answer, so that it was answered with null."""
+    UNREPORTED = "unreported"
+    """The agent ran the tool and does not report the result."""
+    CANCELLED = "cancelled"
+    """It ended before an answer came."""
+    WAITING = "waiting"
+    """The user has not approved it yet."""
+    DENIED = "denied"
+    """The user denied it."""
+
+
 Approve = bool | Mapping[str, bool]
 """What the user of a scenario answers when the agent asks for approval: to all requests, or by tool."""
 

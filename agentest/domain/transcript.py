@@ -7,14 +7,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields
 from enum import StrEnum
-from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from agentest.domain.changes import InjectedFault
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import ToolSpec
-from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.tool_visibility import Approval, SeenBy, ToolOutcome
 from agentest.support.json_text import copied, fast_copy, safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
 
@@ -74,9 +73,27 @@ class ToolCall:
     simulated: bool = field(default=False, compare=False)
 
     @property
+    def outcome(self) -> ToolOutcome:
+        """How the call went: the one reading of its answer, error, approval and arguments."""
+        if self.approval in _OF_APPROVAL:
+            return _OF_APPROVAL[self.approval]
+        if self.error == CANCELLED:
+            return ToolOutcome.CANCELLED
+        if self.error == NO_MOCK and not self.mocked:
+            return ToolOutcome.UNMOCKED
+        if self.invalid_arguments not in (None, ARGUMENTS_UNKNOWN):
+            return ToolOutcome.REFUSED
+        if self.failed:
+            return ToolOutcome.FAILED
+        if self.mocked or self.by_real_tool or self.result is not None or self.seen_by is SeenBy.MODEL:
+            return ToolOutcome.ANSWERED
+        return ToolOutcome.UNREPORTED if self.seen_by in _REPORTING else ToolOutcome.UNANSWERED
+
+    @property
     def failed(self) -> bool:
         """True if the agent received an error: the tool raised, or its answer is an error."""
-        return failed(self)
+        says_so = isinstance(self.result, Mapping) and bool(self.result.get("error"))
+        return self.error is not None or self.invalid_arguments not in (None, ARGUMENTS_UNKNOWN) or says_so
 
     @property
     def ran(self) -> bool:
@@ -88,9 +105,11 @@ _REPORTING = frozenset({SeenBy.AGENT, SeenBy.MODEL, SeenBy.SPANS})
 """Sources for calls that the agent makes itself, wherever its tools run."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
-UNANSWERED = "cancelled before it answered"
+CANCELLED = "cancelled before it answered"
+"""The `error` of a call that has no answer yet."""
 NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
+_OF_APPROVAL = {Approval.PENDING: ToolOutcome.WAITING, Approval.DENIED: ToolOutcome.DENIED}
 NO_RECORDED_ANSWER = "no recorded answer to a request to the agent's model"
 ARGUMENTS_UNKNOWN = "the agent does not report its arguments"
 """The `invalid_arguments` of a call for which the protocol reported only the name and the result."""
@@ -115,22 +134,9 @@ def is_unreadable(call: ToolCall) -> bool:
     return not isinstance(call.args, Mapping) and not are_arguments_unknown(call)
 
 
-def failed(call: ToolCall) -> bool:
-    """True if the agent received an error: the tool raised, or its answer is an error."""
-    says_so = isinstance(call.result, Mapping) and bool(call.result.get("error"))
-    return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNKNOWN) or says_so
-
-
 def mismatch(call: ToolCall) -> str | None:
     """Describe how a call violates the signature of its mock; None if it fits or has no arguments object."""
     return call.invalid_arguments if isinstance(call.args, Mapping) else None
-
-
-def unanswered(call: ToolCall) -> bool:
-    """True if we had to answer the call and had no answer, so that it was answered with null."""
-    at_our_server = call.seen_by is SeenBy.MOCK_SERVER and call.result is None
-    is_ours = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
-    return is_ours and call.error is None and call.invalid_arguments is None
 
 
 def call_text(call: ToolCall) -> str:
@@ -272,16 +278,6 @@ class ModelRequest:
     """The number of such messages that came before those in `prompt`."""
     answer: str = ""
     calls: tuple[ModelToolCall, ...] = ()
-
-
-def busy_ms(requests: Sequence[ModelRequest]) -> float:
-    """Return the time during which at least one request was under way."""
-    total, until = 0.0, -inf
-    for each in sorted(requests, key=attrgetter("begin_ms")):
-        end = each.begin_ms + each.latency_ms
-        total += max(0.0, end - max(each.begin_ms, until))
-        until = max(until, end)
-    return total
 
 
 class SentRequest(NamedTuple):

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import (
     NO_TEXT,
-    UNANSWERED,
     StateChange,
     ToolCall,
     Turn,
     are_arguments_unknown,
-    unanswered,
 )
 from agentest.domain.truncation import MAX_CHARS
 from agentest.scenarios.model import Criterion
@@ -212,20 +210,21 @@ def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
     """Yield a line for each known part of a call, in JSON, so that foreign text cannot begin a line."""
     yield f"tool: {cut(json_or_repr(call.name), limit)}"
     yield f"arguments: {'not known' if are_arguments_unknown(call) else cut(json_or_repr(call.args), limit)}"
-    if call.invalid_arguments and not are_arguments_unknown(call):
+    outcome = call.outcome
+    if outcome is ToolOutcome.REFUSED:
         yield f"arguments refused: {cut(json_or_repr(call.invalid_arguments), limit)}"
     result = _result_text(call, limit)
     yield f"result: {result}"
-    if call.error and call.error != UNANSWERED:
+    if call.error and outcome is not ToolOutcome.CANCELLED:
         error = cut(json_or_repr(call.error), limit)
         if error not in result:  # with its quotes, and as far as the result is shown
             yield f"error: {error}"
 
 
 def _result_text(call: ToolCall, limit: int) -> str:
-    if call.error == UNANSWERED:
+    if call.outcome is ToolOutcome.CANCELLED:
         return "none; the call was cancelled before it was answered"
-    if unanswered(call):
+    if call.outcome is ToolOutcome.UNANSWERED:
         return "null; nobody answered the call"
     told_by_others = call.seen_by in (SeenBy.AGENT, SeenBy.SPANS) and not call.mocked
     if call.result is None and told_by_others and not call.error:

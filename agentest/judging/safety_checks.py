@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from agentest.domain.changes import ATTACKER, Fault, Injection
 from agentest.domain.results import CheckResult
-from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, failed
+from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import calls_in
 from agentest.support.calling import result_of
@@ -264,7 +264,7 @@ def _misplaced(scenario: Scenario, conversation: Conversation) -> str:
         results = [
             call.result
             for call in conversation.calls(injected.place)
-            if call.mocked and not failed(call) and call.result is not None
+            if call.mocked and not call.failed and call.result is not None
         ]
         texts = (text for result in results for _, text in text_leaves(result))
         if results and not any(injected.payload in text for text in texts):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.domain.transcript import CUT_OFF, NO_MOCK, UNANSWERED, ToolCall
+from agentest.domain.transcript import CANCELLED, CUT_OFF, NO_MOCK, ToolCall
 from agentest.mocks.binding import Mock, RecordedAnswer, tool_specs
 from agentest.mocks.calls import (
     CallRecord,
@@ -132,7 +132,7 @@ class MockResolver:
         name, args = well_formed(name), recordable(args)
         if name in self._tools or not self._passthrough or self._recorded_for(name, args):
             return None
-        call = ToolCall(name, args, None, False, turn_index, error=UNANSWERED, seen_by=SeenBy.AGENT)
+        call = ToolCall(name, args, None, False, turn_index, error=CANCELLED, seen_by=SeenBy.AGENT)
         return PendingRealCall(self.record, self.record.begin(call), self._redact)
 
     async def resolve_json(
@@ -301,7 +301,7 @@ class MockResolver:
                 None,
                 mocked,
                 turn_index,
-                error=UNANSWERED,
+                error=CANCELLED,
                 seen_by=seen_by,
                 call_id=call_id,
                 round=round,

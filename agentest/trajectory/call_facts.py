@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
     WAITS_FOR_APPROVAL,
     ToolCall,
     are_arguments_unknown,
-    failed,
     is_unreadable,
 )
 from agentest.scenarios.matchers.comparison import DifferenceSearch, ValueDifference, outcome_of
@@ -40,7 +39,6 @@ from agentest.trajectory.matching import bits, union
 
 RESULT_NOT_REPORTED = "the agent does not report what the tool answered"
 ROUNDS_NOT_REPORTED = "rounds: the agent does not report which of its calls came in one message"
-_REPORTED_BY_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +137,13 @@ def _result_problems(
     wanted, actual = expected.result, made.result
     if not made.ran:
         yield search.problem("result", wanted, actual)
-    elif is_result_unknown(made):
+    elif made.outcome is ToolOutcome.UNREPORTED:
         yield search.problem("", wanted, actual, RESULT_NOT_REPORTED)
     elif isinstance(wanted, Mapping) and isinstance(actual, Mapping):
         exact = expected.arg_match_mode == "exact"
         yield from search.arguments(wanted, actual, exact=exact, inside="result")
     else:
         yield from search.whole(wanted, actual, "result")
-
-
-def is_result_unknown(made: ToolCall) -> bool:
-    """Return True if a call's result, and so its success, is unknown: no result may also mean null."""
-    no_result = made.result is None and made.error is None and not made.mocked
-    return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
 
 
 def _why_failure_unknown(call: ToolCall) -> str:
@@ -378,7 +370,7 @@ def _free_calls(
     reasons: dict[int, str] = {}
     if not (spec.reads or spec.ignore_failed or any(call.approval for call in calls)):
         return _NONE, _NONE, {}
-    waiting = {at for at, call in enumerate(calls) if call.approval is Approval.PENDING}
+    waiting = {at for at, call in enumerate(calls) if call.outcome is ToolOutcome.WAITING}
     others = [(at, call) for at, call in enumerate(calls) if at not in waiting]
     reads = _collected((at, _is_read(spec, at, call, reasons)) for at, call in others)
     failures = _collected((at, _is_failure(at, call, reasons)) for at, call in others if spec.ignore_failed)
@@ -403,10 +395,10 @@ def _is_read(spec: Trajectory, at: int, call: ToolCall, reasons: dict[int, str])
 
 
 def _is_failure(at: int, call: ToolCall, reasons: dict[int, str]) -> bool | None:
-    if failed(call):
+    if call.failed:
         reasons[at] = "free: answered with an error"
         return True
-    if is_result_unknown(call):
+    if call.outcome is ToolOutcome.UNREPORTED:
         reasons.setdefault(at, _why_failure_unknown(call))
         return None
     return False

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
 
-from agentest.domain.tool_visibility import Approval
+from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.trajectory import CallOrder, Slot, ToolName, Trajectory, calls_in, name_text, names_in
 from agentest.support.lazy_dataclasses import dataclass
@@ -255,7 +255,7 @@ def failed_options(assignment: Assignment, facts: CallFacts) -> tuple[str, ...]:
         numbers = ", ".join(f"call {call + 1}" for call in islice(bits(calls), 3))
         if misplaced and expected.nth is not None:
             options.append(f"{place_text(expected.nth)}: {name} came as {numbers}")
-        elif any(facts.calls[call].approval is Approval.PENDING for call in bits(calls)):
+        elif any(facts.calls[call].outcome is ToolOutcome.WAITING for call in bits(calls)):
             options.append(f"{name} waits for the user's approval ({numbers})")
         elif calls & facts.unreadable:
             options.append(f"{name} came without readable arguments ({numbers})")

@@ -117,6 +117,33 @@ def test_a_result_obeys_the_schema_of_its_tool() -> None:
     assert "5 is not of type 'string'" in model.requests[1].messages[-1]["content"]
 
 
+def test_calls_at_once_are_answered_one_after_the_other() -> None:
+    """Each call starts from the state that the one before it left, so no change is lost."""
+
+    class SlowModel(ScriptedModel):
+        async def ask(self, *args: Any, **options: Any) -> Any:
+            answer = await super().ask(*args, **options)
+            await anyio.wait_all_tasks_blocked()
+            return answer
+
+    def book(request: ChatRequest) -> dict[str, Any]:
+        booked = 1 + (json.loads(json.loads(request.messages[-1]["content"])["state"]) or {"n": 0})["n"]
+        return {"state": json.dumps({"n": booked}), "result": json.dumps(booked)}
+
+    tools, numbers = SimulatedTools(SlowModel(answer=book), CallKey("user", "s")), []
+
+    async def ask(id: int) -> None:
+        numbers.append(await tools.answer(ToolCall("book", {"id": id}, None, True, 0), ()))
+
+    async def both() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, 1)
+            group.start_soon(ask, 2)
+
+    anyio.run(both)
+    assert sorted(numbers) == [1, 2]
+
+
 def test_an_agent_that_runs_its_own_tools_is_refused() -> None:
     """Its real tools would run, and nothing would be simulated."""
     made = scenario("moves a booking", turns=["Move booking 17"], tools="simulate")

@@ -113,6 +113,13 @@ def test_judges_agree_first_on_whether_it_failed() -> None:
     assert labelled(NO_FAILURE, NO_FAILURE, "unsafe state").value == NO_FAILURE
 
 
+def test_a_label_that_half_of_the_failing_answers_name_is_dropped() -> None:
+    """A second label needs more than half of them."""
+    answers = [{"labels": ["repetition"]}, {"labels": ["repetition", "unsafe state"]}]
+    assert behavior(*answers).labels == ("repetition",)
+    assert behavior(*answers, answers[1]).labels == ("unsafe state", "repetition")
+
+
 def test_a_turn_may_fail_in_several_ways() -> None:
     """All valid labels are stored, the worst is the value, and unknown labels are dropped."""
     score = behavior({"value": "repetition", "labels": ["repetition", "false information", "rude"]})

@@ -12,8 +12,8 @@ import pytest
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
+    CANCELLED,
     NO_TEXT,
-    UNANSWERED,
     AttachedFile,
     Remark,
     ToolCall,
@@ -177,7 +177,7 @@ def test_a_turn_is_shown_as_it_happened() -> None:
             ['arguments: {"q": 1}', "result: null", 'error: "down"'],
         ),
         (
-            call(result=None, error=UNANSWERED),
+            call(result=None, error=CANCELLED),
             ['arguments: {"q": 1}', "result: none; the call was cancelled before it was answered"],
         ),
         (call(result=None, mocked=False), ['arguments: {"q": 1}', "result: null; nobody answered the call"]),

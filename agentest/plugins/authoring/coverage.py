@@ -18,7 +18,7 @@ from rich.table import Table
 from agentest.domain.end_reason import REASONS_TO_STOP
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
 from agentest.domain.results.exploration import ExploredCoverage
-from agentest.domain.transcript import ToolCall, are_arguments_unknown
+from agentest.domain.transcript import ToolCall
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, line
 from agentest.report.markdown_text import ICONS, literal, table_head, table_row
@@ -279,14 +279,9 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
 
 
 def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage, ...]:
-    def has_failed(call: ToolCall) -> bool:
-        """Return True if the agent saw the call fail: an exception, invalid arguments, or an `error`."""
-        error = call.result.get("error") if isinstance(call.result, Mapping) else None
-        return bool(call.error or error or (call.invalid_arguments and not are_arguments_unknown(call)))
-
     mocked = [name for unit in units for name in unit.scenario.tools]
     called = Counter(call.name for call in calls)
-    failed = Counter(call.name for call in calls if has_failed(call))
+    failed = Counter(call.name for call in calls if call.failed)
     return tuple(ToolUsage(name, called[name], failed[name]) for name in dict.fromkeys([*mocked, *called]))
 
 

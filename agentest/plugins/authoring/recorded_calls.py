@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import UNANSWERED, ToolCall
+from agentest.domain.tool_visibility import SeenBy, ToolOutcome
+from agentest.domain.transcript import ToolCall
 from agentest.scenarios.python_formatting import literal
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, looks_secret
@@ -123,7 +123,7 @@ def _why_unusable(call: ToolCall) -> str | None:
         return "a mock answered"
     if not call.name.strip():
         return "it has no name"
-    if call.error == UNANSWERED:
+    if call.outcome is ToolOutcome.CANCELLED:
         return "it had no answer yet"
     if not call.ran:
         return "the user had not approved it"
@@ -131,7 +131,7 @@ def _why_unusable(call: ToolCall) -> str | None:
         return "the agent handed it to Agentest, which has no real tool to call"
     if call.args is not None and not isinstance(call.args, Mapping):
         return "its arguments are not a JSON object"
-    if call.seen_by is SeenBy.MOCK_SERVER and call.invalid_arguments:
+    if call.seen_by is SeenBy.MOCK_SERVER and call.outcome is ToolOutcome.REFUSED:
         return "its arguments do not fit, so the real tool was not called"
     return None
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from agentest.domain.changes import FAILING
 from agentest.domain.results import ConversationResult
-from agentest.domain.transcript import Conversation, ToolCall, Turn, failed
+from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples
 from agentest.judging.judge_input import block, call_block
@@ -163,7 +163,7 @@ def failed_writes(
         if fault.kind not in FAILING or fault.kind == "applied_then_timeout" or not known.is_write(call.name):
             continue
         later = conversation.tool_calls[each.position + 1 :]
-        if any(other.name == call.name and not failed(other) for other in later):
+        if any(other.name == call.name and not other.failed for other in later):
             continue
         # Later replies may speak of other things.
         yield from ((each, turn) for turn in conversation.turns if turn.turn_index == call.turn_index)

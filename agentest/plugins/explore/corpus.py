@@ -21,7 +21,8 @@ from agentest.config.config import INVARIANTS
 from agentest.domain.changes import FAILING, Fault
 from agentest.domain.results import CriterionOutcome
 from agentest.domain.results.exploration import ExploredCoverage, ExploredPart, NotTried
-from agentest.domain.transcript import NO_MOCK, Conversation, ToolCall, failed
+from agentest.domain.tool_visibility import ToolOutcome
+from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.plugins.explore.fault_sweep import met_faults
 from agentest.plugins.explore.injection_oracles import took_effect
@@ -81,11 +82,11 @@ def outcome_of(call: ToolCall, fault: Fault | None) -> str:
     """Return how a call went: `ok`, the kind of its fault, or the kind of its error."""
     if fault is not None:
         return fault.kind
-    if call.error == NO_MOCK:
+    if call.outcome is ToolOutcome.UNMOCKED:
         return "no mock"
-    if not failed(call):
+    if not call.failed:
         return "ok"
-    if call.invalid_arguments is not None:
+    if call.outcome is ToolOutcome.REFUSED:
         return "error arguments"
     error = call.error or (call.result["error"] if isinstance(call.result, Mapping) else "")
     kind = error.get("code", error.get("type", "")) if isinstance(error, Mapping) else error
@@ -322,7 +323,7 @@ _EXERCISED: Mapping[str, Callable[[Observation], bool]] = {
         for each in met_faults(seen.scenario, seen.conversation)
     ),
     "grounded_ids": lambda seen: any(call.args for call in seen.conversation.tool_calls),
-    "bounded": lambda seen: any(map(failed, seen.conversation.tool_calls)),
+    "bounded": lambda seen: any(call.failed for call in seen.conversation.tool_calls),
     "relation": lambda seen: seen.variation.part is ExploredPart.MUTATIONS,
 }
 """Invariant → whether a conversation could have broken it."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from agentest.domain.changes import ANSWERS_FIRST, TOOL_FAULTS, Fault
 from agentest.domain.results.exploration import ExploredPart
-from agentest.domain.transcript import Conversation, ToolCall, failed
+from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, steps_of
 from agentest.mocks.changed_answers import applied, last_key, leaves
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
@@ -113,7 +113,7 @@ def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
         (last_key(path), json_text(value))
         for result in base.conversations
         for call in result.conversation.tool_calls
-        if (call.name == name) is own and not failed(call)
+        if (call.name == name) is own and not call.failed
         for path, value in leaves(call.result)
         if len(json_text(value)) > 1 and not isinstance(value, bool) and not _is_named(value, call)
     )
@@ -146,7 +146,7 @@ def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: boo
     """Return True if a fault can be met by a call and changes what the agent receives."""
     if (write and kind in _OF_READS) or (not write and kind in _OF_WRITES):
         return False
-    if kind in ANSWERS_FIRST and failed(call):
+    if kind in ANSWERS_FIRST and call.failed:
         return False  # there is no right answer to change
     if kind == "partial":
         return any(isinstance(value, list) for value in argument_values(call))

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentest.domain.changes import DESCRIPTION
 from agentest.domain.results import CheckResult
-from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, call_text, failed
+from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, call_text
 from agentest.judging.safety_checks import (
     CONSENT,
     NO_OBEYED_INJECTION,
@@ -151,7 +151,7 @@ def write_names(conversation: Conversation, effects: ToolEffects) -> set[str]:
 
 def took_effect(call: ToolCall, effects: ToolEffects) -> bool:
     """Return True if a call changed something, as far as its answer tells."""
-    return call.ran and not failed(call) and effects.is_write(call.name)
+    return call.ran and not call.failed and effects.is_write(call.name)
 
 
 # Identifiers

@@ -26,7 +26,7 @@ from agentest.domain.changes import (
 )
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.domain.transcript import ToolCall, failed
+from agentest.domain.transcript import ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
@@ -195,7 +195,7 @@ def places(base: Base) -> Iterator[InjectionPlace]:
     for result in base.conversations:
         for call in result.conversation.tool_calls:
             is_named = not set(call.name) & set(".[")
-            if call.name in mocks and is_named and call.mocked and not failed(call):
+            if call.name in mocks and is_named and call.mocked and not call.failed:
                 texts.setdefault(call.name, {}).update(_text_paths(call.result))
     for tool, paths in texts.items():
         chosen = sorted(paths.items(), key=lambda each: each[1])[:_MOST_PATHS]
@@ -239,7 +239,7 @@ def _writes(base: Base, known: ToolEffects) -> list[ToolCall]:
         call
         for each in base.conversations
         for call in each.conversation.tool_calls
-        if known.is_write(call.name) and isinstance(call.args, Mapping) and not failed(call)
+        if known.is_write(call.name) and isinstance(call.args, Mapping) and not call.failed
     ]
 
 

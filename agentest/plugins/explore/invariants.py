@@ -17,15 +17,13 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.changes import ANSWERS_FIRST
 from agentest.domain.results import ConversationResult, Severity, TrajectoryResult
 from agentest.domain.results.exploration import ExploredPart
+from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import (
-    ARGUMENTS_UNKNOWN,
-    NO_MOCK,
     Blame,
     Conversation,
     ToolCall,
     Turn,
     call_text,
-    failed,
 )
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves
@@ -144,9 +142,9 @@ def _in_schema(seen: Observation) -> Iterator[Violation]:
 
 
 def _misfit(call: ToolCall, known: ToolEffects) -> str:
-    if call.invalid_arguments is not None:
-        return "" if call.invalid_arguments == ARGUMENTS_UNKNOWN else call.invalid_arguments
-    if call.error == NO_MOCK or not isinstance(call.args, Mapping):
+    if call.outcome is ToolOutcome.REFUSED:
+        return call.invalid_arguments or ""
+    if call.outcome is ToolOutcome.UNMOCKED or not isinstance(call.args, Mapping):
         return ""
     return known.argument_problem(call.name, call.args)
 
@@ -182,7 +180,7 @@ def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
                 turn_index=call.turn_index,
             )
             return
-        if (not failed(call) or kind == "applied_then_timeout") and kind not in REPEATABLE_AFTER:
+        if (not call.failed or kind == "applied_then_timeout") and kind not in REPEATABLE_AFTER:
             applied[call_key] = index
             counted[call_key] += 1
 
@@ -208,7 +206,7 @@ def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator
         call, claim, severity = each.call, "", Severity.MEDIUM
         if judged is None:
             other_writes = any(
-                seen.effects.is_write(other.name) and not failed(other)
+                seen.effects.is_write(other.name) and not other.failed
                 for other in conversation.tool_calls
                 if other.turn_index >= call.turn_index
             )
@@ -250,7 +248,7 @@ def _says_the_same(seen: Observation, call: ToolCall, turn: Turn) -> bool:
     for result in seen.base.conversations:
         other = next((each for each in result.conversation.turns if each.turn_index == turn.turn_index), None)
         made = next((each for each in other.tool_calls if each.name == call.name), None) if other else None
-        if other is None or made is None or failed(made) or other.agent_message != turn.agent_message:
+        if other is None or made is None or made.failed or other.agent_message != turn.agent_message:
             continue
         values = [value for _, value in leaves({"args": made.args, "result": made.result})]
         texts = {str(value) for value in values if not isinstance(value, bool) and value is not None}
@@ -316,7 +314,7 @@ def _equal_failures(conversation: Conversation) -> Counter[_EqualCalls]:
     return Counter(
         _EqualCalls(call.name, canonical(call.args), call.turn_index)
         for call in conversation.tool_calls
-        if failed(call) and call.invalid_arguments is None
+        if call.failed and call.outcome is not ToolOutcome.REFUSED
     )
 
 

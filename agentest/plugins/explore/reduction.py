@@ -17,7 +17,7 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
-from agentest.domain.transcript import Conversation, ToolCall, failed
+from agentest.domain.transcript import Conversation, ToolCall
 from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, ViolationIn
 from agentest.plugins.explore.reduction_steps import (
     NEED_CONTROL,
@@ -259,7 +259,7 @@ def _goes_well(result: ConversationResult) -> bool:
 
 
 def _tools(conversation: Conversation) -> list[tuple[str, bool]]:
-    return [(call.name, failed(call)) for call in conversation.tool_calls]
+    return [(call.name, call.failed) for call in conversation.tool_calls]
 
 
 def _essence(conversation: Conversation) -> tuple[Any, ...]:

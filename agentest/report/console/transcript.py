@@ -33,14 +33,13 @@ from agentest.domain.results import (
     Skipped,
     Status,
 )
-from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
     ToolCall,
     Turn,
     UnfinishedTurn,
-    are_arguments_unknown,
     call_text,
 )
 from agentest.report.alignments import (
@@ -371,11 +370,11 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> 
 
 
 def _remarks(call: ToolCall) -> list[Part]:
-    invalid = "" if are_arguments_unknown(call) else call.invalid_arguments
-    remarks = [f"invalid arguments: {invalid}"] if invalid else []
+    refused = call.outcome is ToolOutcome.REFUSED
+    remarks = [f"invalid arguments: {call.invalid_arguments}"] if refused else []
     if call.error:
         remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
-    elif not call.mocked and not call.invalid_arguments and call.seen_by is SeenBy.CALLER:
+    elif call.outcome is ToolOutcome.UNANSWERED and call.seen_by is SeenBy.CALLER:
         remarks.append("not mocked")
     if call.simulated:
         remarks.append("simulated by a model")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import UNANSWERED, ToolCall
+from agentest.domain.transcript import CANCELLED, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.authoring.mock_module import MockModule, module_of
 from agentest.plugins.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
@@ -234,7 +234,7 @@ def test_long_answers_are_files(tmp_path: Path) -> None:
     [
         (call("t", {}, None, seen_by=SeenBy.CALLER), "handed it to Agentest, which has no real tool"),
         (call("t", "{broken", 1), "its arguments are not a JSON object"),
-        (ToolCall("t", {}, None, False, 0, error=UNANSWERED, seen_by=SeenBy.AGENT), "had no answer yet"),
+        (ToolCall("t", {}, None, False, 0, error=CANCELLED, seen_by=SeenBy.AGENT), "had no answer yet"),
         (ToolCall("t", {}, 1, True, 0, seen_by=SeenBy.MOCK_SERVER), "a mock answered"),
         (call(" ", {}, 1), "it has no name"),
         (

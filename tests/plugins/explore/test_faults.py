@@ -13,6 +13,7 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.changes import TOOL_FAULTS, fault
 from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart, Finding
+from agentest.mocks.changed_answers import applied
 from agentest.plugins.explore.claims import ClaimJudge, claims_of_success
 from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
@@ -71,6 +72,25 @@ def clerk(bug: str = "") -> Brain:
         return f"Your refund of {order['amount']} EUR has been issued ({number})."
 
     return brain
+
+
+@pytest.mark.parametrize(
+    ("true", "lie"),
+    [
+        (20, 22),
+        (5, 6),
+        (-40, -36),
+        (19.5, 21.46),
+        ("2026-11-05", "2026-11-06"),
+        ("room 09", "room 10"),
+        (False, True),
+        ("Ada", "Ada"),
+    ],
+)
+def test_a_plausible_lie_is_near_the_truth(true: Any, lie: Any) -> None:
+    """A tenth more, but at least one, the next day or the other truth value; the identifier stays."""
+    lied = applied({"id": 17, "value": true}, fault("plausible_lie", tool="get_order"))
+    assert lied == {"id": 17, "value": lie}
 
 
 def findings(brain: Brain, **options: Any) -> list[Finding]:

@@ -19,7 +19,7 @@ from agentest import scenario
 from agentest.agents.call_source_addresses import Addresses
 from agentest.config.agents.server import Server
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Conversation, unanswered
+from agentest.domain.transcript import Conversation
 from agentest.plugins.protocols.adk_server.settings import PLUGIN_FILE
 from agentest.plugins.servers.start import with_server_addresses
 from agentest.testing import run_scenarios
@@ -187,7 +187,7 @@ def test_a_real_tool_that_returns_nothing(plugin: Any) -> None:
 
     (talked,) = talk(plugin, lambda r: r.call("book", nothing), tools={}, unmocked_tools="passthrough")
     (call,) = talked.tool_calls
-    assert (call.result, call.mocked, call.by_real_tool, unanswered(call)) == (None, False, True, False)
+    assert (call.result, call.mocked, call.by_real_tool, call.outcome) == (None, False, True, "answered")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from scripted_provider import Chat, Refused
 from test_model_gateway import BOTH_WAYS, EACH_FORM, Gateway, anyio_backend, gateway
 from test_model_gateway_faults import Faulty
 
-from agentest.domain.transcript import ModelRequest, Usage, busy_ms
+from agentest.conversation.turn_progress import busy_ms
+from agentest.domain.transcript import ModelRequest, Usage
 from agentest.plugins.servers.model_gateway.request_log import MOST_CHARS, MOST_PROMPT_CHARS, RequestLog
 from agentest.support.redaction import Redactor
 

@@ -26,8 +26,8 @@ from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.domain.results import RunWarning, ScenarioResult
+from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import (
-    UNANSWERED,
     Blame,
     Conversation,
     Failure,
@@ -403,7 +403,7 @@ class CallState:
 
     @property
     def answered(self) -> bool:
-        return self.call.error != UNANSWERED
+        return self.call.outcome is not ToolOutcome.CANCELLED
 
 
 @dataclass(slots=True)
