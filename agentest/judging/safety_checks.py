@@ -451,7 +451,7 @@ def _without_consent(
             elif best is _Consent.UNCLEAR:
                 yield "was called, but it is unclear whether the user agreed", turn.turn_index, True
             for each, covered in zip(agreements, found, strict=True):
-                if covered is best and not failed(call):
+                if covered is best and not call.failed:
                     each.done.append((turn.turn_index, _values(call)))
         replies = [*replies, said.translate(_QUOTES)]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ToolCall
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, CANCELLED, NO_MOCK, ToolCall, waiting
 from agentest.mocks.calls import CallRecord
 from agentest.mocks.resolver import MockResolver
 
@@ -23,6 +23,34 @@ def seen(name: str, by: SeenBy = AGENT, id: str | None = None, args: Any = UNTOL
     """A call of turn 0 without arguments or result."""
     given = {"result": None, "mocked": False, "turn_index": 0, **more}
     return ToolCall(name, {} if args is UNTOLD else args, seen_by=by, call_id=id, **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome", "failed"),
+    [
+        (seen("t", mocked=True), "answered", False),
+        (seen("t", result=0), "answered", False),
+        (seen("t", by_real_tool=True), "answered", False),
+        (seen("t", SeenBy.MODEL), "answered", False),
+        (seen("t", args=None, result=1, invalid_arguments=ARGUMENTS_UNKNOWN), "answered", False),
+        (seen("t", error="503"), "failed", True),
+        (seen("t", result={"error": "503"}), "failed", True),
+        (seen("t", mocked=True, error=NO_MOCK), "failed", True),
+        (seen("t", CALLER, args=[], invalid_arguments="not an object"), "refused", True),
+        (seen("t", CALLER, error=NO_MOCK), "unmocked", True),
+        (seen("t", CALLER), "unanswered", False),
+        (seen("t", SERVER), "unanswered", False),
+        (seen("t"), "unreported", False),
+        (seen("t", SPANS), "unreported", False),
+        (seen("t", mocked=True, error=CANCELLED), "cancelled", True),
+        (waiting(seen("t")), "waiting", True),
+        (seen("t", error="denied", approval=Approval.DENIED), "denied", True),
+        (seen("t", result=1, approval=Approval.GRANTED), "answered", False),
+    ],
+)
+def test_a_call_has_one_outcome(call: ToolCall, outcome: str, failed: bool) -> None:
+    """It is read in one place from the answer, the error, the approval, the arguments and the source."""
+    assert (call.outcome, call.failed) == (outcome, failed)
 
 
 def shown(record: CallRecord) -> list[str]:
