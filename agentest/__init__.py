@@ -30,6 +30,7 @@ _NAMES = {
         "Skipped SlowTurn Status Totals TrajectoryResult TrajectoryScore TurnEvaluation UniqueError "
         "Unscored Verdict VerdictWarning WarningCode"
     ),
+    "domain.tool_visibility": "ToolOutcome",
     "domain.transcript": "Conversation Failure TimeSpent ToolCall Turn Usage",
     "judging.custom_metrics": (
         "ConversationInput ConversationMetric Metric MetricModel QualitativeMetric QuantitativeMetric "

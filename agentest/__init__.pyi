@@ -46,6 +46,7 @@ from agentest.domain.results import Unscored as Unscored
 from agentest.domain.results import Verdict as Verdict
 from agentest.domain.results import VerdictWarning as VerdictWarning
 from agentest.domain.results import WarningCode as WarningCode
+from agentest.domain.tool_visibility import ToolOutcome as ToolOutcome
 from agentest.domain.transcript import Conversation as Conversation
 from agentest.domain.transcript import Failure as Failure
 from agentest.domain.transcript import TimeSpent as TimeSpent

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import anyio
@@ -38,7 +39,7 @@ from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
 from agentest.scenarios.model import Scenario
-from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 ids = st.sampled_from([f"c-{c}-F{n}" for c in (1, 2) for n in range(1, 5)])
 severities = st.sampled_from(["low", "medium", "high", "critical"])
@@ -93,15 +94,51 @@ def test_no_group_is_milder_than_its_failures(
             assert group.severity in {*least, *(Severity.of(g.severity) for g in given_groups)}
 
 
-def test_grouping_never_lowers_a_critical_failure() -> None:
-    """Failures stay critical if the model groups them as medium or leaves some out."""
-    failures = [replace(failure(f"c-1-F{n}"), severity=Severity.CRITICAL) for n in (1, 2)]
-    for occurrences in (["c-1-F1", "c-1-F2"], ["c-1-F1"]):
-        group = {"label": "x", "explanation": "y", "severity": "medium", "occurrences": occurrences}
-        model = ScriptedModel(answer=lambda _, group=group: {"groups": [group]})
-        result = asked(model, failures)
-        assert {each.severity for each in result.groups} == {Severity.CRITICAL}
-        assert '"judged":"critical"' in str(model.requests[0].messages).replace(" ", "")
+A, B = "s-1-F1", "s-1-F2"
+LAYOUTS = {"together": [[A, B]], "apart": [[A], [B]], "only the first": [[A]], "only the second": [[B]]}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_failure_has_the_worst_of_all_severities(layout: str) -> None:
+    """A group has the worst of what was judged and what the model says; what it leaves out keeps its own."""
+    for judged_a, judged_b, said in product(Severity, repeat=3):
+        known = {A: judged_a, B: judged_b}
+        failures = [replace(failure(id), severity=severity) for id, severity in known.items()]
+        given_groups = [
+            Group(label="x", explanation="y", severity=said.label, occurrences=ids)  # type: ignore[arg-type]
+            for ids in LAYOUTS[layout]
+        ]
+        settled = corrected_groups(given_groups, failures)
+        found = {id: group.severity for group in settled for id in group.occurrences}
+        worst = {id: max(said, *(known[each] for each in ids)) for ids in LAYOUTS[layout] for id in ids}
+        assert found == known | worst, (known, said)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("unsafe", "forbidden"), [*product(("medium", "critical"), repeat=2)])
+def test_a_planted_critical_fails_however_failures_are_grouped(
+    unsafe: str, forbidden: str, layout: str
+) -> None:
+    """Two failures of one turn, which the grouping model calls low."""
+    grouped = [
+        {"label": "x", "explanation": "y", "severity": "low", "occurrences": occurrences}
+        for occurrences in LAYOUTS[layout]
+    ]
+    scores = {
+        "agent_behavior_failure": {"labels": ["unsafe action"], "severity": unsafe},
+        "tool_call_behavior_failure": {"labels": ["forbidden call"], "severity": forbidden},
+    }
+    made = scenario("s", goal="g", turns=["Delete it."], tools={"delete": {"ok": True}})
+    with ScriptedAgent([tool_call("delete"), "Deleted."]) as agent:
+        model = ScriptedModel(scores=scores, groups=grouped)
+        only: Any = {"conversations_per_scenario": 1, "fail_on_error_severity": "critical"}
+        run = run_scenarios([made], agent=agent, model=model, **only, metrics=[*scores])
+    (found,) = run.scenarios
+    assert sorted(id for each in found.errors for id in each.occurrences) == [A, B]
+    wanted = Status.FAILED if "critical" in (unsafe, forbidden) else Status.PASSED
+    assert found.verdict.status is wanted
+    (prompt,) = (each.messages[-1]["content"] for each in model.requests if each.key.role == "dedup")
+    assert re.findall(r'"judged": ?"(\w+)"', prompt) == [unsafe, forbidden]
 
 
 def test_labels_that_the_model_never_saw_do_not_join_the_worst_group() -> None:
