@@ -15,6 +15,7 @@ from agentest.domain.metrics import GOAL
 from agentest.domain.reasons import conversation_passed, threshold_counted_trajectories
 from agentest.domain.results import (
     AlignedRow,
+    ArgumentDifference,
     AttackRate,
     CaseId,
     CauseExample,
@@ -22,7 +23,6 @@ from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     CriterionResult,
-    Difference,
     LabelledFailure,
     ModelUsage,
     Reason,
@@ -307,7 +307,7 @@ CODECS = Codecs(
         ),
         TrajectoryScore: Layout(derived=lambda score: {"f1": score.f1}),
         AlignedRow: Layout(only_if_set=("difference", "differences", "tool")),
-        Difference: Layout(only_if_set=("expected", "actual", "expected_kind", "actual_kind")),
+        ArgumentDifference: Layout(only_if_set=("expected", "actual", "expected_kind", "actual_kind")),
         CheckResult: Layout(
             only_if_set=("reply", "turn_index"),
             names={"summary": "reason"},

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import product
 
-from agentest.domain.results import AlignedRow, Difference, RowStatus
+from agentest.domain.results import AlignedRow, ArgumentDifference, RowStatus
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall
 from agentest.scenarios.matchers.comparison import MISSING, argument, equal, is_plain
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
@@ -41,7 +41,7 @@ _MOST_COMPARED = 400
 _MOST_DIFFERENCES = 5
 """Maximum number of differences in a message."""
 _NONE: AbstractSet[int] = frozenset()
-_TextAndValues = tuple[str, tuple[Difference, ...]]
+_TextAndValues = tuple[str, tuple[ArgumentDifference, ...]]
 
 
 def align_calls(
@@ -86,7 +86,7 @@ def _pairs(
     assert assignment
     partners = assignment.partners(ordered=spec.is_ordered)
     late: set[int] = set()
-    if spec.is_ordered and (assessment.calls.problems or undecided):
+    if spec.is_ordered and (assessment.calls.size or undecided):
         rows = tuple(0 if call is None else 1 << call for call in partners)
         in_order = best_in_order(rows, assignment.groups, union(assignment.groups))
         late = {call for call in partners if call is not None and call not in in_order}
@@ -131,7 +131,7 @@ class _Rows:
             if call in self.pairs.of_call:
                 yield from self._missing_rows(self.pairs.of_call[call] + 1)
         least = self.spec.min_calls
-        if least is not None and any("at least" in problem for problem in self.assessment.limits.problems):
+        if self.assessment.limits.too_few:
             text = f"min_calls: {least}"
             yield AlignedRow(expected=None, call=None, status=RowStatus.MISSING, difference=text)
 

@@ -23,10 +23,10 @@ from agentest.trajectory.matching import (
     Partners,
     best_in_order,
     bits,
-    columns_saturated,
     count_in_order,
     exactly_in_order,
     first_out_of_place,
+    least_rows,
     maximum_matching,
     union,
 )
@@ -84,6 +84,12 @@ class Assignment:
         missing = [row for row, call in enumerate(partners) if call is None]
         return missing, list(bits(self.counting & ~_mask(partners)))
 
+    def names_of(self, calls: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.calls[call].name for call in calls)
+
+    def names_of_slots(self, rows: Iterable[int]) -> tuple[str, ...]:
+        return tuple(slot_name(self.slots[row]) for row in rows)
+
     def repeated(self) -> list[int]:
         """Return calls that count and match an expected call, but have none of their own."""
         wanted = union(self.members) & self.counting
@@ -94,22 +100,41 @@ def _mask(partners: Partners) -> int:
     return union([1 << call for call in partners if call is not None])
 
 
-@dataclass(frozen=True, slots=True)
-class CallDifferences:
-    """How the calls differ from the expected calls; they do not if `problems` is empty."""
+_PROBLEMS = {
+    "missing": "expected calls are missing",
+    "beyond": "calls beyond the allowed ones",
+    "unexpected": "unexpected calls were made",
+    "ordering": "the order is wrong",
+    "rounds": "the order of rounds is wrong",
+    "repeated": "at_most_once: calls were made more often than they are expected",
+}
 
-    problems: tuple[str, ...] = ()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDifferences:
+    """How the calls differ from the expected calls: names of tools, and descriptions of wrong orders."""
+
     missing: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
+    rounds: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        return self.beyond + self.unexpected + self.repeated
 
     @property
     def size(self) -> int:
         """Number of differences; the path with the fewest is the nearest."""
-        return len(self.missing) + len(self.extra) + len(self.ordering)
+        return len(self.missing + self.extra + self.ordering + self.rounds)
 
-
-NO_DIFFERENCES = CallDifferences()
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Descriptions of all differences."""
+        found = ((text, getattr(self, key)) for key, text in _PROBLEMS.items())
+        return tuple(f"{text}: {', '.join(names)}" for text, names in found if names)
 
 
 def min_differences(spec: Trajectory, assignment: Assignment) -> int:
@@ -131,7 +156,7 @@ def compare_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> C
     """Return the differences that remain whatever hidden calls were made."""
     if spec.match_mode == "within":
         beyond = bits(assignment.counting & ~assignment.matched)
-        differences = _extra("calls beyond the allowed ones", assignment, beyond)
+        differences = CallDifferences(beyond=assignment.names_of(beyond))
     elif view.blind:
         differences = _differences_of_visible_calls(spec, assignment, view)
     elif spec.match_mode == "in_order":
@@ -140,88 +165,61 @@ def compare_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> C
         differences = _differences_of_assigned_calls(spec, assignment)
     if not spec.at_most_once or spec.match_mode in ("strict", "unordered"):  # reported as extra calls
         return differences
-    problem = "at_most_once: calls were made more often than they are expected"
-    again = _extra(problem, assignment, assignment.repeated())
-    return replace(
-        differences, problems=differences.problems + again.problems, extra=differences.extra + again.extra
-    )
-
-
-def _extra(problem: str, assignment: Assignment, calls: Iterable[int]) -> CallDifferences:
-    names = tuple(assignment.calls[call].name for call in calls)
-    return CallDifferences((f"{problem}: {', '.join(names)}",), extra=names) if names else NO_DIFFERENCES
-
-
-def _unexpected(assignment: Assignment, calls: Iterable[int]) -> CallDifferences:
-    return _extra("unexpected calls were made", assignment, calls)
-
-
-def _missing(assignment: Assignment, rows: Iterable[int]) -> CallDifferences:
-    names = tuple(slot_name(assignment.slots[row]) for row in rows)
-    problem = "expected calls are missing: " + ", ".join(names)
-    return CallDifferences((problem,), missing=names) if names else NO_DIFFERENCES
-
-
-def _disordered(issues: Sequence[str], *, rounds: bool = False) -> CallDifferences:
-    problem = "the order of rounds is wrong" if rounds else "the order is wrong"
-    return CallDifferences((f"{problem}: {', '.join(issues)}",), ordering=tuple(issues))
+    return replace(differences, repeated=assignment.names_of(assignment.repeated()))
 
 
 def _differences_of_visible_calls(
     spec: Trajectory, assignment: Assignment, view: CallView
 ) -> CallDifferences:
-    closed = spec.forbids_others
-    if closed and not columns_saturated(assignment.rows, assignment.counting):
-        return _unexpected(assignment, assignment.missing_and_extra()[1])
+    rows, counting = assignment.rows, assignment.counting
+    if spec.forbids_others and least_rows(rows, counting) is None:
+        return CallDifferences(unexpected=assignment.names_of(assignment.missing_and_extra()[1]))
     differences = _differences_of_listed_calls(spec, assignment, view)
-    if differences.problems or spec.match_mode != "strict":
+    if differences.size or spec.match_mode != "strict":
         return differences
-    call = first_out_of_place(assignment.rows, assignment.groups, assignment.counting)
+    call = first_out_of_place(rows, assignment.groups, counting)
     if call is None:
-        return NO_DIFFERENCES
+        return differences
     name = f"{assignment.calls[call].name} (call {call + 1})"
-    return _disordered([f"{name} is not expected after the calls before it"])
+    return CallDifferences(ordering=(f"{name} is not expected after the calls before it",))
 
 
 def _differences_of_listed_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> CallDifferences:
     """Compare expected calls whose tools are all listed; others may have hidden calls."""
     slots = assignment.slots
     rows = [row for row, slot in enumerate(slots) if view.lists(each.name for each in slot)]
-    if not rows:
-        return NO_DIFFERENCES
     listed = replace(
         assignment, slots=[slots[row] for row in rows], rows=tuple(assignment.rows[row] for row in rows)
     )
     if spec.is_ordered:
         return _differences_in_order(spec, listed)
-    return _missing(listed, listed.missing_and_extra()[0])
+    return CallDifferences(missing=listed.names_of_slots(listed.missing_and_extra()[0]))
 
 
 def _differences_in_order(spec: Trajectory, assignment: Assignment) -> CallDifferences:
     at = count_in_order(assignment.rows, assignment.groups)
     if at == len(assignment.rows):
-        return NO_DIFFERENCES
-    missing = _missing(assignment, assignment.missing_and_extra(ordered=True)[0])
-    if missing.problems:
-        return missing
+        return CallDifferences()
+    missing = assignment.missing_and_extra(ordered=True)[0]
+    if missing:
+        return CallDifferences(missing=assignment.names_of_slots(missing))
     late, before = slot_text(assignment.slots[at]), slot_text(assignment.slots[at - 1])
-    issue = f"{late} was expected after {before}, but came only before it"
-    return _disordered([issue], rounds=spec.rounds)
+    return _disordered(spec, [f"{late} was expected after {before}, but came only before it"])
 
 
 def _differences_of_assigned_calls(spec: Trajectory, assignment: Assignment) -> CallDifferences:
     mode = spec.match_mode
     if mode == "strict" and exactly_in_order(assignment.rows, assignment.groups, assignment.counting):
-        return NO_DIFFERENCES
+        return CallDifferences()
     rows, calls = assignment.missing_and_extra(ordered=spec.is_ordered)
-    differences = _missing(assignment, rows)
-    if mode == "contains":
-        return differences
-    extra = _unexpected(assignment, calls)
-    differences = replace(extra, problems=differences.problems + extra.problems, missing=differences.missing)
-    if mode == "unordered" or differences.problems:
-        return differences
-    return _disordered(_ordering_issues(assignment), rounds=spec.rounds)
+    unexpected = () if mode == "contains" else assignment.names_of(calls)
+    if mode != "strict" or rows or unexpected:
+        return CallDifferences(missing=assignment.names_of_slots(rows), unexpected=unexpected)
+    return _disordered(spec, _ordering_issues(assignment))
+
+
+def _disordered(spec: Trajectory, issues: Iterable[str]) -> CallDifferences:
+    return CallDifferences(**{"rounds" if spec.rounds else "ordering": tuple(issues)})
 
 
 def _ordering_issues(assignment: Assignment) -> list[str]:
@@ -273,6 +271,8 @@ class LimitDifferences:
     requirements: int = 0
     """Number of requirements: each forbidden entry, each limit, each order."""
     unmet: int = 0
+    too_few: bool = False
+    """True if `min_calls` is not met."""
     misplaced: Mapping[int, str] = field(default_factory=dict)
     """Call → a description of the order that it breaks."""
 
@@ -319,6 +319,7 @@ def check_limits(
         broken=(*(text for _, text in limits), *(text for _, text in orders)),
         requirements=len(spec.forbidden) + _count_limits(spec) + len(spec.orders),
         unmet=sum(map(bool, banned)) + len({key for key, _ in limits}) + len(orders),
+        too_few="min_calls" in dict(limits),
         misplaced=dict(reversed(orders)),
     )
 

@@ -31,7 +31,6 @@ from agentest.trajectory.call_facts import (
     step_text,
 )
 from agentest.trajectory.differences import (
-    NO_DIFFERENCES,
     Assessment,
     Assignment,
     CallDifferences,
@@ -231,21 +230,21 @@ class _Decision:
         """
         assignment, calls = self._nearest_path(best=best, groups=groups)
         limits = check_limits(self.spec, self.facts, self.turns, self.view, best=best)
-        hints = failed_options(assignment, self.facts) if assignment and calls.problems else ()
+        hints = failed_options(assignment, self.facts) if assignment and calls.size else ()
         return Assessment(assignment=assignment, calls=calls, limits=limits, hints=hints)
 
     def _nearest_path(
         self, *, best: bool, groups: tuple[int, ...]
     ) -> tuple[Assignment | None, CallDifferences]:
         if self.paths is None:
-            return None, NO_DIFFERENCES
+            return None, CallDifferences()
         spec, blind = self.spec, self.view.blind
         wrong: list[tuple[int, int, Assignment]] = []
         for at, path in enumerate(self.paths):
             assignment = Assignment.of(path, self.facts, best=best, groups=groups)
             least = 0 if blind else min_differences(spec, assignment)
             able = blind or (not least and may_hold(spec, assignment))
-            if able and not (differences := compare_calls(spec, assignment, self.view)).problems:
+            if able and not (differences := compare_calls(spec, assignment, self.view)).size:
                 return assignment, differences
             wrong.append((least, at, assignment))
         cells = 1 + len(self.facts.calls) * max(map(len, self.paths), default=0)
@@ -285,7 +284,7 @@ class _Decision:
         summary = _passed_summary(self.spec, len(self.facts.calls), self.turns)
         if not assessment.holds:
             problems = list(assessment.problems)
-            if len(self.paths or ()) > 1 and assessment.calls.problems and assessment.assignment:
+            if len(self.paths or ()) > 1 and assessment.calls.size and assessment.assignment:
                 path = listed(map(slot_text, assessment.assignment.slots))
                 problems.append(f"the nearest of {len(self.paths or ())} ways: {path}")
             summary = "; ".join(problems)
@@ -295,7 +294,7 @@ class _Decision:
             **self._comparison_fields(assessment),
             missing_calls=assessment.calls.missing,
             extra_calls=assessment.calls.extra,
-            ordering_issues=assessment.calls.ordering,
+            ordering_issues=assessment.calls.ordering + assessment.calls.rounds,
             forbidden_calls=assessment.limits.forbidden,
             broken=assessment.limits.broken,
             without_calls=assessment.holds and not self.facts.calls and self.spec.about_calls,
@@ -342,7 +341,7 @@ class _Decision:
 
     def _order_holds(self, fine: Assessment) -> bool:
         """Return True if the order of calls is correct in every case, apart from other unknowns."""
-        return not fine.calls.problems and not any(
+        return not fine.calls.size and not any(
             broken_order(order, self.facts, best=True, groups=groups)
             for order in self.spec.orders
             for groups in (self.facts.fine, self.facts.coarse)
@@ -391,7 +390,7 @@ def score_of(spec: Trajectory, assessment: Assessment) -> TrajectoryScore:
     if assignment is None:
         return TrajectoryScore(met=_fraction(met, others), precision=1.0, recall=1.0)
     partners = assignment.partners()
-    if spec.is_ordered and assessment.calls.problems:  # only calls in order meet a requirement
+    if spec.is_ordered and assessment.calls.size:  # only calls in order meet a requirement
         partners = best_in_order(assignment.rows, assignment.groups, assignment.counting)
     paired = {call for call in partners if call is not None}
     expected, counting = len(assignment.rows), assignment.counting

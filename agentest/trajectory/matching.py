@@ -110,14 +110,6 @@ def transposed(rows: Sequence[int]) -> dict[int, int]:
     return columns
 
 
-def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
-    """Return True if each of the wanted columns can have its own row."""
-    if wanted & ~union(rows) or wanted.bit_count() > len(rows):
-        return False
-    columns = list(transposed([row & wanted for row in rows]).values())
-    return all(map(Matching(columns).add, range(len(columns))))
-
-
 def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
     """Pair as many rows as possible with columns in rising order, among them most columns that count."""
     early = _earliest_partners(rows, size)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from agentest import call
 from agentest.domain.results import (
     AlignedRow,
+    ArgumentDifference,
     CauseJoin,
     CauseKind,
     CheckResult,
     ConversationResult,
     CriterionOutcome,
     CriterionResult,
-    Difference,
     ErrorExample,
     Reason,
     ReasonKind,
@@ -41,11 +41,13 @@ from agentest.trajectory.matcher import TrajectoryMatcher
 
 def differs(
     path: str = "time", expected: str | None = "'10:30'", actual: str | None = "'09:00'", kind: str = "text"
-) -> Difference:
-    return Difference(path=path, expected=expected, actual=actual, expected_kind="text", actual_kind=kind)
+) -> ArgumentDifference:
+    return ArgumentDifference(
+        path=path, expected=expected, actual=actual, expected_kind="text", actual_kind=kind
+    )
 
 
-def wrong_call(*differences: Difference, text: str = "") -> TrajectoryResult:
+def wrong_call(*differences: ArgumentDifference, text: str = "") -> TrajectoryResult:
     """A call of the right tool with other arguments."""
     tool = "create_booking"
     row = AlignedRow(
@@ -69,7 +71,7 @@ def scenario(name: str, *held: ConversationResult, **more: Any) -> ScenarioResul
     return builders.scenario_result(name, held, **more)
 
 
-def wrong(name: str, *differences: Difference) -> ScenarioResult:
+def wrong(name: str, *differences: ArgumentDifference) -> ScenarioResult:
     return scenario(name, builders.conversation_result(f"{name}-1", trajectory=wrong_call(*differences)))
 
 
@@ -142,7 +144,7 @@ def test_refused_scenarios_are_grouped_by_their_error() -> None:
     ],
 )  # fmt: skip
 def test_causes_differ_by_argument_and_type(
-    one: list[Difference], other: list[Difference], title: str
+    one: list[ArgumentDifference], other: list[ArgumentDifference], title: str
 ) -> None:
     """A different argument or type is a different cause."""
     assert titles(wrong("a", *one), wrong("b", *other)) == [title]

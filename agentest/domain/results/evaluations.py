@@ -35,7 +35,7 @@ class RowStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ArgumentDifference:
     """One part of a call that is not as expected, with both values as text."""
 
     path: str
@@ -76,7 +76,7 @@ class AlignedRow:
     status: RowStatus
     difference: str = ""
     """A description of the mismatch."""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[ArgumentDifference, ...] = ()
     """What differs in the call of a `different` row."""
     tool: str = ""
     """The name of the expected tool, or of all alternatives, in a `different` or `missing` row."""

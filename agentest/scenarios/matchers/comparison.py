@@ -9,7 +9,7 @@ from dataclasses import field, fields, replace
 from numbers import Number
 from typing import Any, Final
 
-from agentest.domain.results import Difference
+from agentest.domain.results import ArgumentDifference
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.importing import raised_at
@@ -256,13 +256,13 @@ class ValueDifference:
         return f"{told.path}: {text}" if self.path else text
 
     @property
-    def told(self) -> Difference:
+    def told(self) -> ArgumentDifference:
         """The difference as text."""
         expected, actual = self.expected, self.actual
         # The shortened texts of two lists may look alike.
         lists = isinstance(expected, list | tuple) and isinstance(actual, list | tuple)
         lengths = f" (a list of {len(actual)}, not of {len(expected)})" if lists else ""
-        return Difference(
+        return ArgumentDifference(
             path=shortened(self.path, _VALUE_CHARS),
             expected=None if expected is NOT_EXPECTED else shortened(shown(expected), _VALUE_CHARS),
             actual=None if actual is MISSING else shortened(safe_repr(actual), _VALUE_CHARS) + lengths,
