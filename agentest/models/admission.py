@@ -160,12 +160,13 @@ class LocalGate:
 class LocalAttempt:
     """An attempt at a LocalGate."""
 
-    __slots__ = ("_answers", "_call", "_gate", "_since", "_tokens")
+    __slots__ = ("_answers", "_call", "_gate", "_since", "_throttled", "_tokens")
 
     def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
         self._gate = gate
         self._call = call
         self._tokens = tokens
+        self._throttled = False
         self._answers = gate.circuit.answers
         self._since = gate.limiter.decreases
 
@@ -224,7 +225,7 @@ class LocalAttempt:
         gate.limiter.give_back()
         gate.circuit.leave(self._call)
         if gate.budget:
-            gate.budget.over(made=made)
+            gate.budget.over(made=made and not self._throttled)  # a refused request costs nothing
 
     def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
         gate = self._gate
@@ -243,6 +244,7 @@ class LocalAttempt:
             alone = alone or circuit.answers > self._answers
             circuit.attempt_failed(self._call, error, alone=alone)
             if error.throttled:
+                self._throttled = True
                 # An open circuit blocks all calls anyway, and a long pause may apply to this call only.
                 is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
                 pause = None if circuit.is_open or is_own else error.retry_after

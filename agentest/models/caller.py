@@ -48,6 +48,10 @@ _SIMPLE_REQUEST = ChatRequest(
 )
 
 
+_MOST_THROTTLED = 20
+"""429s of one request that are the quota's fault and use no retry. Some servers refuse a long prompt so."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Time limits and retries for a model."""
@@ -72,6 +76,7 @@ class _Tries:
     retries: int
     seen: int
     made: int = 0
+    throttled: int = 0
     certain: int = 0
     """Failures while other requests were answered, or that a short `timeout_ms` explains."""
     unclear: int = 0
@@ -89,6 +94,9 @@ class _Tries:
         self.seen = gate.answers
         self.was_check = False
         self.made += 1
+        self.throttled += error.throttled
+        if error.throttled and gate.waits and self.throttled <= _MOST_THROTTLED:
+            return False
         self.certain += is_certain
         self.unclear += not is_certain
         return is_certain and self.certain > self.retries
@@ -279,7 +287,8 @@ class LiveModel:
         """Return the seconds until the next attempt. Raises ModelUnavailable if too few are left."""
         if error.retry_after is None:
             return 0.0 if self._gate.is_down else pause_before_retry(attempt)
-        asked_for = max(0.0, error.retry_after)
+        # Some servers ask for 0 s with every 429, or name a date that has passed.
+        asked_for = max(pause_before_retry(attempt), error.retry_after)
         if asked_for > call.limit.ends_at - anyio.current_time():
             problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
             raise self._given_up(problem)

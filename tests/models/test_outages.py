@@ -292,8 +292,31 @@ def test_one_kind_of_question_that_is_never_answered(error: ModelError, at_once:
     done = Run(model, at_once, retries=retries)(conversations=40)
     assert len(done.failed) == 40
     assert all("other requests were answered" in problem for problem in done.errors)
-    assert done.took < 40 * (2 + 15) / at_once + 45
-    assert len(model.asked_at) <= 40 * (3 + 2 * (retries + 1) + 1)
+    quota = error is TOO_MANY  # 429s use no retries, until it is clear that they are the request's fault
+    assert quota or done.took < 40 * (2 + 15) / at_once + 45
+    assert len(model.asked_at) <= 40 * (3 + 2 * (retries + 1 + 20 * quota) + 1)
+
+
+@pytest.mark.parametrize("asked_for", [None, 0.0, -5.0, 1.0])
+@pytest.mark.parametrize("at_once", [3, 20, 100])
+def test_a_quota_costs_no_conversation(at_once: int, asked_for: float | None) -> None:
+    """A model that answers five requests a second, and 429 to all others, loses nothing and is not flooded.
+
+    The 429s use up no budget.
+    """
+    answered: list[float] = []
+
+    def fault(at: float, request: ChatRequest) -> ModelError | None:
+        if len([each for each in answered if at - each < 1]) >= 5:
+            return TransientError("429: slow down", asked_for, throttled=True)
+        answered.append(at)
+        return None
+
+    model = Model(fault)
+    done = Run(model, at_once, budget=Budget(None, 240, str))(conversations=60)
+    assert done.errors == []
+    assert len(model.asked_at) <= 3.5 * len(answered)
+    assert done.took < 2.5 * len(answered) / 5
 
 
 def test_all_that_is_left_fails() -> None:
