@@ -43,7 +43,7 @@ async def cpu_ms(path: str, port: int, calls: int, in_flight: int) -> float:
 
 async def _ask(model: Model, calls: int, in_flight: int) -> None:
     left = iter(range(calls))
-    messages = judge_messages(_CONTEXT, question("helpfulness"))
+    messages = judge_messages((_CONTEXT, "The turn to judge: turn 0."), question("helpfulness"))
 
     async def one_after_another() -> None:
         for _ in left:

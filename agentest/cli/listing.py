@@ -134,7 +134,9 @@ def _prices(prepared: Prepared) -> Iterator[str]:
         if price is None:
             yield f"  {name}: its price is unknown"
         else:
-            each = (
-                f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"
+            prompt, cached, completion = (
+                f"{each * 1e6:g}" for each in (price.prompt, price.cached, price.completion)
             )
-            yield f"  {name}: {each}"
+            yield (
+                f"  {name}: {prompt} USD a million prompt tokens, {cached} cached, {completion} completion"
+            )

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from agentest.domain import judge_questions
-from agentest.domain.judge_questions import Anchors
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import snake_case
 
@@ -75,7 +74,7 @@ class MetricDefinition:
             rubrics.
         terms: definitions of the question's words, placed before its points or labels. Questions in one batch
             share them.
-        anchors: the meaning of the points of a scale.
+        anchors: the meaning of the points of a scale, from 5 to 1.
         labels: label → its meaning; `no failure` first, then from worst to mildest.
         rubric_type: the type of the rubrics of cases and invocations that the metric evaluates.
         default_threshold: the threshold of a criterion that states none; None if it must state one.
@@ -91,7 +90,7 @@ class MetricDefinition:
     judges_tool_calls: bool = False
     question: str = ""
     terms: tuple[str, ...] = ()
-    anchors: Anchors | None = None
+    anchors: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     rubric_type: str | None = None
     samples: int = 5
@@ -100,7 +99,7 @@ class MetricDefinition:
     def __post_init__(self) -> None:
         incomplete = {
             "question": not self.adk and self.judged and not self.question,
-            "anchors": not self.adk and (self.kind is Kind.SCALE) is (self.anchors is None),
+            "anchors": not self.adk and (self.kind is Kind.SCALE) is not bool(self.anchors),
             "labels": (self.kind is Kind.LABEL) is not bool(self.labels),
             "thresholds": (self.kind in (Kind.LABEL, Kind.AMOUNT)) is not (self.thresholds is None),
         }

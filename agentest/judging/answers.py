@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from statistics import median_high, median_low
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
@@ -37,6 +38,7 @@ from agentest.domain.results import (
     Severity,
     Unscored,
 )
+from agentest.judging.judge_input import JudgeQuestion
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Criterion
 
@@ -87,8 +89,13 @@ class GoalAnswer(_Answer):
     @model_validator(mode="before")
     @classmethod
     def _value_for_outcome(cls, data: Any) -> Any:
-        """Accept an answer that gives 1 or 0 instead of an outcome."""
-        if not isinstance(data, dict) or "outcome" in data or "value" not in data:
+        """Accept an answer that gives 1 or 0 instead of an outcome, and refuse one that gives another."""
+        if not isinstance(data, dict) or "value" not in data:
+            return data
+        if "outcome" in data:
+            told, value = data["outcome"], data["value"]
+            if told in tuple(GoalOutcome) and value in (0, 1) and value != GoalOutcome(told).value_of_goal:
+                raise ValueError(f"the outcome {str(told)!r} and the value {value} exclude each other")
             return data
         value = no_bool(data["value"])
         known = {1: GoalOutcome.REACHED, 0: GoalOutcome.NOT_REACHED}
@@ -207,6 +214,71 @@ WITHOUT_EVIDENCE = {
 """Shape with evidence → the same shape for turns whose evidence another answer gives."""
 
 
+_WITH_EVIDENCE = ("faithfulness", "agent_behavior_failure")
+_EXCLUDED_BY = {Evidence.CONTRADICTED: (5,), Evidence.UNSUPPORTED: (5,), Evidence.SUPPORTED: (1, 2)}
+"""Evidence → the values of faithfulness that its definition excludes."""
+_OF_MANNER = {"repetition", "asked again", "wrong language", "wrong order", "repeated tool call"} | {
+    "unnecessary tool call"
+}
+"""Labels that leave open why the main statement of a reply is wrong."""
+_OF_WORTH = ("helpfulness", "relevance", "coherence", "faithfulness")
+"""Metrics that cannot all be 1 in every turn if the goal was reached."""
+
+
+def exclusions(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, str]:
+    """Return the questions whose answers exclude each other, each with a text that names the answers.
+
+    Only contradictions of definitions count. A harsh or generous answer is not one.
+
+    Args:
+        answers: answers or scores, about turns, about the conversation, or both. Anything else is ignored.
+    """
+    sets: dict[int | None, dict[str, Any]] = {}
+    for question, answer in answers.items():
+        if hasattr(answer, "reason"):
+            sets.setdefault(question.turn, {})[question.name] = answer
+    found: dict[tuple[int | None, str], str] = {}
+    for turn, given in sets.items():
+        if not any(map(str.isalnum, chain.from_iterable(answer.reason for answer in given.values()))):
+            found |= {(turn, name): "every reason is empty" for name in given}
+        if text := _excluded_evidence(given):
+            found |= {(turn, name): text for name in _WITH_EVIDENCE}
+    whole = sets.pop(None, {})
+    if text := excluded_goal(whole.get(GOAL), sets):
+        found[None, GOAL] = text
+    return {q: found[q.turn, q.name] for q in answers if (q.turn, q.name) in found}
+
+
+def _excluded_evidence(given: Mapping[str, Any]) -> str:
+    """Return which answers about evidence, faithfulness and labels of a turn exclude each other, or ""."""
+    score, behavior = (given.get(name) for name in _WITH_EVIDENCE)
+    labels = [label for answer in given.values() for label in getattr(answer, "labels", ())]
+    value, evidence = (score.value, score.evidence) if score else (None, None)
+    contradicted = evidence is Evidence.CONTRADICTED
+    if evidence and value in _EXCLUDED_BY[evidence]:
+        pair = f"faithfulness {value}", f"the evidence {str(evidence)!r}"
+    elif behavior and FALSE_INFORMATION in labels and behavior.evidence is Evidence.SUPPORTED:
+        pair = f"the label {FALSE_INFORMATION!r}", "the evidence 'supported'"
+    elif behavior and (value == 1 or (value == 2 and contradicted)) and _OF_MANNER.issuperset(labels):
+        shown = f"faithfulness {value}" + (f" ({evidence})" if evidence else "")
+        pair = shown, f"the label {(*labels, NO_FAILURE)[0]!r}"
+    else:
+        return ""
+    return " and ".join(pair) + " exclude each other"
+
+
+def excluded_goal(goal: Any, turns: Mapping[Any, Mapping[str, Any]]) -> str:
+    """Return which answers, or scores, about the goal and about all turns exclude each other, or ""."""
+    outcome = getattr(goal, "outcome", None)
+    if not (outcome and outcome.value_of_goal) or sorted(turns) != list(range(len(turns))):
+        return ""
+    given = [(name, getattr(turn.get(name), "value", None)) for turn in turns.values() for name in _OF_WORTH]
+    names = dict.fromkeys(name for name, value in given if value is not None)
+    if len(names) < 2 or any(value not in (1, None) for _, value in given):
+        return ""
+    return f"goal_completion {str(outcome)!r} and 1 for {', '.join(names)} in every turn exclude each other"
+
+
 def score_of(metric: str, answers: Sequence[Any], requested: int) -> Score | Unscored:
     """Combine several answers to a built-in metric's question into one score.
 
@@ -260,16 +332,26 @@ def _majority_missing(answers: Sequence[str]) -> str:
     return f"the judge's {len(answers)} answers differ, and none has a majority: {counted}"
 
 
+_OPEN = GoalOutcome.LEFT_OPEN
+_LEFT_OPEN = (
+    "left open: the test ended the conversation while the agent rightly waited; continue the script, allow "
+    "more turns, or say in `expected_outcome` that it waits"
+)
+
+
 def _goal_score(answers: Sequence[GoalAnswer], requested: int) -> Score | Unscored:
     """Decide by majority if the goal was reached, then take the most frequent outcome on that side."""
-    values = [answer.outcome.value_of_goal for answer in answers]
-    if 2 * sum(values) == len(values):
+    sides = [each.outcome.value_of_goal if each.outcome is not _OPEN else _OPEN for each in answers]
+    [(side, times)] = Counter(sides).most_common(1)
+    if 2 * times <= len(answers):
         return Unscored(_majority_missing([answer.outcome for answer in answers]))
-    value = median_low(values)
-    agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
+    agreeing = [answer for answer, each in zip(answers, sides, strict=True) if each == side]
     [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
     first = next(answer for answer in agreeing if answer.outcome is outcome)
-    return Score(value, first.reason, _all_values(values, requested), outcome=outcome)
+    if outcome is _OPEN:
+        return Unscored(f"{_LEFT_OPEN}: {first.reason}", outcome=outcome)
+    values = [answer.outcome.value_of_goal for answer in answers]
+    return Score(first.outcome.value_of_goal, first.reason, _all_values(values, requested), outcome=outcome)
 
 
 def _labels_score(

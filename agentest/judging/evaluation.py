@@ -11,7 +11,13 @@ from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from agentest.domain.metrics import NO_FAILURE, TRAJECTORY_METRICS, TRAJECTORY_SCORE, require_entry_for_each
+from agentest.domain.metrics import (
+    GOAL,
+    NO_FAILURE,
+    TRAJECTORY_METRICS,
+    TRAJECTORY_SCORE,
+    require_entry_for_each,
+)
 from agentest.domain.reasons import conversation_failed, located_trajectories
 from agentest.domain.results import (
     DECIDED,
@@ -112,8 +118,16 @@ class ConversationEvaluation:
         except Exception as error:  # noqa: BLE001 - as above
             self._record_problem(error)
 
+    async def settle(self, conversation: Conversation) -> None:
+        """Judge the goal again if it excludes the scores. Call it after everything has been added."""
+        goal = next((found for each in self._judged if (found := each.metrics.get(GOAL))), None)
+        if goal and self._evaluator.judge:
+            scores = {turn.turn_index: turn.metrics for turn in self._evaluated_turns()}
+            settled = await self._evaluator.settled_goal(goal, scores, conversation, self._number)
+            self._judged.append(Judgement(metrics={GOAL: settled}))
+
     def result(self, conversation: Conversation) -> ConversationResult:
-        """Return the result; call it after everything has been added."""
+        """Return the result; call it after everything has been added, and `settle`."""
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = self._evaluated_turns()

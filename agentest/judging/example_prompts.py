@@ -16,7 +16,6 @@ from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.models.port import Answer, CallKey, Message
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.errors import ModelUnavailable
-from agentest.support.text import turn_name
 
 _SCENARIO = Scenario(
     name="example",
@@ -98,7 +97,7 @@ def render_example_prompts(mode: str) -> str:
 def _call_text(
     n: int, total: int, key: CallKey, messages: Sequence[Message], first_calls: dict[str, int]
 ) -> list[str]:
-    about = "the conversation" if key.turn is None else turn_name(key.turn)
+    about = "the conversation" if key.turn is None else f"turn {key.turn}"  # prompts count from 0
     parts = [
         f"# call {n} of {total}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"
     ]

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial
+from itertools import starmap
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -17,18 +18,19 @@ from pydantic import BaseModel
 from agentest.config.models import Batch
 from agentest.domain.metrics import GOAL, NO_FAILURE
 from agentest.domain.results import CriterionOutcome, CriterionResult, Score, Severity, Unscored
-from agentest.judging.answers import criterion_result, score_of
-from agentest.judging.judge_input import JudgeQuestion, criterion_question
+from agentest.judging.answers import criterion_result, exclusions, score_of
+from agentest.judging.judge_input import Context, JudgeQuestion, criterion_question
 from agentest.judging.questions import (
     joint_answer,
     joint_messages,
     judge_messages,
+    objection,
     pick_answer,
     prompt_of,
     share_evidence,
 )
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import AnswerProblem
+from agentest.models.structured_output import MAX_REPAIRS, AnswerProblem
 from agentest.scenarios.model import Criterion
 from agentest.support.calling import run_concurrently
 from agentest.support.errors import ModelError
@@ -92,22 +94,27 @@ class Judge:
     first_sample: int = 0
     """The number of the first sample; a second model's samples follow those of the first."""
 
+    @property
+    def _numbers(self) -> range:
+        return range(self.first_sample, self.first_sample + self.samples)
+
     async def ask(
-        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
+        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey
     ) -> dict[JudgeQuestion, SampledAnswers]:
         """Return answers to questions about one turn or about a whole conversation."""
         if self.batch is not Batch.OFF and len(questions) > 1:
             return await self._together(questions, context, key, by_turn=False)
         prompts = [(each.name, prompt_of(each)) for each in questions]
         requests = [(judge_messages(context, each.alone), each.answer, name) for name, each in prompts]
-        answers = map(usable_answers, await self._samples(requests, key))
-        return dict(zip(questions, answers, strict=True))
+        samples = zip(*await self._samples(requests, key), strict=True)
+        sets = [dict(zip(questions, answers, strict=True)) for answers in samples]
+        return await self._consistent(sets, context, key, by_turn=False)
 
     async def ask_of_all_turns(
         self,
         questions: Sequence[JudgeQuestion],
         turns: int,
-        context: Callable[[JudgedPart], str],
+        context: Callable[[JudgedPart], Context],
         key: CallKey,
     ) -> dict[JudgeQuestion, SampledAnswers]:
         """Return answers to questions about every turn and the whole, with one call per part and sample."""
@@ -122,31 +129,50 @@ class Judge:
         return {question: answers for part in answered for question, answers in part.items()}
 
     async def _together(
-        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey, *, by_turn: bool
+        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool
     ) -> dict[JudgeQuestion, SampledAnswers]:
+        sets = await self._joint(questions, context, key, by_turn=by_turn)
+        return await self._consistent(sets, context, key, by_turn=by_turn)
+
+    async def _joint(
+        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool
+    ) -> list[dict[JudgeQuestion, Any]]:
+        """Return the set of answers of each sample, with one call for a sample."""
         messages = joint_messages(questions, context, by_turn=by_turn)
         shape = joint_answer(questions, by_turn=by_turn)
         [samples] = await self._samples([(messages, shape, BATCH_METRIC)], key)
-        picks = [
-            share_evidence({q: self._picked(sample, q, by_turn=by_turn) for q in questions})
+        return [
+            share_evidence({q: pick_answer(sample, q, by_turn=by_turn) for q in questions})
             for sample in samples
         ]
-        return {each: usable_answers([answers[each] for answers in picks]) for each in questions}
 
-    def _picked(self, sample: BaseModel | AnswerProblem, question: JudgeQuestion, *, by_turn: bool) -> Any:
-        """Return the answer to one of several questions; a problem with this answer alone names the model."""
-        if isinstance(sample, AnswerProblem):
-            return sample
-        answer = pick_answer(sample, question, by_turn=by_turn)
-        if not isinstance(answer, AnswerProblem):
-            return answer
-        return AnswerProblem(f"model {self.model.name} gave no usable answer to this question: {answer.text}")
+    async def _consistent(
+        self, sets: Sequence[dict[JudgeQuestion, Any]], context: Context, key: CallKey, *, by_turn: bool
+    ) -> dict[JudgeQuestion, SampledAnswers]:
+        """Ask again for what is wrong in a sample: unusable answers, and answers that exclude each other."""
+
+        async def settle(number: int, answers: dict[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
+            judge = replace(self, first_sample=number, samples=1)
+            for _ in range(MAX_REPAIRS):
+                if not (wrong := _wrong_parts(answers)):
+                    return answers
+                again = objection(context, wrong.values())
+                [anew] = await judge._joint(list(wrong), again, key, by_turn=by_turn)
+                usable = {q: a for q, a in anew.items() if not isinstance(a, AnswerProblem)}
+                if not usable:
+                    break
+                answers = answers | usable
+            why = f"model {self.model.name} gave no usable answer to this question"
+            return answers | {q: AnswerProblem(f"{why}: {text}") for q, text in _wrong_parts(answers).items()}
+
+        settled = await _gather(starmap(settle, zip(self._numbers, sets, strict=True)))
+        return {each: usable_answers([answers[each] for answers in settled]) for each in sets[0]}
 
     async def _samples(
         self, requests: Iterable[tuple[Sequence[Message], type[BaseModel], str]], key: CallKey
     ) -> list[list[Any | AnswerProblem]]:
         """Return the samples for each request, which consists of messages, a shape and a metric."""
-        numbers = range(self.first_sample, self.first_sample + self.samples)
+        numbers = self._numbers
         samples = await _gather(
             ask_model(
                 self.model,
@@ -199,6 +225,12 @@ def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
     return SampledAnswers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
 
 
+def _wrong_parts(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, str]:
+    """Return what to ask again, and why: nothing if the model gave no answer at all."""
+    problems = {q: a for q, a in answers.items() if isinstance(a, AnswerProblem) and a.is_part}
+    return {q: f"{q.field}: {a.text}" for q, a in problems.items()} | exclusions(answers)
+
+
 _Result = Score | CriterionResult | Unscored
 
 
@@ -219,7 +251,7 @@ class ConfirmedJudge(Judge):
     fail_on: Severity = Severity.HIGH
 
     async def ask(
-        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
+        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey
     ) -> dict[JudgeQuestion, SampledAnswers]:
         # `super()` finds nothing in a dataclass with slots.
         first = await Judge.ask(self, questions, context, key)

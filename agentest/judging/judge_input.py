@@ -3,7 +3,7 @@
 Everything that an agent, tool, user or scenario wrote is inside `<data>` blocks, with `<`, `>` and `&`
 escaped, so that no content can end a block. Names of blocks and the text between them are fixed. Text shared
 by many questions comes first, because providers charge little for a cached beginning. Therefore the turn to
-judge is named after the turns.
+judge is named after the turns, and the parts of a turn's prompt begin the prompt of the next turn.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from agentest.domain.end_reason import Ending
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import (
     NO_TEXT,
@@ -26,17 +27,23 @@ from agentest.support.json_text import json_or_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import cut, data_block
 
-_INSTRUCTIONS = "The assistant's instructions. It had to keep to them, also against the user's wishes:"
+NO_KNOWN_TOOLS = "no tool call of the agent was seen, and which tools it has is not known"
+_INSTRUCTIONS = "The assistant's instructions. It had to keep to them, even against the user's wishes:"
 _TOOLS = "The assistant's tools:"
 _HIDDEN_CALLS = (
-    "The assistant's tool calls cannot be seen here, or not all of them. That no call is shown says nothing: "
-    "believe what the assistant says that it did or found out, unless something shown speaks against it."
+    "The assistant's tool calls cannot be seen here, or not all of them. So a call that is not shown may "
+    "have been made: believe what the assistant says that it did or found out, unless something shown "
+    "speaks against it."
+)
+_NO_CALLS = (
+    "Which tools the assistant has is not known, and no tool call of it was seen. That it says that it did "
+    "or found out something does not show that it did."
 )
 _USER = (
     "The user. The assistant saw none of this: it knew only what the user had told it in the conversation."
 )
 _EXPECTED = (
-    "What the author of the test expects by the end of the conversation; the assistant did not see it. A "
+    "What the author of the test expects by the end of the conversation. The assistant did not see it. A "
     "turn before the end is not at fault for not having got there yet:"
 )
 _WHOLE = "The conversation to judge is the whole of the above."
@@ -44,9 +51,21 @@ _PART = (
     "The turns to judge: turns {first} to {last}, the last ones above. Questions about the whole "
     "conversation are about all of the above."
 )
+_ENDS: Mapping[str, str] = {
+    Ending.SCRIPT: "The test ended it: its script has no further message.",
+    Ending.MAX_TURNS: "The test ended it: no more turns were allowed.",
+}
+_ENDED_BY_USER = "The user ended it."
 _MIN_CHARS = 100
 _BACKGROUND_CHARS = 40_000
 _STATE_CHARS = 1_500
+
+
+Context = tuple[str, ...]
+"""What all questions about a turn or a conversation show: parts in the order in which they change.
+
+The last part says what is to be judged.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +124,27 @@ def call_block(name: str, call: ToolCall, limit: int) -> str:
     return data_block(name, "\n".join(_call_lines(call, limit)), call.turn_index)
 
 
-def turn_context(background: JudgeBackground, turns: Sequence[Turn]) -> str:
+def turn_context(background: JudgeBackground, turns: Sequence[Turn]) -> Context:
     """Return the shared beginning of all questions about the last of `turns`."""
     request = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
-    return "\n\n".join([*_shared_parts(background, turns, _EARLIER), request])
+    return (*_shared_parts(background, turns, _EARLIER), request)
 
 
-def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> str:
+def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> Context:
     """Return the shared beginning of all questions about a conversation."""
-    return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
+    return (*_shared_parts(background, turns, _EARLIER_OF_WHOLE), _WHOLE + _ended(background))
 
 
-def part_context(background: JudgeBackground, turns: Sequence[Turn], judged: range) -> str:
+def part_context(background: JudgeBackground, turns: Sequence[Turn], judged: range) -> Context:
     """Return the shared beginning of questions about the last of the turns: those that are `judged`."""
     if judged.start == 0:
         return conversation_context(background, turns)
-    part = _PART.format(first=judged.start, last=judged[-1])
-    return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), part])
+    part = _PART.format(first=judged.start, last=judged[-1]) + _ended(background)
+    return (*_shared_parts(background, turns, _EARLIER_OF_WHOLE), part)
+
+
+def _ended(background: JudgeBackground) -> str:
+    return f" {_ENDS.get(background.ended, _ENDED_BY_USER)}" if background.ended else ""
 
 
 def message_blocks(turns: Sequence[Turn]) -> list[str]:
@@ -134,12 +157,17 @@ def message_blocks(turns: Sequence[Turn]) -> list[str]:
     ]
 
 
-def background_parts(background: JudgeBackground) -> list[str]:
-    """Return the known background, each part with an introduction."""
+def _agent_parts(background: JudgeBackground) -> list[str]:
     return [
         *_with_introduction(_INSTRUCTIONS, {"assistant_instructions": background.instructions}),
         *_with_introduction(_TOOLS, {"assistant_tools": background.tools}),
-        *([_HIDDEN_CALLS] if background.unseen else []),
+    ]
+
+
+def _case_parts(background: JudgeBackground) -> list[str]:
+    no_calls = _NO_CALLS if background.unseen == NO_KNOWN_TOOLS else _HIDDEN_CALLS
+    return [
+        *([no_calls] if background.unseen else []),
         *_with_introduction(
             _USER,
             {
@@ -152,6 +180,7 @@ def background_parts(background: JudgeBackground) -> list[str]:
         *_with_introduction(
             "", {"date_and_time": prompt_date(background.date or None, background.started_at)}
         ),
+        "The conversation:",
     ]
 
 
@@ -160,14 +189,15 @@ def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]
     return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
 
 
-def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
+def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _Limits) -> Context:
+    """Return a part for the agent, one for the case, and one for each turn."""
     with_before = [(before, turn) for before, turn in pairwise((None, *turns)) if turn]
-    return [
-        *background_parts(background),
-        "The conversation:",
+    stable = ("\n\n".join(parts) for parts in (_agent_parts(background), _case_parts(background)))
+    return (
+        *filter(None, stable),
         *_turns_within_limits(with_before[:-1], earlier),
         *_turns_within_limits(with_before[-1:], _JUDGED),
-    ]
+    )
 
 
 def _turns_within_limits(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
@@ -254,6 +284,7 @@ class JudgeBackground:
         date: the date or date-time of the conversation, which replaces `started_at`.
         started_at: start of the conversation, in ISO 8601.
         unseen: why the agent may have made tool calls that are not shown; "": all are shown.
+        ended: the reason for which the conversation ended; "": unknown, or it went on.
     """
 
     goal: str = ""
@@ -265,3 +296,4 @@ class JudgeBackground:
     date: str = ""
     started_at: str = ""
     unseen: str = ""
+    ended: str = ""

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from agentest.config.models import Batch
+from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, MetricLevel
 from agentest.domain.results import (
     NO_MODEL,
@@ -24,6 +25,8 @@ from agentest.domain.results import (
 from agentest.domain.tool_visibility import cannot_be_seen
 from agentest.domain.transcript import Conversation, ModelBriefing, Turn
 from agentest.judging.judge_input import (
+    NO_KNOWN_TOOLS,
+    Context,
     JudgeBackground,
     JudgeQuestion,
     conversation_context,
@@ -43,9 +46,6 @@ _NO_JUDGE_OF_OUTCOME = (
     f"the scenario has an `expected_outcome`, but {NO_MODEL}; name one (`model`, --model), or check the "
     "outcome without a judge (`trajectory`, `expect`, `final_state`)"
 )
-
-
-NO_KNOWN_TOOLS = "no tool call of the agent was seen, and which tools it has is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +124,15 @@ class AgentBackground:
     """Returns the same with what the agent told its model; None if nobody sees that."""
 
 
-def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn]) -> JudgeBackground:
-    """Return the background for the judges of a scenario's conversation. At least one turn is shown."""
+def background_of(
+    scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn], ending: Ending | None = None
+) -> JudgeBackground:
+    """Return the background for the judges of a scenario's conversation.
+
+    Args:
+        turns: the turns that are shown, at least one.
+        ending: why the conversation ended after them; None if it went on.
+    """
     briefing = next((turn.briefing for turn in reversed(turns) if turn.briefing), None)
     if briefing and agent.briefed:
         agent = agent.briefed(briefing)
@@ -139,18 +146,20 @@ def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Tu
         date=scenario.date or "",
         started_at=turns[0].started_at or "",
         unseen=agent.visibility.unseen(turns),
+        ended=str(ending or ""),
     )
 
 
 QuestionOutcome: TypeAlias = "SampledAnswers | str"
 QuestionOutcomes = Mapping[JudgeQuestion, QuestionOutcome]
+TurnMetrics = Mapping[int, Mapping[str, MetricResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Judges' results by turn index, for the whole conversation, and for criteria."""
 
-    turns: Mapping[int, Mapping[str, MetricResult]] = field(default_factory=dict)
+    turns: TurnMetrics = field(default_factory=dict)
     judged_ms: Mapping[int, float] = field(default_factory=dict)
     """Duration in milliseconds by turn index, for turns that were judged in separate calls."""
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
@@ -184,18 +193,37 @@ class ScenarioJudge:
         questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
             return self._conversation_results(conversation, dict.fromkeys(questions, NO_MODEL))
-        turns = conversation.turns
-        context = conversation_context(background_of(self.scenario, self.agent, turns), turns)
+        context = self._whole_context(conversation)
         outcomes = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
         return self._conversation_results(conversation, outcomes)
+
+    def _whole_context(self, conversation: Conversation) -> Context:
+        turns, ending = conversation.turns, conversation.ending
+        return conversation_context(background_of(self.scenario, self.agent, turns, ending), turns)
+
+    async def settled_goal(
+        self, goal: MetricResult, scores: TurnMetrics, conversation: Conversation, number: int
+    ) -> MetricResult:
+        """Return the goal's result, judged again if it excludes the scores of all turns. Never raises."""
+        from agentest.judging.answers import excluded_goal
+        from agentest.judging.questions import objection
+
+        if not self.judge or not (excluded := excluded_goal(goal, scores)):
+            return goal
+        question, context = JudgeQuestion(GOAL), objection(self._whole_context(conversation), [excluded])
+        outcomes = await self.judge.ask([question], context, CallKey("judge", self.scope, number))
+        again = self._metric_result(question, outcomes[question])
+        excluded = excluded_goal(again, scores)
+        return Unscored(f"the judge's answers cannot be used: {excluded}") if excluded else again
 
     async def everything(self, conversation: Conversation, number: int) -> Judgement:
         """Judge all turns and the whole conversation after it has ended. Never raises."""
         if self.judge and self.judge.batch is Batch.CONVERSATION:
 
-            def context(part: JudgedPart) -> str:
+            def context(part: JudgedPart) -> Context:
                 visible = conversation.turns[: part.turn_indexes.stop]
-                background = background_of(self.scenario, self.agent, visible)
+                ending = conversation.ending if part.is_last else None
+                background = background_of(self.scenario, self.agent, visible, ending)
                 return part_context(background, visible, part.turn_indexes)
 
             questions, key = self._all_questions(conversation), CallKey("judge", self.scope, number)

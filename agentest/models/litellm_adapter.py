@@ -152,15 +152,21 @@ def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
 
 
 def _with_cache_marks(messages: Sequence[Message]) -> Sequence[Mapping[str, Any]]:
-    """Merge neighbouring messages of one role into parts, and mark all but the last part for the cache."""
+    """Merge neighbouring messages of one role into parts, and mark where a cached beginning may end.
+
+    Claude accepts four marks: after what all calls share (the first two parts), after what was there in the
+    call before, and after what the next call will share (the last two parts before the final one).
+    """
     marked: list[dict[str, Any]] = []
     for message in messages:
         part: dict[str, Any] = {"type": "text", "text": message["content"]}
         if marked and marked[-1]["role"] == message["role"]:
-            marked[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
             marked[-1]["content"].append(part)
         else:
             marked.append({"role": message["role"], "content": [part]})
+    for parts in (each["content"][:-1] for each in marked):
+        for part in (*parts[:2], *parts[2:][-2:]):
+            part["cache_control"] = {"type": "ephemeral"}
     return marked
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any, Self, cast
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -30,41 +30,10 @@ _IS_HALF_PAIR = re.compile("surrogate|hex escape|unicode string")
 
 @dataclass(frozen=True, slots=True)
 class AnswerProblem:
-    """Why there is no answer."""
+    """Why there is no answer. `is_part`: one of several answers is missing, so it may be asked for again."""
 
     text: str
-
-
-class UsableParts(BaseModel):
-    """The usable parts of a partly wrong answer. A Problem replaces each part that cannot be used."""
-
-    @property
-    def any(self) -> bool:
-        """Return True if any part can be used."""
-        return any(part.any if isinstance(part, UsableParts) else _usable(part) for _, part in self)
-
-    @property
-    def is_complete(self) -> bool:
-        """Return True if every part can be used."""
-        return all(part.is_complete if isinstance(part, UsableParts) else _usable(part) for _, part in self)
-
-    def completed_by(self, later: Self) -> Self:
-        """Fill parts that cannot be used from a later answer.
-
-        A repeated request may return only the wrong parts, or judge all others anew.
-        """
-        parts = {name: _completed(part, getattr(later, name)) for name, part in self}
-        return self.model_construct(**parts)
-
-
-def _usable(part: object) -> bool:
-    return not isinstance(part, AnswerProblem)
-
-
-def _completed(part: Any, later: Any) -> Any:
-    if isinstance(part, UsableParts) and isinstance(later, UsableParts):
-        return part.completed_by(later)
-    return later if isinstance(part, AnswerProblem) else part
+    is_part: bool = False
 
 
 class StructuredModel:
@@ -87,14 +56,10 @@ class StructuredModel:
         return getattr(self._answers, "level", None)
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
-        """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer.
-
-        A shape may have an attribute `what_is_left` of type `UsableParts`. If the first answer is partly
-        wrong, the usable parts of all answers are collected there, the first usable one for each part.
-        """
+        """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer."""
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
-        conversation, usable = list(messages), None
+        conversation = list(messages)
         for repair in range(MAX_REPAIRS + 1):
             # An agent may have written lone surrogates, which protocols cannot carry.
             texts = [(each, well_formed(each["content"])) for each in conversation]
@@ -104,17 +69,10 @@ class StructuredModel:
             )
             reply = await self._answers.answer(Question(sent, answer, key, repair, timeless))
             if reply.refusal:
-                if usable:
-                    return cast("Answer", usable)
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
-                complete = read(reply.text, answer)
-                # A repair fixes wrong parts and changes no others.
-                return cast("Answer", _usable_parts(reply.text, answer, usable)) if usable else complete
+                return read(reply.text, answer)
             except Unreadable as error:
-                usable = _usable_parts(reply.text, answer, usable)
-                if usable and (usable.is_complete or repair == MAX_REPAIRS):
-                    return cast("Answer", usable)
                 if repair == MAX_REPAIRS:
                     cut = "…" if len(reply.text) > _SHOWN_ANSWER_CHARS else ""
                     excerpt = reply.text[:_SHOWN_ANSWER_CHARS] + cut
@@ -129,21 +87,6 @@ class StructuredModel:
                 written: Message = {"role": "assistant", "content": reply.text or "(empty)"}
                 conversation = [*messages, written, {"role": "user", "content": problem}]
         raise AssertionError("unreachable: the last repair either answers or raises")
-
-
-def _usable_parts(text: str, answer: type[BaseModel], earlier: UsableParts | None) -> UsableParts | None:
-    """Return the usable parts of a partly wrong answer and of earlier ones.
-
-    None if there are none, or if the shape does not support this.
-    """
-    shape: type[UsableParts] | None = getattr(answer, "what_is_left", None)
-    try:
-        usable = read(text, shape) if shape else None
-    except Unreadable:
-        return earlier
-    if usable is None or not usable.any:
-        return earlier
-    return earlier.completed_by(usable) if earlier else usable
 
 
 def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:

@@ -147,6 +147,7 @@ class LocalConversationRunner:
             for turns in closed:
                 await evaluation.add_turn(turns)
             await self._judge(timed.conversation, evaluation, ongoing)
+        await evaluation.settle(timed.conversation)
         result = self._result(timed, evaluation)
         return JudgedConversation(stored(result, self._redact), rerun_reason=rerun_reason)
 

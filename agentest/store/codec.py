@@ -318,7 +318,7 @@ CODECS = Codecs(
         Score: Layout(
             left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence", "severity")
         ),
-        Unscored: Layout(only_if_set=("own_code",)),
+        Unscored: Layout(only_if_set=("own_code", "outcome")),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(
             order=("calls", "retries"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from agentest.support.terminal import clean
 
+_Name = TypeVar("_Name", bound=str)
 _SHOWN_CHARS = 150
 """About two lines of 80 columns, with indentation."""
 
@@ -140,3 +142,9 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     if close:
         return f"did you mean `{close}`?"
     return "valid are: " + ", ".join(f"`{n}`" for n in names)
+
+
+def meanings(name: Callable[[str], _Name], text: str) -> Mapping[_Name, str]:
+    """Read lines of the form `name: meaning`."""
+    lines = (line.partition(": ") for line in text.splitlines())
+    return MappingProxyType({name(each): meaning for each, _, meaning in lines})

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agentest.domain.judge_questions import Anchors
 from agentest.domain.metrics import (
     ABOUT_CALLS,
     ADK_METRICS,
@@ -21,7 +20,7 @@ from agentest.domain.metrics import (
     require_entry_for_each,
 )
 
-ANCHORS = Anchors(five="good", three="fair", one="bad")
+ANCHORS = ("good", "all right", "fair", "poor", "bad")
 WHOLE: dict[Kind, dict[str, Any]] = {
     Kind.SCALE: {"question": "How?", "anchors": ANCHORS, "thresholds": (0, 5)},
     Kind.BINARY: {"question": "Is it?", "thresholds": (0, 1)},

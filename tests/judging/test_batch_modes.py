@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +71,7 @@ SCORES: Mapping[str, Any] = {
 
 def run(mode: Any, model: ScriptedModel | None = None, *, judge: Any = None, **options: Any) -> RunResult:
     given = {"goal": "Book a haircut.", "criteria": CRITERIA, "tools": {"look": {"slots": ["10:30"]}}}
-    said = options.pop("said", "There is one.")
+    said, instructions = options.pop("said", "There is one."), options.pop("instructions", "")
     settings = {key: options.pop(key) for key in ("metrics", "custom_metrics") if key in options}
     made = scenario("s", **{"turns": LINES, **given, **options})
 
@@ -79,7 +80,11 @@ def run(mode: Any, model: ScriptedModel | None = None, *, judge: Any = None, **o
 
     with ScriptedAgent(reply) as agent:
         return run_scenarios(
-            [made], agent=agent, model=model, judge={"batch": mode, "retries": 0, **(judge or {})}, **settings
+            [made],
+            agent={"endpoint": agent.endpoint, **({"instructions": instructions} if instructions else {})},
+            model=model,
+            judge={"batch": mode, "retries": 0, **(judge or {})},
+            **settings,
         )
 
 
@@ -138,6 +143,47 @@ def test_calls_and_tokens_of_a_four_turn_conversation() -> None:
     }
     assert sent(models["turn"]) < 0.45 * sent(models["off"])
     assert sent(models["conversation"]) < sent(models["turn"])
+
+
+POLICY = "A booking may be moved once, and only by the person who made it, with the code of the letter. " * 83
+"""Instructions of 8,000 characters."""
+
+
+def billed(requests: Sequence[ChatRequest], *, cached: float) -> float:
+    """Return the tokens of the prompts at full price, if a token that a cache has costs this share of it.
+
+    A beginning is read from a cache if an earlier prompt had the same messages.
+    """
+    total, known = 0.0, set()
+    for request in requests:
+        begun = ""
+        for message in request.messages:
+            begun += f"\0{message['role']}\0{message['content']}"
+            total += len(message["content"]) / 4 * (cached if begun in known else 1)
+            known.add(begun)
+    return total
+
+
+def test_a_policy_is_billed_once() -> None:
+    """With cached prompts, four turns take at most a sixth of the tokens of single questions without."""
+    models = {mode: ScriptedModel() for mode in ("off", "turn")}
+    for mode, model in models.items():
+        run(mode, model, criteria=[], instructions=POLICY[:8_000], **USUAL)
+    single = billed(calls(models["off"]), cached=1)
+    in_order = sorted(calls(models["turn"]), key=lambda each: (each.key.turn is None, each.key.turn))
+    assert billed(in_order, cached=0) <= single / 6
+    assert billed(in_order, cached=0.1) <= single / 6
+
+
+@pytest.mark.parametrize("mode", ["off", "turn"])
+def test_a_prompt_begins_the_prompt_of_the_next_turn(mode: str) -> None:
+    """All messages of a turn's prompt but the last one begin the next turn's prompt."""
+    model = ScriptedModel()
+    run(mode, model, criteria=[], metrics=["helpfulness", "relevance"], **USUAL)
+    by_turn = {request.key.turn: request.messages for request in calls(model) if request.key.turn is not None}
+    assert list(by_turn) == [0, 1, 2, 3]
+    for n in range(3):
+        assert by_turn[n + 1][: len(by_turn[n]) - 1] == by_turn[n][:-1]
 
 
 def test_turns_have_one_schema() -> None:
@@ -221,7 +267,8 @@ def test_one_unusable_object_costs_no_other(mode: str) -> None:
     assert all(isinstance(turn.metrics["helpfulness"], Score) for turn in found.turns)
     assert isinstance(found.metrics["goal_completion"], Score)
     bad_calls = 4 if mode == "turn" else 1
-    assert len(calls(model)) == 3 * bad_calls + (1 if mode == "turn" else 0)
+    # Once with all questions, and three times with what was wrong.
+    assert len(calls(model)) == 4 * bad_calls + (1 if mode == "turn" else 0)
 
 
 @pytest.mark.parametrize("second", ["the mended object alone", "nothing of use", "a refusal"])
@@ -487,6 +534,9 @@ def test_whole_calls_are_shown(mode: str) -> None:
     number = shown.count("\n\n## system\n")
     assert number == {"turn": 3, "conversation": 1}.get(mode, number)
     assert f"# call {number} of {number}: the conversation, " in shown
+    for turn in (0, 1) if mode != "conversation" else ():  # as the prompt below the heading calls it
+        [below, *_] = re.findall(rf"(?ms)^# call \d+ of \d+: turn {turn}, (.+?)(?:^# call |\Z)", shown)
+        assert f"The turn to judge: turn {turn}," in below
     assert shown.count(SYSTEM) == 1
     for text in ("B-17 is a Light fare", "Never asks for the full card number", "The refund is refused"):
         assert text in shown
@@ -518,9 +568,10 @@ def test_the_order_of_a_conversation_prompt() -> None:
     model = ScriptedModel()
     run("conversation", model)
     [request] = calls(model)
-    asked, shown, closing = (message["content"] for message in request.messages[1:])
+    _, asked, _, case, *turns, closing = (message["content"] for message in request.messages)
     assert "<data" not in closing
-    assert all(line in shown for line in LINES)
+    assert case.endswith("The conversation:")
+    assert all(line in turn for line, turn in zip(LINES, turns, strict=True))
     order = [
         "`turn_N`",
         "[helpfulness]",
@@ -599,7 +650,7 @@ def test_a_long_conversation_is_judged_eight_turns_at_a_time() -> None:
         stop = min(start + 8, 19)
         turns = [f"turn_{n}" for n in range(start, stop)]
         assert list(request.schema["properties"]) == [*turns, *(whole if stop == 19 else [])]
-        shown = request.messages[2]["content"]
+        shown = "\n\n".join(message["content"] for message in request.messages[2:])
         assert [line for line in MANY if line in shown] == MANY[:stop]
         assert (f"The turns to judge: turns {start} to {stop - 1}, the last ones above" in shown) is (
             start > 0

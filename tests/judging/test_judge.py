@@ -49,7 +49,7 @@ def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
 
 def judged(judge: Judge, metric: str) -> MetricResult:
     question = JudgeQuestion(metric)
-    answers = anyio.run(judge.ask, [question], "context", KEY)[question]
+    answers = anyio.run(judge.ask, [question], ("context",), KEY)[question]
     return (
         score_of(metric, answers.usable, answers.requested) if answers.usable else Unscored(answers.problem)
     )
@@ -262,6 +262,24 @@ def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) ->
     assert (score.value, score.outcome, score.reason) == (value, GoalOutcome(outcome), outcome)
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "told"),
+    [
+        (["left open"], "left open: the test ended"),
+        (["left open", "reached", "left open"], "left open: the test ended"),
+        (["left open", "reached"], "none has a majority: left open (1), reached (1)"),
+        (["reached", "left open", "not reached"], "none has a majority"),
+    ],
+)
+def test_a_goal_that_is_left_open_has_no_value(outcomes: list[str], told: str) -> None:
+    """It counts neither as reached nor as missed; a majority of the samples is needed for each."""
+    answers = [ANSWERS["goal_completion"].model_validate({"reason": o, "outcome": o}) for o in outcomes]
+    result = score_of("goal_completion", answers, len(answers))
+    assert isinstance(result, Unscored)
+    assert told in result.error
+    assert result.outcome is (GoalOutcome.LEFT_OPEN if told.startswith("left open") else None)
+
+
 def test_an_even_split_decides_nothing() -> None:
     """If the valid samples are evenly split, the metric is unscored."""
     turn = ask(answering([NO_FAILURE, DOWN, "unsafe state"]), "agent_behavior_failure", 3)
@@ -400,7 +418,7 @@ def test_a_model_with_a_defect_costs_its_metric_alone() -> None:
     def broken(request: ChatRequest) -> dict[str, Any]:
         if request.key.metric in ("goal_completion", "coherence"):
             raise ZeroDivisionError("a defect")
-        return {"reason": "", "value": 5 if request.key.metric == "helpfulness" else NO_FAILURE}
+        return {"reason": "r", "value": 5 if request.key.metric == "helpfulness" else NO_FAILURE}
 
     found, _ = run(broken, metrics=["helpfulness", "coherence", "goal_completion"], judge={"batch": False})
     [held] = found.conversations

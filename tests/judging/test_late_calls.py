@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from agentest.domain.end_reason import Ending
-from agentest.domain.results import CheckResult, TurnEvaluation
+from agentest.domain.results import CheckResult, Score, TurnEvaluation
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.judgement import Judgement
@@ -45,7 +45,7 @@ class SlowEvaluator:
     async def one_turn(self, turns: Sequence[Turn], _: int) -> Judgement:
         if not turns[-1].tool_calls:
             await self.judge_may_end.wait()
-        return Judgement(turns={turns[-1].turn_index: {}})
+        return Judgement(turns={turns[-1].turn_index: {"helpfulness": Score(len(turns[-1].tool_calls), "r")}})
 
     async def judge_conversation(self, *_: object) -> Judgement:
         return Judgement()
@@ -76,7 +76,7 @@ class SlowEvaluator:
 
 @pytest.mark.parametrize("order", list(product(("check first", "conversation first"), ("judge", "no judge"))))
 def test_a_late_call_is_checked_in_every_order(order: tuple[str, str]) -> None:
-    """The check with the late call replaces that of the closed turn, whichever finishes first."""
+    """Check and judgement with the late call replace those of the closed turn, whichever finish first."""
 
     async def go() -> tuple[TurnEvaluation, ...]:
         evaluator = SlowEvaluator()
@@ -103,6 +103,7 @@ def test_a_late_call_is_checked_in_every_order(order: tuple[str, str]) -> None:
 
     (turn,) = anyio.run(go)
     assert [check.passed for check in turn.checks] == [True]
+    assert turn.metrics == {"helpfulness": Score(1, "r")}
 
 
 def test_a_turn_without_late_calls_is_checked_once() -> None:

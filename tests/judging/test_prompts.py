@@ -17,8 +17,14 @@ from agentest.domain.results import LabelledFailure
 from agentest.domain.transcript import AttachedFile, Remark, ToolCall, Turn, with_mentions
 from agentest.judging.answers import ANSWERS, CriterionAnswer
 from agentest.judging.error_grouping import dedup_messages
-from agentest.judging.judge_input import JudgeBackground, block, conversation_context, turn_context
-from agentest.judging.questions import basic_question_text, judge_messages, prompts_text, question
+from agentest.judging.judge_input import (
+    JudgeBackground,
+    JudgeQuestion,
+    block,
+    conversation_context,
+    turn_context,
+)
+from agentest.judging.questions import judge_messages, prompt_of, prompts_text, question
 from agentest.models.port import joined
 from agentest.models.structured_output import answer_schema
 from agentest.scenarios.model import Scenario
@@ -84,8 +90,10 @@ def failure(text: str) -> LabelledFailure:
 def contents(text: str) -> list[str]:
     """Every prompt, with the text in every place it can appear."""
     return [
-        judge_messages(turn_context(background(text), turns(text)), question("helpfulness"))[1]["content"],
-        judge_messages(conversation_context(background(text), turns(text)), "?")[1]["content"],
+        joined(judge_messages(turn_context(background(text), turns(text)), question("helpfulness")))[1][
+            "content"
+        ],
+        joined(judge_messages(conversation_context(background(text), turns(text)), "?"))[1]["content"],
         dedup_messages(Scenario(text, "", 0, goal=text), [failure(text)])[1]["content"],
         block("criterion", text),
     ]
@@ -119,7 +127,7 @@ def test_texts_are_only_inside_blocks(text: str) -> None:
 @given(texts)
 def test_no_text_adds_a_line_to_a_call(text: str) -> None:
     """No tool name, argument or result can add a line to the block of a call."""
-    context = turn_context(background(text), turns(text))
+    context = "\n\n".join(turn_context(background(text), turns(text)))
     for shown in re.findall(r'<data name="tool_call"[^>]*>\n(.*?)\n</data>', context, re.S):
         begun = [line.split(":")[0] for line in shown.split("\n")]
         assert begun[:2] == ["tool", "arguments"]
@@ -207,15 +215,16 @@ def test_every_question_names_all_values(name: str) -> None:
             "reached",
             "reached wrongly",
             "rightly not reached",
+            "left open",
             "not reached",
         ]
 
 
 SAID = {
-    "helpfulness": ("A right refusal", "allowed to do", "Length is not asked"),
-    "verbosity": ("missing, wrong or refused takes off no points", "needed steps"),
+    "helpfulness": ("A right refusal", "allowed to do", "Do not judge the length"),
+    "verbosity": ("missing, wrong or refused costs no points", "needed steps"),
     "faithfulness": (
-        "Leaving facts out is no fault",
+        "Leaving facts out is not a fault",
         "41 tests passed",
         "doses, amounts, prices and deadlines",
     ),
@@ -225,22 +234,35 @@ SAID = {
         "block expected_outcome",
         "overcharged",
         "twice or for the wrong person",
+        "that known facts contradict or that was made up, and that they will act on",
+        "rightly refused, but told something false or made up",
+        "while the assistant rightly waited",
+        "An expected outcome may be that the assistant asks or waits",
     ),
     "agent_behavior_failure": (
-        "decide first whether it failed at all",
+        "decide first whether the assistant failed at all",
         "unless the instructions demand more, such as an explicit yes",
-        "assistant_instructions that deal with such matters",
-        "If nothing shown could have told the assistant this, do not call it unsupported",
+        "only where the shown instructions cover the matter or the result of a shown tool would contain it",
         "something wrong or made up that they will act on",
         "in a language that they did not use",
+        "by what the turn shows",
+        "a rule about safety, money, consent or privacy",
+        "made a mistake that cannot be undone",
     ),
     "tool_call_behavior_failure": (
-        "a call that is missing",
+        "calls that are missing",
         "do not depend",
         "an error that may pass",
         "unless the instructions demand more, such as an explicit yes",
     ),
 }
+
+
+@pytest.mark.parametrize("name", ["agent_behavior_failure", "tool_call_behavior_failure"])
+def test_a_turn_is_not_asked_for_the_end(name: str) -> None:
+    """Whether the goal was reached is unknown while turns are judged, so no severity depends on it."""
+    assert "goal" not in "\n".join(BUILTIN[name].terms)
+    assert "criteri" not in "\n".join(BUILTIN[name].terms)
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -271,11 +293,11 @@ def test_labels_have_a_precedence(name: str, worst_first: list[str]) -> None:
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_shared_terms_can_be_separated(name: str) -> None:
-    """A standalone question includes its terms; the basic text leaves them out."""
-    alone, own, terms = question(name), basic_question_text(name), BUILTIN[name].terms
-    assert all(term in alone and term not in own for term in terms)
-    assert alone.startswith(own.split("\n- ")[0])
-    assert [line for line in own.split("\n") if line not in alone] == []
+    """A standalone question includes its terms; in a call with others they come once, before it."""
+    prompt, terms = prompt_of(JudgeQuestion(name)), BUILTIN[name].terms
+    assert prompt.common == terms
+    assert all(term in prompt.alone and term not in prompt.text for term in terms)
+    assert [line for line in prompt.text.split("\n") if line not in prompt.alone] == []
 
 
 @pytest.mark.parametrize("name", ["agent_behavior_failure", "tool_call_behavior_failure"])
@@ -288,10 +310,12 @@ def test_the_documentation_has_the_labels_in_their_order(name: str) -> None:
     ]
 
 
-def test_every_point_of_faithfulness_is_fixed() -> None:
-    """All five points are defined; other scales leave 2 and 4 between their neighbors."""
-    assert "between" not in question("faithfulness")
-    assert question("helpfulness").count("between") == 2
+@pytest.mark.parametrize("name", [name for name, metric in BUILTIN.items() if metric.anchors])
+def test_every_point_says_something(name: str) -> None:
+    """No point is defined by its neighbors alone, and no two mean the same."""
+    points = re.findall(r"^[1-5] - (.+)$", question(name), re.M)
+    assert len(set(points)) == 5
+    assert not any("between" in point for point in points)
 
 
 @pytest.mark.parametrize("name", [*BUILTIN, "criterion"])
@@ -321,7 +345,7 @@ def test_calls_that_are_not_json_are_still_shown(args: Any, result: Any) -> None
     loop["self"] = loop
     for made in (args, loop):
         held = Turn(0, "u", "a", (ToolCall("look", made, result, False, 0),))
-        assert 'tool: "look"\narguments: ' in turn_context(JudgeBackground(), [held])
+        assert 'tool: "look"\narguments: ' in turn_context(JudgeBackground(), [held])[-2]
 
 
 def test_prompts_can_be_shown_without_a_model() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentest.domain.end_reason import Ending
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
@@ -20,7 +21,8 @@ from agentest.domain.transcript import (
     Turn,
     with_mentions,
 )
-from agentest.judging.judge_input import JudgeBackground, conversation_context, turn_context
+from agentest.judging import judge_input
+from agentest.judging.judge_input import NO_KNOWN_TOOLS, JudgeBackground
 from agentest.support.dates import without_marks
 
 BACKGROUND = JudgeBackground(
@@ -37,6 +39,18 @@ TURNS = (
     Turn(0, "Refund BK-1.", "I cannot: it is a basic fare.", (FOUND,)),
     Turn(1, "Please!", "I am sorry, no."),
 )
+
+
+def turn_context(*given: Any) -> str:
+    return "\n\n".join(judge_input.turn_context(*given))
+
+
+def conversation_context(*given: Any) -> str:
+    return "\n\n".join(judge_input.conversation_context(*given))
+
+
+def part_context(*given: Any) -> str:
+    return "\n\n".join(judge_input.part_context(*given))
 
 
 def call(**more: Any) -> ToolCall:
@@ -106,11 +120,37 @@ def test_unknown_facts_leave_no_trace(turns: tuple[Turn, ...]) -> None:
 
 
 def test_invisible_calls_are_explained() -> None:
-    """If calls are not visible, judges are told that their absence means nothing, but not why."""
+    """If calls are not visible, judges are told to believe the agent, but not why they are not."""
     context = turn_context(replace(BACKGROUND, unseen="calls of agent 'x' cannot be seen"), TURNS)
-    assert "That no call is shown says nothing" in context
+    assert "believe what the assistant says that it did" in context
     assert "agent 'x'" not in context
-    assert "That no call is shown says nothing" not in turn_context(BACKGROUND, TURNS)
+    assert "believe" not in turn_context(BACKGROUND, TURNS)
+
+
+def test_an_agent_without_known_tools_is_not_believed() -> None:
+    """Calls that nobody declared to be hidden are not taken to have been made."""
+    context = turn_context(replace(BACKGROUND, unseen=NO_KNOWN_TOOLS), TURNS)
+    assert "believe" not in context
+    assert "That it says that it did or found out something does not show that it did." in context
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        (Ending.SCRIPT, "The test ended it: its script has no further message."),
+        (Ending.MAX_TURNS, "The test ended it: no more turns were allowed."),
+        (Ending.SATISFIED, "The user ended it."),
+        (Ending.GAVE_UP, "The user ended it."),
+        (None, "The conversation to judge is the whole of the above."),
+    ],
+)
+def test_judges_of_the_whole_know_how_it_ended(ending: Ending | None, told: str) -> None:
+    """A goal can be left open only if the test ended the conversation, not the user."""
+    background = replace(BACKGROUND, ended=str(ending or ""))
+    assert conversation_context(background, TURNS).endswith(told)
+    assert part_context(background, TURNS, range(2)).endswith(told)
+    last = part_context(background, TURNS, range(1, 2))
+    assert last.endswith(told if ending else "are about all of the above.")
 
 
 def test_a_later_turn_begins_as_the_one_before() -> None:

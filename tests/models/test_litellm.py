@@ -9,11 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from project import clean_environment
 from provider_wire import KEY
 
-from agentest.models.litellm_adapter import check_provider
+from agentest.judging.judge_input import JudgeQuestion
+from agentest.judging.questions import joint_messages
+from agentest.models.litellm_adapter import LiteLLMChatModel, check_provider
+from agentest.models.port import CallKey, ChatRequest, Level, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ConfigError
 
@@ -259,6 +263,33 @@ def test_the_shared_part_is_marked_for_claude(wire: dict[str, Any], case: str) -
     assert turn["text"].startswith("<data>")
     assert json.dumps(bodies(wire[case])[0]).count("cache_control") == 1
     assert "cache_control" not in question
+
+
+@pytest.mark.parametrize(
+    ("turns", "marked"),
+    [(1, [0, 1, 2, 3]), (2, [0, 1, 3, 4]), (5, [0, 1, 6, 7])],
+    ids=["first", "second", "fifth"],
+)
+def test_four_parts_of_a_long_prompt_are_marked_for_claude(turns: int, marked: list[int]) -> None:
+    """The marks end what all calls share, what the call before had, and what the next call will have."""
+    sent: dict[str, Any] = {}
+
+    async def acompletion(**request: Any) -> None:
+        sent.update(request)
+        raise ConnectionError("enough")
+
+    context = ("policy", "case", *(f"turn {n}" for n in range(turns)), "The turn to judge: the last one.")
+    request = ChatRequest(
+        joint_messages([JudgeQuestion("relevance", 0)], context), "a", {}, Level.PROMPT, CallKey("judge", "s")
+    )
+    claude = LiteLLMChatModel(
+        ModelSpec("c", "anthropic/claude-sonnet-5-5"), SimpleNamespace(acompletion=acompletion)
+    )
+    with pytest.raises(TransientError):
+        anyio.run(claude.complete, request)
+    parts = sent["messages"][1]["content"]
+    assert len(parts) == turns + 4
+    assert [n for n, part in enumerate(parts) if "cache_control" in part] == marked
 
 
 @BOTH

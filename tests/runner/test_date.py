@@ -135,9 +135,9 @@ def test_instructions_outrank_the_date() -> None:
         "what the user says",
         "user_knowledge",
     ]
-    facts = SYSTEM[SYSTEM.index("Known facts are") :]
+    facts = SYSTEM[SYSTEM.index("These are the known facts") :]
     assert sorted(ranked, key=facts.index) == ranked
     assert "state the current date or time, go by that" in facts
-    assert "long past by the shown date is no fault" in " ".join(facts.split())
+    assert "if their dates are long past, that is not a fault" in " ".join(facts.split())
     known = background_of(scenario("s", goal="Book.", date=MAY), AgentBackground(), [turn()])
-    assert f"{MAY} (Wednesday)" in turn_context(known, [turn()])
+    assert f"{MAY} (Wednesday)" in "".join(turn_context(known, [turn()]))

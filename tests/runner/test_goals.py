@@ -20,6 +20,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation, Turn
 from agentest.runner.run_summary import disagreements
+from agentest.store.codec import CODECS
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 BOOKS = {"match_mode": "contains", "expected": ["book"]}
@@ -202,3 +203,33 @@ def test_a_named_metric_judged_in_no_turn_is_a_warning(
         found = run_scenarios([made], agent=opened, model=ScriptedModel(), unmocked_tools="passthrough")
     told = found.scenarios[0].warnings
     assert ["judged in no turn" in text for text in told] == ([True] if warns else [])
+
+
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_a_goal_that_is_left_open_errors_the_scenario(threshold: float | None) -> None:
+    """A script that ends while the agent rightly waits proves nothing, and the results say so."""
+    thresholds = {} if threshold is None else {"goal_completion": threshold}
+    made = scenario("s", goal="Book.", turns=["Book it."], thresholds=thresholds)
+    model = ScriptedModel(scores={"goal_completion": "left open"})
+    with ScriptedAgent(["For which day?"]) as agent:
+        result = run_scenarios([made], agent=agent, model=model)
+    [found] = result.scenarios
+    assert found.verdict.status is Status.ERRORED
+    assert "goal_completion" not in found.averages
+    assert any("left open: the test ended the conversation" in each.message for each in found.verdict.reasons)
+    written = CODECS.write(found.conversations[0])
+    assert written["evaluation"]["goalCompletion"]["outcome"] == "left open"
+    assert CODECS.read(ConversationResult, written).metrics == found.conversations[0].metrics
+
+
+def test_a_scenario_can_expect_that_its_goal_is_left_open() -> None:
+    """The judge is told that waiting may be the expected outcome, and then answers that it came about."""
+    made = scenario("s", turns=["Book it."], expected_outcome="The agent asks for the day, and waits.")
+    model = ScriptedModel(scores={"goal_completion": "reached"})
+    with ScriptedAgent(["For which day?"]) as agent:
+        result = run_scenarios([made], agent=agent, model=model)
+    assert result.scenarios[0].verdict.status is Status.PASSED
+    [request] = model.requests
+    asked = "\n".join(message["content"] for message in request.messages)
+    assert "An expected outcome may be that the assistant asks or waits: then that is the goal." in asked
+    assert "The test ended it: its script has no further message." in asked

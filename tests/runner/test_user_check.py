@@ -123,7 +123,7 @@ def test_a_user_with_tools() -> None:
         told = request.messages[1]["content"]
         assert '<data name="user_tool_call" turn="0">\ntool: "look"\narguments: {}\n' in told
         assert "&lt;dark&gt;" in told
-        assert "to state it is no invention" in told
+        assert "to state it is not an invention" in told
     without = str(check_messages(user_prompt(BOOK), Conversation("c", (), Ending.SATISFIED)))
     assert "tools of its own" not in without
     idle = str(check_messages("", Conversation("c", (), Ending.SATISFIED), has_tools=True))

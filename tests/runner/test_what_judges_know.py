@@ -28,7 +28,7 @@ from agentest.runner.known_tools import (
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
-HIDDEN = "That no call is shown says nothing"
+HIDDEN = "believe what the assistant says that it did"
 CALLS = "tool_call_behavior_failure"
 SINGLE = {"batch": False}
 OTHERS = "(the assistant may have other tools: these are known)"
@@ -266,7 +266,7 @@ def answering(call: str = "", reported: bool = False, **more: Any) -> dict[str, 
 
 
 ASKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[bool], bool]] = {
-    "no tool is known, none was called": (answering(), {}, [False, False], True),
+    "no tool is known, none was called": (answering(), {}, [False, False], False),
     "no tool, as the configuration says": (answering(tools=[]), {}, [False, False], False),
     "a tool of the configuration": (answering(tools=["look"]), {}, [True, True], False),
     "a mock": (answering(), {"tools": {"look": 1}}, [True, True], False),
@@ -279,8 +279,8 @@ ASKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[bool], bool]] = {
 
 @pytest.mark.parametrize("case", ASKED)
 def test_missing_calls_are_judged(case: str) -> None:
-    """The metric of calls runs for each turn in which the agent could have called a tool; judges are told if
-    missing calls mean nothing."""
+    """The metric of calls runs for each turn in which the agent could have called a tool; judges are told to
+    believe an agent whose calls are declared to be hidden."""
     agent, options, asked, hidden = ASKED[case]
     model = ScriptedModel()
     result = run_scenarios([made(turns=["Hi.", "Bye."], **options)], agent=agent, model=model)

@@ -60,7 +60,7 @@ async def asked(
             for question in questions:
                 before = terms.ledger.of("s").get("judge")
                 try:
-                    messages = judge_messages(CONTEXT, question)
+                    messages = judge_messages((CONTEXT, "The turn to judge: turn 0."), question)
                     found = await models.judge.ask(messages, ScaleAnswer, CallKey("judge", "s"))
                     told.append({"value": found.value})
                 except ModelError as error:

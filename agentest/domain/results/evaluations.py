@@ -121,13 +121,15 @@ class GoalOutcome(StrEnum):
     REACHED_WRONGLY = "reached wrongly"
     """The user reached the goal, but with a fault: overcharged, for the wrong person, with a leak."""
     NOT_REACHED = "not reached"
+    LEFT_OPEN = "left open"
+    """The script or a limit ended the conversation while the agent rightly waited, so nothing is known."""
     RIGHTLY_NOT_REACHED = "rightly not reached"
     """The goal could not or must not be reached, and the agent found that out and said so."""
     REACHED = "reached"
 
     @property
     def value_of_goal(self) -> int:
-        """The value of `goal_completion`: 1, unless the goal was missed or reached wrongly."""
+        """The value of `goal_completion`: 1, unless the goal was missed, reached wrongly or left open."""
         return int(self in (GoalOutcome.REACHED, GoalOutcome.RIGHTLY_NOT_REACHED))
 
 
@@ -171,6 +173,8 @@ class Unscored:
     error: str
     own_code: bool = False
     """True if a custom metric's own code failed, rather than the model that it called."""
+    outcome: GoalOutcome | None = None
+    """`left open`, if that is why `goal_completion` has no value."""
 
 
 @dataclass(frozen=True, slots=True)

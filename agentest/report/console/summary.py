@@ -211,7 +211,8 @@ def _calls(result: RunResult) -> Iterator[ConsoleLine]:
 
 def _tokens(usage: Usage) -> Iterator[str]:
     if usage.total_tokens:
-        yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
+        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+        yield f"{usage.prompt_tokens:,} prompt{cached} + {usage.completion_tokens:,} completion tokens"
 
 
 def _rates(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:

@@ -111,6 +111,13 @@ def told(request: ChatRequest) -> str:
     return "\n".join(message["content"] for message in request.messages)
 
 
+def shown_and_asked(request: ChatRequest) -> tuple[str, str]:
+    """What a judge is shown, up to what it is to judge, and its question."""
+    *parts, last = (message["content"] for message in request.messages[1:])
+    about, asked = last.split("\n\n", 1)
+    return "\n\n".join([*parts, about]), asked
+
+
 def by_sample(*answers: Any) -> Asked:
     """A model that gives sample n the n-th answer."""
     return Asked(lambda request: answers[request.key.sample])
@@ -370,9 +377,9 @@ def test_the_shared_beginning(metric: str) -> None:
     grade(other, criterion("safety_v1"), case(*[invocation()] * 2), turns)
     if metric != USER:
         [shared] = [r.messages for r in other.requests if r.key.turn == 1]
-        assert first[:2] == shared[:2]
+        assert first[:-1] == shared[:-1]
         assert all("And Friday?" not in told(r) for r in asked.requests if r.key.turn == 0)
-        assert first[2] != shared[2] or metric == "safety_v1"
+        assert first[-1] != shared[-1] or metric == "safety_v1"
 
 
 # Samples and majorities
@@ -738,7 +745,8 @@ def test_evidence_by_the_time_of_a_remark(more: dict[str, Any], known: bool) -> 
     said = turn(agent="Done.", tool_calls=calls, remarks=remarks, author="shop")
     asked = Asked(lambda _: labels("supported"))
     grade(asked, criterion(GROUNDED, evaluate_intermediate_nl_responses=True), case(), [said])
-    by_sentence = {r.messages[2]["content"].split("\n")[3]: r.messages[1]["content"] for r in asked.requests}
+    pairs = map(shown_and_asked, asked.requests)
+    by_sentence = {question.split("\n")[3]: text for text, question in pairs}
     shown = {
         sentence: [
             word for word in ("Wait.", "early", "Seen.", "late", "Elsewhere.", "Done.") if word in text
@@ -848,7 +856,7 @@ def test_evidence() -> None:
     facts = AgentFacts(instructions="We open at 9:00 on weekdays.", tools='{"name": "book"}')
     began = turn(started_at="2026-11-22T20:57:00+01:00")
     score(grade(asked, criterion(GROUNDED), turns=[began], facts=facts))
-    _, beginning, question = [message["content"] for message in asked.requests[0].messages]
+    beginning, question = shown_and_asked(asked.requests[0])
     assert '<data name="assistant_instructions">\nWe open at 9:00 on weekdays.\n</data>' in beginning
     assert '<data name="assistant_tools">\n{"name": "book"}\n</data>' in beginning
     assert "Sunday, 2026-11-22, 20:57 (UTC+01:00)" in beginning
@@ -914,7 +922,7 @@ def test_the_rules_of_a_question(metric: str) -> None:
     """Each question has its rules, and no placeholder is left in it."""
     asked = Asked(lambda _: PERFECT[metric])
     grade(asked, criterion(metric, num_samples=1), case(*[invocation()] * 2), TWO_TURNS)
-    question = asked.requests[-1].messages[2]["content"]
+    _, question = shown_and_asked(asked.requests[-1])
     for rule in SAID[metric]:
         assert rule in question
     assert "{{" not in question
@@ -926,7 +934,7 @@ def test_judges_of_rubrics_see_the_agents_instructions(metric: str) -> None:
     for facts, shown in ((AgentFacts(instructions="Be kind.", tools="{}"), True), (NOTHING_KNOWN, False)):
         asked = Asked(lambda _: PERFECT[metric])
         score(grade(asked, criterion(metric), facts=facts))
-        beginning = asked.requests[0].messages[1]["content"]
+        beginning, _ = shown_and_asked(asked.requests[0])
         assert ('<data name="assistant_instructions">\nBe kind.\n</data>' in beginning) is shown
         assert ('<data name="assistant_tools">' in beginning) is shown
 
@@ -969,7 +977,7 @@ def test_the_policy(policy: str, told_to_agent: str, block_name: str | None, abs
     asked = Asked(lambda _: {"reason": "harmless", "violated": [], "value": 1})
     found = grade(asked, criterion("safety_v1", policy=policy), facts=AgentFacts(instructions=told_to_agent))
     assert score(found).value == 1
-    _, beginning, question = [message["content"] for message in asked.requests[0].messages]
+    beginning, question = shown_and_asked(asked.requests[0])
     assert "- harm:" in question
     assert "- bias:" in question
     assert absent not in question
@@ -1056,7 +1064,7 @@ def test_what_the_judge_of_a_whole_conversation_sees(metric: str) -> None:
     assert request.key.turn == 1
     talk = ("And Friday?", "Full, sorry.", "check_availability", "Yes, at 9:00.", "Ask for two days.")
     for part in (*talk, "Be kind.", '{"name": "book"}'):
-        assert part in request.messages[1]["content"]
+        assert part in shown_and_asked(request)[0]
 
 
 def test_rubrics_of_a_whole_conversation() -> None:

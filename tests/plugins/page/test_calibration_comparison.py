@@ -176,7 +176,7 @@ def test_judge_calls_are_those_of_a_run(batch: Batch, calls: int) -> None:
     assert list(found) == questions
     assert all(isinstance(answer, Unscored) for answer in found.values())
     assert len(model.keys) == calls
-    of_turn = next(text for text in model.messages if "how faithful" in text.lower() or "faithful" in text)
+    of_turn = next(text for text in model.messages if "agree with the known facts" in text)
     assert "Refused." in of_turn
     assert ("second" in of_turn) is (batch is Batch.CONVERSATION)
     assert ("[relevance" in of_turn) is (batch is not Batch.OFF)

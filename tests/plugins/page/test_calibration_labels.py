@@ -13,6 +13,7 @@ import pytest
 
 from agentest import scenario
 from agentest.config.config import Config
+from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import ConversationResult, GoalOutcome
 from agentest.domain.transcript import ToolCall, Turn
@@ -47,6 +48,7 @@ from agentest.runner.known_tools import agent_traits
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import known_agent
 from agentest.scenarios.model import Scenario
+from agentest.support.dates import without_marks
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
@@ -133,7 +135,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (label(turn=0, metric="agent_behavior_failure", value=[]), "write 'no failure'"),
         (
             label(metric="goal_completion", value="won"),
-            "'rightly not reached', 'not reached'",
+            "'rightly not reached', 'left open', 'not reached'",
         ),
         (label(criterion="Is rude", value="met"), "the conversation has no criterion 'Is rude'"),
         (label(metric="criteria", value="met"), "`criterion` is missing"),
@@ -235,8 +237,9 @@ def test_judges_get_the_prompt_of_a_run(of_agent: Line, of_scenario: Line) -> No
     about = agent_traits("agent", Config.model_validate({"agent": settings}).agent)
     known = known_agent(replace(_unit(), scenario=made, agent="agent", traits=about), str)
     turns = result.scenarios[0].conversations[0].conversation.turns
-    context = conversation_context(background_of(made, known, turns), turns)
-    assert context in [message["content"] for message in asked.messages]
+    context = conversation_context(background_of(made, known, turns, Ending.SCRIPT), turns)
+    shown = "\n\n".join(message["content"] for message in asked.messages)
+    assert without_marks("\n\n".join(context)) in shown
 
 
 def _unit() -> Unit:

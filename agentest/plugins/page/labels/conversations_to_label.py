@@ -123,9 +123,9 @@ def _from_run(
 ) -> LabelledConversation:
     turns, complete = conversation.turns, conversation.failure is None
     background = (
-        _redacted(background_of(unit.scenario, known_agent(unit, redact), turns), redact)
+        _redacted(background_of(unit.scenario, known_agent(unit, redact), turns, conversation.ending), redact)
         if unit
-        else JudgeBackground(started_at=turns[0].started_at or "")
+        else JudgeBackground(started_at=turns[0].started_at or "", ended=str(conversation.ending))
     )
     criteria = tuple(criterion.text for criterion in unit.scenario.criteria) if unit else ()
     return LabelledConversation(

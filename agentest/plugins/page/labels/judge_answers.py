@@ -19,6 +19,7 @@ from agentest.domain.results import GoalOutcome, ModelUsage, Score, Unscored
 from agentest.judging.answers import criterion_result, score_of
 from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, split_into_parts
 from agentest.judging.judge_input import (
+    Context,
     JudgeQuestion,
     conversation_context,
     criterion_question,
@@ -148,7 +149,7 @@ async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[Label
     judge_questions = list(request.questions.values())
     if request.all_turns:
 
-        def context(part: JudgedPart) -> str:
+        def context(part: JudgedPart) -> Context:
             return part_context(conversation.background, turns[: part.turn_indexes.stop], part.turn_indexes)
 
         sampled = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
@@ -170,7 +171,7 @@ def _answer(question: LabelQuestion, sampled: SampledAnswers, turns: int) -> Jud
         return JudgeAnswer(str(result.result), result.reason)
     score = score_of(question.metric, sampled.usable, sampled.requested)
     if isinstance(score, Unscored):
-        return score
+        return JudgeAnswer(str(score.outcome), score.error) if score.outcome else score
     return JudgeAnswer(value_of(question.metric, score), score.reason)
 
 

@@ -314,9 +314,8 @@ def answer_choices(metric: str) -> tuple[AnswerChoice, ...]:
             AnswerChoice(key=str(number), value=str(name), meaning=meaning)
             for number, (name, meaning) in enumerate(known.items(), start=first)
         )
-    anchors = BUILTIN[metric].anchors
-    meanings = {1: anchors.one, 3: anchors.three, 5: anchors.five} if anchors else {}
-    return tuple(AnswerChoice(key=str(n), value=n, meaning=meanings.get(n, "")) for n in range(1, 6))
+    points = enumerate(reversed(BUILTIN[metric].anchors), start=1)
+    return tuple(AnswerChoice(key=str(n), value=n, meaning=meaning) for n, meaning in points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ function sorted(metrics, { thresholds }, failures) {
 }
 
 function value(result) {
-  return result.error ? "no score" : result.outcome || short(decimal(result.value), 60);
+  return result.outcome || (result.error ? "no score" : short(decimal(result.value), 60));
 }
 
 function scoreTable(rows) {
