@@ -186,7 +186,7 @@ class BackgroundRun:
         self._prepared = prepared
         # Compare by identity, because two entries can have the same name if one of them never runs.
         self._fixed_results = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
-        self._strict = settings_of(prepared.loaded.config, prepared.request.options).strict
+        self._strict = settings_of(prepared).strict
         self._amendable: dict[tuple[str, str], ScenarioResult] = {}
         """Passed scenarios that the end of the run may turn into errors."""
         self._say = say
@@ -248,10 +248,10 @@ class BackgroundRun:
         self._stop_handles = asyncio.get_running_loop(), stop, starting
         self._loop_started.set()
         prepared = files.prepared
-        options, keep = prepared.request.options, prepared.request.reports.shows_conversations
+        keep = prepared.request.reports.shows_conversations
         session = RunSession(
             prepared=prepared,
-            settings=settings_of(prepared.loaded.config, options, keep_conversations=keep),
+            settings=settings_of(prepared, keep_conversations=keep),
             emit=self._on_event,
             stop=stop,
             on_note=self._note,

@@ -144,6 +144,12 @@ class RunReport:
     def questions(self) -> list[QuestionedVerdicts]:
         return questioned_verdicts(self.result)
 
+    @cached_property
+    def notes(self) -> list[QuestionedVerdicts]:
+        """What to know about scenarios though it questions no verdict, grouped by code."""
+        notes = (warning for warning in self.result.verdict_warnings if warning.note)
+        return [QuestionedVerdicts(*each) for each in by_code(notes).items()]
+
     @property
     def errors(self) -> list[tuple[ScenarioReport, UniqueError]]:
         """The deduplicated errors of all scenarios, most severe first."""
@@ -400,7 +406,7 @@ class QuestionedVerdicts:
     def rows(self, most: int = _SHOWN) -> list[str]:
         """Return the first messages, one row each, and the number of others."""
         left = len(self.each) - most
-        more = [f"… {count(left, 'more warning')} in results.json (`summary.warnings`)"] if left > 0 else []
+        more = [f"… {left:,} more in results.json (`summary.warnings`)"] if left > 0 else []
         return [*(text for text, _ in self.each[:most]), *more]
 
 
@@ -414,6 +420,7 @@ def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
         for each in result.scenarios
         if not any(reason.kind is ReasonKind.WARNING for reason in each.verdict.reasons)
         for warning in each.verdict_warnings
+        if not warning.note
     )
     return [QuestionedVerdicts(*each) for each in by_code(warnings).items()]
 

@@ -239,6 +239,8 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
     warnings += [f"- {inline(warning.message)}\n" for warning in report.result.warnings]
     warnings += map(_questions, report.questions)
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
+    fold = "\n<details>\n<summary>Notes</summary>\n\n"
+    yield _Section("notes", fold, [*map(_questions, report.notes)], foot="\n</details>\n")
     stories = [(s, each) for s in report.finished for each in transcripts.of(s)]
     left_out, head = transcripts.left_out, "\n### Transcripts of failures\n\n"
     yield _Section("transcripts", head, stories, _details, left_out)

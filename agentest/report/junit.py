@@ -139,7 +139,7 @@ def _content(scenario: ScenarioReport, status: Status, texts: CaseTexts) -> Iter
         kind = f"agentest.{status}" if status is Status.SKIPPED else kind
         yield element(_ELEMENTS[status], {"type": kind, "message": why}, [texts.failure(scenario)])
     output = texts.output(scenario)
-    warnings = [*result.warnings, *(warning.text for warning in result.verdict_warnings)]
+    warnings = [*result.warnings, *(each.text for each in result.verdict_warnings if not each.note)]
     if warnings and status not in NOT_PASSED:  # otherwise they are in the text of the failure
         output = in_rows("\n".join(f"warning: {warning}" for warning in warnings))
     if output:
@@ -300,7 +300,8 @@ def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
         yield "conversations.passed", str(totals.passed)
         yield "turns", str(totals.turns)
         yield "tool_calls", str(totals.tool_calls)
-    yield from ((f"warning.{each.code}", each.message) for each in scenario.verdict_warnings)
+    for each in scenario.verdict_warnings:
+        yield f"{'note' if each.note else 'warning'}.{each.code}", each.message
     if scenario.pass_rate:
         yield from _figure("pass_rate", scenario.pass_rate)
     if attack := scenario.attack:

@@ -56,10 +56,9 @@ async def execute(
     """Execute a prepared run, and stop it at a signal. Raises UsageError if the run cannot begin."""
     mode, messages = mode or RunMode(), messages or SignalMessages()
     outcome, stop, starting = RunOutcome(), Stop(), anyio.CancelScope()
-    options, config = prepared.request.options, prepared.loaded.config
     session = RunSession(
         prepared=prepared,
-        settings=settings_of(config, options, keep_conversations=mode.keep_conversations),
+        settings=settings_of(prepared, keep_conversations=mode.keep_conversations),
         emit=emit,
         stop=stop,
         on_note=outcome.notes.append,

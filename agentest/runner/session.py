@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.domain.events import Emit, Noted, TimePassed
 from agentest.domain.results import RunResult, Severity, Status
 from agentest.models.port import Ledger, Models
-from agentest.runner.plan import Options, Plan
+from agentest.runner.plan import Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -46,15 +45,17 @@ class Settings:
     batch: Batch = Batch.TURN
     skip_decided: bool = False
     check_user: bool = False
-    strict: bool = False
+    strict: bool = True
     """True if a warning that questions a verdict makes its scenario errored."""
     fail_fast: bool = False
     keep_conversations: bool = True
     """True if results retain their conversations after these have been reported."""
 
 
-def settings_of(config: Config, options: Options, *, keep_conversations: bool = True) -> Settings:
-    """Return the settings of a configuration. Options take precedence."""
+def settings_of(prepared: Prepared, *, keep_conversations: bool = True) -> Settings:
+    """Return the settings of a run. Options take precedence over the configuration."""
+    config, options = prepared.loaded.config, prepared.request.options
+    is_asked = "strict" in config.model_fields_set or not any(u.scenario.case for u in prepared.plan.units)
     return Settings(
         concurrency=options.concurrency or config.concurrency,
         parallel=config.parallel,
@@ -64,7 +65,7 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
         batch=config.judge.batch,
         skip_decided=config.judge.skip_decided,
         check_user=config.user.check,
-        strict=config.strict if options.strict is None else options.strict,
+        strict=config.strict and is_asked if options.strict is None else options.strict,
         fail_fast=options.fail_fast,
         keep_conversations=keep_conversations,
     )

@@ -94,7 +94,7 @@ def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWar
     # An agent that only failed says nothing about the unit's checks and mocks.
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
-        _warning(evidence.unit, code, *finding)
+        replace(_warning(evidence.unit, code, *finding), note=code in _NOTES and _NOTES[code](evidence))
         for code, find in UNIT_WARNINGS.items()
         if is_conclusive or code in _ALWAYS
         for finding in find(evidence)
@@ -128,8 +128,9 @@ def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, st
         status = Status.PASSED
     decided = not any(reason.kind is ReasonKind.INTERRUPTED for reason in others)
     if strict and decided and status is not Status.SKIPPED:
-        others += tuple(Reason(Status.ERRORED, ReasonKind.WARNING, warning.text) for warning in warnings)
-        status = Status.ERRORED if warnings and status is Status.PASSED else status
+        doubts = [Reason(Status.ERRORED, ReasonKind.WARNING, each.text) for each in warnings if not each.note]
+        others += tuple(doubts)
+        status = Status.ERRORED if doubts and status is Status.PASSED else status
     return replace(result, verdict=Verdict(status, others), verdict_warnings=tuple(warnings))
 
 
@@ -154,20 +155,20 @@ def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str]) 
 
 
 def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
-    conversations = evidence.conversations
-    if _declares_check(evidence.unit) or any(map(_has_deciding_score, conversations)):
+    if _is_judged_otherwise(evidence):
         return
-    skipped = any(isinstance(score, Skipped) for each in conversations for _, score in each.metric_results)
-    why = (
-        "the judged metrics were skipped, as no model is configured; configure one or add"
-        if skipped
-        else "add"
-    )
-    message = (
-        f"the only check was that the agent replied: {why} a check that needs no model (`expect`, "
-        "`trajectory` or `check`)"
-    )
-    yield message, ()
+    results = chain.from_iterable(each.metric_results for each in evidence.conversations)
+    skipped = any(isinstance(score, Skipped) for _, score in results)
+    why = "the only check was that the agent replied"
+    why += ", because the judged metrics need a `model`" if skipped else ""
+    is_python = evidence.unit.file.endswith(".py")
+    line = 'expect={"says": "…"},' if is_python else 'expect: {says: "…"}'
+    yield f"{why}. Add a line to the scenario, with what a reply must contain: {line}", ()
+
+
+def _is_judged_otherwise(evidence: UnitEvidence) -> bool:
+    """Return True if anything but the agent's having replied decides the verdict."""
+    return _declares_check(evidence.unit) or any(map(_has_deciding_score, evidence.conversations))
 
 
 def _declares_check(unit: Unit) -> bool:
@@ -530,6 +531,12 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
     WarningCode.PARTIAL_VISIBILITY: _unproven_by_visible_calls,
 }
 """Code → what finds the warning in a unit, in the order in which warnings are shown."""
+_NOTES: Mapping[WarningCode, Callable[[UnitEvidence], bool]] = {
+    WarningCode.MOCK_NEVER_CALLED: lambda evidence: bool(
+        evidence.called & evidence.scenario.tools.keys() or _is_judged_otherwise(evidence)
+    )
+}
+"""Code → whether its warnings question nothing in a unit, so that they are notes."""
 _ALWAYS = (
     WarningCode.INVALID_ARGUMENTS,
     WarningCode.MOCK_RAISED,

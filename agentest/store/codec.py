@@ -356,7 +356,7 @@ CODECS = Codecs(
         ),
         AttackRate: Layout(only_if_set=("notes",)),
         UniqueError: Layout(only_if_set=("fails",)),
-        VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools")),
+        VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools", "note")),
         ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),
         CauseExample: Layout(only_if_set=("agent",)),
         CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),

@@ -105,7 +105,7 @@ class Runner:
 
         session = RunSession(
             prepared=prepared,
-            settings=settings_of(prepared.loaded.config, prepared.request.options),
+            settings=settings_of(prepared),
             emit=self._emit,
             stop=stop or Stop(),
             on_note=note,

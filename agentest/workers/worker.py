@@ -136,7 +136,7 @@ class Worker:
     def _session(self) -> RunSession:
         return RunSession(
             prepared=self._prepared,
-            settings=settings_of(self._prepared.loaded.config, self._prepared.request.options),
+            settings=settings_of(self._prepared),
             emit=self._emit,
             stop=self._stop,
             on_note=lambda text: self._run.note(self._prepared.loaded.redact(text)),

@@ -125,7 +125,7 @@ class WarningCode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictWarning:
-    """A reason to question the verdict on a scenario. In strict mode it makes the scenario errored."""
+    """A reason to question the verdict on a scenario, which errs it in strict mode, or a note."""
 
     code: WarningCode
     scenario: str
@@ -134,6 +134,8 @@ class VerdictWarning:
     file: str = ""
     line: int = 0
     tools: tuple[str, ...] = ()
+    note: bool = False
+    """True if it questions no verdict: it is shown, and never makes the scenario errored."""
 
     @property
     def text(self) -> str:

@@ -36,7 +36,9 @@ _SHOWN_NOT_PASSED = 15
 _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
-_STRICT = "Each of these questions a verdict. In strict mode (--strict) its scenario is errored."
+_STRICT = (
+    "Each of these questions a verdict. In strict mode, the default of `run`, its scenario is errored."
+)
 
 
 def header_lines(
@@ -259,6 +261,9 @@ def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
         yield from (line(2, (row, "yellow")) for row in each.rows())
     if report.questions:
         yield line(0, (_STRICT, "dim"))
+    for each in report.notes:
+        yield line(0, (f"{each.head}: {each.rows(1)[0]}", "dim"), lead=(("Note: ", "dim"),))
+    if report.questions or report.notes:
         yield BLANK
 
 

@@ -275,7 +275,7 @@ class Generation:
         from agentest.runner.session import RunSession, Stop, open_models, settings_of
 
         prepared = self.prepared
-        settings = settings_of(prepared.loaded.config, prepared.request.options)
+        settings = settings_of(prepared)
         session = RunSession(prepared, settings, _show, Stop(), tell)
         async with AsyncExitStack() as stack:
             models, _ = await open_models(session, None, stack)

@@ -259,7 +259,7 @@ async def judge_labelled_questions(
     def note(text: str) -> None:
         tell(f"agentest: {prepared.loaded.redact(text)}")
 
-    settings = settings_of(prepared.loaded.config, prepared.request.options)
+    settings = settings_of(prepared)
     session = RunSession(
         prepared=prepared,
         settings=settings,

@@ -172,7 +172,8 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
         "failures": len(scenario["failures"]),
         "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
-        "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
+        "warnings": len(scenario.get("warnings", ()))
+        + sum("note" not in each for each in scenario.get("verdictWarnings", ())),
         **{key: scenario[key] for key in ("thresholds", *_COUNTED_IN) if scenario.get(key)},
         "causes": [root_cause_id(each["kind"], each["pattern"]) for each in scenario.get("causes", ())],
         "labels": [normalized_label(each["label"]) for each in scenario["errors"]],

@@ -232,9 +232,9 @@ async function details(row, columns) {
 function reasons({ failures, attack, warnings = [], verdictWarnings = [] }) {
   const share = attack && figure({ ...attack, value: attack.successes / attack.attempts }, true);
   const tried = attack ? [`Attack ${attack.strategy}: ${share} of ${count(attack.attempts, "attempt")} succeeded`] : [];
-  const questions = verdictWarnings.map(({ code, message }) => `${code}: ${message}`);
-  const told = questions.filter((text) => !failures.includes(text));
-  const all = [...tried, ...failures, ...[...warnings, ...told].map((text) => `Warning: ${text}`)];
+  const told = verdictWarnings.filter(({ code, message }) => !failures.includes(`${code}: ${message}`));
+  const said = ({ code, message, note }) => `${note ? "Note" : "Warning"}: ${code}: ${message}`;
+  const all = [...tried, ...failures, ...warnings.map((text) => `Warning: ${text}`), ...told.map(said)];
   const left = all.length - SHOWN;
   return h("ul", all.slice(0, SHOWN).map((text) => foreign(text, "li")), left > 0 && h("li", `${left} more`));
 }

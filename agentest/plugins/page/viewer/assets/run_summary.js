@@ -95,7 +95,7 @@ function context({ run, head }) {
 function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
   const { unclaimedCalls = [], silentAgents = [], unansweredCalls = [], warnings = [] } = (head && head.summary) || {};
   const unclaimed = unclaimedCalls.map(({ message }) => message);
-  const questions = warnings.filter((each) => each.code);
+  const questions = warnings.filter((each) => each.code && !each.note);
   const told = [...silentAgents, ...unansweredCalls].map(({ message }) => message)
     .filter((text) => !questions.some(({ message }) => message === text));
   const shard = (head && head.shard) || run.shard;
