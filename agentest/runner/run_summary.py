@@ -131,7 +131,13 @@ class RunResultBuilder:
         """Report and return the result. `results`: by scope; a unit without a result never began."""
         visibilities = tool_visibility_of_run(self._plan, results)
         silent = agents_without_calls(self._plan, results, visibilities)
-        evidence = RunEvidence(plan=self._plan, results=results, visibilities=visibilities, silent=silent)
+        evidence = RunEvidence(
+            plan=self._plan,
+            results=results,
+            visibilities=visibilities,
+            silent=silent,
+            is_partial=self._prepared.picks_scenarios,
+        )
         results = self._with_late_warnings(results, run_warnings(evidence))
         scenarios = tuple(
             entry

@@ -77,6 +77,8 @@ class RunEvidence:
     """Tool visibility in the whole run. Tools of unseen calls cannot be known."""
     silent: Mapping[RunWarning, Sequence[Unit]]
     """The units of agents that never called a tool."""
+    is_partial: bool = False
+    """True if the command line picked scenarios one by one."""
 
     def units_with_visible_calls(self) -> Iterator[Unit]:
         """Yield the units whose calls are visible, as far as they began."""
@@ -85,8 +87,8 @@ class RunEvidence:
                 yield unit
 
 
-Finding = tuple[str, Sequence[str]]
-"""A message, and the tools that it is about."""
+Finding = tuple[str, Sequence[str]] | tuple[str, Sequence[str], bool]
+"""A message, the tools that it is about, and True if it questions no verdict: a note."""
 
 
 def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWarning, ...]:
@@ -94,7 +96,7 @@ def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWar
     # An agent that only failed says nothing about the unit's checks and mocks.
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
-        replace(_warning(evidence.unit, code, *finding), note=code in _NOTES and _NOTES[code](evidence))
+        _warning(evidence.unit, code, *finding)
         for code, find in UNIT_WARNINGS.items()
         if is_conclusive or code in _ALWAYS
         for finding in find(evidence)
@@ -142,7 +144,9 @@ def without(result: ScenarioResult, dropped: Iterable[VerdictWarning]) -> Scenar
     return questioned(result, left, strict=strict) if gone else result
 
 
-def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str]) -> VerdictWarning:
+def _warning(
+    unit: Unit, code: WarningCode, message: str, tools: Sequence[str], note: bool = False
+) -> VerdictWarning:
     return VerdictWarning(
         code=code,
         scenario=unit.scenario.name,
@@ -151,6 +155,7 @@ def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str]) 
         file=unit.file,
         line=unit.scenario.line,
         tools=tuple(tools),
+        note=note,
     )
 
 
@@ -171,11 +176,11 @@ def _is_judged_otherwise(evidence: UnitEvidence) -> bool:
     return _declares_check(evidence.unit) or any(map(_has_deciding_score, evidence.conversations))
 
 
-def _declares_check(unit: Unit) -> bool:
+def _declares_check(unit: Unit, *, of_calls: bool = True) -> bool:
     scenario = unit.scenario
     states = (scenario.final_state, scenario.final_session_state)
     return (
-        bool(scenario.trajectories or scenario.expect or scenario.checks or unit.graders)
+        bool((of_calls and scenario.trajectories) or scenario.expect or scenario.checks or unit.graders)
         or scenario.is_guarded
         or scenario.attack is not None
         or any(criterion.required for criterion in scenario.criteria)
@@ -245,7 +250,7 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
         if len(idle) == 1
         else f"{len(idle)} of {len(scenario.tools)} mocks were never called ({names}): remove or forbid them"
     )
-    yield message, idle
+    yield message, idle, len(idle) < len(scenario.tools) or _is_judged_otherwise(evidence)
 
 
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
@@ -514,8 +519,10 @@ def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, 
 
 
 def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
+    """Find units of silent agents. What the command line left out may show calls, so what it ran may pass."""
     for warning, units in evidence.silent.items():
-        yield from ((unit, (warning.message, ())) for unit in units)
+        for unit in units:
+            yield unit, (warning.message, (), evidence.is_partial and _declares_check(unit, of_calls=False))
 
 
 UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {
@@ -531,12 +538,6 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
     WarningCode.PARTIAL_VISIBILITY: _unproven_by_visible_calls,
 }
 """Code → what finds the warning in a unit, in the order in which warnings are shown."""
-_NOTES: Mapping[WarningCode, Callable[[UnitEvidence], bool]] = {
-    WarningCode.MOCK_NEVER_CALLED: lambda evidence: bool(
-        evidence.called & evidence.scenario.tools.keys() or _is_judged_otherwise(evidence)
-    )
-}
-"""Code → whether its warnings question nothing in a unit, so that they are notes."""
 _ALWAYS = (
     WarningCode.INVALID_ARGUMENTS,
     WarningCode.MOCK_RAISED,

@@ -36,9 +36,7 @@ _SHOWN_NOT_PASSED = 15
 _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
-_STRICT = (
-    "Each of these questions a verdict. In strict mode, the default of `run`, its scenario is errored."
-)
+_STRICT = "Each of these questions a verdict. In strict mode, the default of `run`, its scenario is errored."
 
 
 def header_lines(
