@@ -328,7 +328,7 @@ def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
     calls = (call for each in evidence.conversations for call in each.conversation.tool_calls)
     if tools := sorted({call.name for call in calls if call.simulated}):
         names = ", ".join(tools[:_SHOWN_TOOLS])
-        message = f"a model answered {names}, which had no mock. Add mocks before you rely on the verdict"
+        message = f"a model answered {names}, which had no mock. Add mocks, or explore with --no-strict"
         yield message, tools
 
 

@@ -42,7 +42,7 @@ def ran(
     model = ScriptedModel(scores={"goal_completion": goal})
     with ScriptedAgent(agent) as opened:
         thresholds = {} if threshold is None else {"goal_completion": threshold}
-        result = run_scenarios([made], agent=opened, model=model, thresholds=thresholds)
+        result = run_scenarios([made], agent=opened, model=model, thresholds=thresholds, strict=False)
     return result.scenarios[0]
 
 

@@ -231,7 +231,8 @@ def test_one_bad_conversation_leaves_the_others_alone() -> None:
         number = int(body["messages"][0]["content"])
         return bad[number] if number < len(bad) else "fine"
 
-    scenarios = [scenario(f"s{i}", turns=[str(i)]) for i in range(len(bad) + 2)]
+    checks = {"expect": {"says": "fine"}}
+    scenarios = [scenario(f"s{i}", turns=[str(i)], **checks) for i in range(len(bad) + 2)]
     with ScriptedAgent(agent) as server:
         result = run_scenarios(scenarios, agent=server)
     statuses = [s.verdict.status for s in result.scenarios]
@@ -304,9 +305,8 @@ def test_a_custom_metric_that_raises() -> None:
     """A bug in a custom metric makes the scenario errored if it has a threshold, else it is a warning."""
     with ScriptedAgent(["ok"]) as server:
         metrics = [Crashing, CrashingLabel]
-        result = run_scenarios([scenario("s", turns=["x"])], agent=server, custom_metrics=metrics).scenarios[
-            0
-        ]
+        made = scenario("s", turns=["x"], expect={"says": "ok"})
+        result = run_scenarios([made], agent=server, custom_metrics=metrics).scenarios[0]
         assert result.verdict.status is Status.PASSED
         said = "{} could not be scored 1 of 1 time: ZeroDivisionError: a bug; without a threshold it does not"
         assert [

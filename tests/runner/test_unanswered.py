@@ -55,7 +55,9 @@ def test_answered_calls_are_not_noted() -> None:
         one = scenario("s", turns=["Hi."], tools={"look": 1})
         found = run_scenarios([one], agent=agent, options=Options(unmocked_tools="passthrough"))
         assert found.unanswered == ()
-        other = run_scenarios([scenario("t", turns=["Hi."])], agent=agent, unmockedTools="passthrough")
+        other = run_scenarios(
+            [scenario("t", turns=["Hi."])], agent=agent, unmockedTools="passthrough", strict=False
+        )
     (warning,) = other.unanswered
     assert warning.message.startswith("1 call of tool 'look' was answered with null")
     assert json.loads(json.dumps(other.scenarios[0].totals.unanswered)) == {"look": 1}

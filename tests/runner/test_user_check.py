@@ -41,7 +41,7 @@ def run(
 ) -> tuple[RunResult, ScriptedModel]:
     """Run users of one message, whose judge returns this answer about them."""
     model = ScriptedModel(user=["Hello.", end], scores={"user": look})
-    settings = {"user": {"check": True}, "conversations_per_scenario": n, **config}
+    settings = {"user": {"check": True}, "conversations_per_scenario": n, "strict": False, **config}
     with ScriptedAgent(["Done."]) as agent:
         return run_scenarios([made], agent=agent, model=model, **settings), model
 

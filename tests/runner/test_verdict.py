@@ -353,7 +353,7 @@ def test_a_run_is_as_bad_as_its_worst_scenario(statuses: list[Status], interrupt
 
 
 def run(agent: Any = "hello", answer: Any = None, model: bool = True, **options: Any) -> ScenarioResult:
-    config = {"judge": {"retries": 0}, "metrics": ["helpfulness", "goal_completion"]}
+    config = {"judge": {"retries": 0}, "metrics": ["helpfulness", "goal_completion"], "strict": False}
     made = scenario("s", goal="g", conversations_per_scenario=2, **options)
     with ScriptedAgent([agent]) as scripted:
         result = run_scenarios(

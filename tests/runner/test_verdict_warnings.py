@@ -57,7 +57,7 @@ def agent() -> Iterator[ScriptedAgent]:
 
 def ran(agent: ScriptedAgent, *options: dict[str, Any], **more: Any) -> RunResult:
     made = [scenario(f"s{n}", **{"turns": ["Look."], **each}) for n, each in enumerate(options)]
-    return run_scenarios(made, agent={"endpoint": agent.endpoint}, **more)
+    return run_scenarios(made, agent={"endpoint": agent.endpoint}, **{"strict": False, **more})
 
 
 def test_a_reply_with_the_session_of_another_conversation_is_reported() -> None:
@@ -115,12 +115,14 @@ def test_every_code_is_found_by_a_function_and_documented() -> None:
 def test_a_scenario_that_checks_nothing_but_a_reply(
     agent: ScriptedAgent, options: dict[str, Any], warned: bool
 ) -> None:
-    """It passes with a warning unless it checks anything else; skipped metrics do not count."""
-    found = one(agent, {"turns": ["Hi."], **options})
-    assert found.verdict.passed
+    """It is errored unless it checks anything else; skipped metrics do not count."""
+    [found] = run_scenarios([scenario("s", **{"turns": ["Hi."], **options})], agent=agent).scenarios
+    assert found.verdict.passed is not warned
     assert codes(found) == ["only-replies"] * warned
+    if warned:
+        assert found.verdict_warnings[0].message.endswith('must contain: expect={"says": "…"},')
     if "goal" in options:
-        assert "no model is configured" in found.verdict_warnings[0].message
+        assert "the judged metrics need a `model`" in found.verdict_warnings[0].message
 
 
 def test_judges_that_decide(agent: ScriptedAgent) -> None:
@@ -363,13 +365,51 @@ def test_other_names_are_not_misspellings(
 
 def test_mocks_that_were_never_called(agent: ScriptedAgent) -> None:
     """One warning per scenario lists them all, even with several conversations."""
-    found = one(agent, {"tools": {**BOTH, "pay": 1}, "conversations_per_scenario": 2, "check": print})
+    options = {"tools": {**BOTH, "pay": 1}, "conversations_per_scenario": 2, "check": print}
+    found = one(agent, options, strict=True)
     [warning] = found.verdict_warnings
-    assert warning.code == "mock-never-called"
+    assert (warning.code, warning.note, found.verdict.passed) == ("mock-never-called", True, True)
     assert warning.message.startswith("2 of 3 mocks were never called (book, pay)")
     assert warning.tools == ("book", "pay")
     strict = {"match_mode": "strict", "expected": ["look"]}
     assert codes(one(agent, {"tools": BOTH, "trajectory": strict})) == ["mock-never-called"]
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ({}, False),
+        ({"turns": ["Look."]}, True),
+        ({"expect": {"says": "Done"}}, True),
+        ({"goal": "g", "model": ScriptedModel()}, True),
+    ],
+)
+def test_an_idle_mock_questions_a_verdict_that_nothing_else_decides(
+    agent: ScriptedAgent, options: dict[str, Any], note: bool
+) -> None:
+    """It is a note if another mock was called, or if a check or a judge decides."""
+    models = {"model": options["model"]} if "model" in options else {}
+    given = {"turns": ["Hi."], "tools": BOTH, **options}
+    given.pop("model", None)
+    other = {"tools": {"look": 1}, "expect": {"says": "Done"}}  # shows that calls are seen
+    found = ran(agent, given, other, **models).scenarios[0]
+    [idle] = [each for each in found.verdict_warnings if each.code == "mock-never-called"]
+    assert idle.note is note
+
+
+@pytest.mark.parametrize(("options", "passes"), [({"expect": {"says": "Done"}}, True), ({}, False)])
+def test_a_picked_scenario_without_calls(project: Project, options: dict[str, Any], passes: bool) -> None:
+    """Others may show the agent's calls, so only a verdict that rests on calls alone is questioned."""
+    quiet = {"turns": ["Hi."], "trajectory": {"expected": []}, "tools": {"look": 1}, **options}
+    with ScriptedAgent(looking) as agent:
+        project.config(agent.endpoint, strict=True)
+        project.scenario(
+            f'scenario("quiet", **{quiet!r})\nscenario("other", **{{**{quiet!r}, "turns": ["Ho."]}})'
+        )
+        assert project.run().returncode == 2
+        assert project.run("--scenario", "quiet").returncode == (0 if passes else 2)
+    [warning] = project.results["summary"]["warnings"]
+    assert (warning["code"], warning.get("note", False)) == ("no-call-seen", passes)
 
 
 @pytest.mark.parametrize(
@@ -446,6 +486,7 @@ for n in range(5):
     scenario(f"looks {n}", turns=["Look."], tools={"look": 1, "pay": 1}, check=lambda c: bool(c.turns))
 scenario("bans", turns=["Hi."], trajectory={"forbidden": ["cancel_everything"]})
 scenario("fine", turns=["Look."], tools={"look": 1}, check=lambda c: bool(c.turns))
+scenario("replies", turns=["Hi."])
 """
 
 
@@ -458,59 +499,65 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     validate(project.results, SCHEMA)
     found = project.results["summary"]["warnings"]
-    assert [(each["code"], each["scenario"]) for each in found] == [
-        *(("mock-never-called", f"looks {n}") for n in range(5)),
-        ("unknown-tool", "bans"),
+    assert [(each["code"], each["scenario"], each.get("note")) for each in found] == [
+        *(("mock-never-called", f"looks {n}", True) for n in range(5)),
+        ("unknown-tool", "bans", None),
+        ("only-replies", "replies", None),
     ]
     assert all("message" in each for each in found)
     check_journal(project)
     for text in (done.stdout, project.agentest("show").stdout):
         assert text.count("mock of tool 'pay' was never called") >= 1
-        assert "Warning: mock-never-called (5 scenarios)" in text
-        assert "'looks 0', 'looks 1', 'looks 2' and 2 more: the mock of tool 'pay' was never called" in text
-        assert "In strict mode (--strict) its scenario is errored." in text
+        assert "Warning: unknown-tool (1 scenario)\n  'bans': trajectory.forbidden names tool" in text
+        assert "In strict mode, the default of `run`, its scenario is errored." in text
+        assert "Note: mock-never-called (5 scenarios): 'looks 0', 'looks 1', 'looks 2' and 2 more: " in text
     annotations = [line for line in done.stdout.splitlines() if line.startswith("::warning")]
-    assert len([line for line in annotations if "title=mock-never-called" in line]) == 1
+    assert not [line for line in annotations if "title=mock-never-called" in line]
     assert "file=a.sim.py,line=5,title=unknown-tool" in "\n".join(annotations)
-    assert "- **mock-never-called (5 scenarios)**" in summary.read_text()
+    _, folded = summary.read_text().split("<summary>Notes</summary>")
+    assert "- **mock-never-called (5 scenarios)**" in folded
     junit = ElementTree.parse(project.root / ".agentest" / "junit.xml")
-    values = [
-        each.get("value") or ""
-        for each in junit.iter("property")
-        if each.get("name") == "warning.unknown-tool"
-    ]
-    assert len(values) == 1
-    assert "cancel_everything" in values[0]
-    assert "warning: unknown-tool: " in "".join(each.text or "" for each in junit.iter("system-out"))
+    properties = [(str(each.get("name")), str(each.get("value"))) for each in junit.iter("property")]
+    [value] = [value for name, value in properties if name == "warning.unknown-tool"]
+    assert "cancel_everything" in value
+    assert [name for name, _ in properties].count("note.mock-never-called") == 5
+    output = "".join(each.text or "" for each in junit.iter("system-out"))
+    assert "warning: unknown-tool: " in output
+    assert "mock-never-called" not in output
 
 
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_strict_mode(project: Project, agent: ScriptedAgent, workers: str) -> None:
-    """Each warning makes its scenario errored, even one found for the whole run; all reports agree."""
-    project.config(agent.endpoint, reporters=["console", "json", "junit"], strict=True)
+    """By default each warning makes its scenario errored, even one found for the whole run; notes do not."""
+    project.write(
+        "agentest.config.yaml",
+        f"agent: {{endpoint: '{agent.endpoint}'}}\nreporters: [console, json, junit]\n",
+    )
     project.scenario(SCENARIOS)
     done = project.run("--workers", workers)
     assert done.returncode == 2, done.stdout + done.stderr
     statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
-    assert statuses == {**{f"looks {n}": "errored" for n in range(5)}, "bans": "errored", "fine": "passed"}
+    assert [name for name, status in statuses.items() if status == "errored"] == ["bans", "replies"]
+    assert [*statuses.values()].count("passed") == 6
     [reason] = project.scenario_result("bans")["reasons"]
     assert (reason["status"], reason["kind"]) == ("errored", "warning")
     assert reason["message"].startswith("unknown-tool: trajectory.forbidden names tool 'cancel_everything'")
     check_journal(project)
     assert done.stdout.count("passed   fine") == 1
-    assert "6 errored, 1 passed" in done.stdout
+    assert "2 errored, 6 passed" in done.stdout
     junit = ElementTree.parse(project.root / ".agentest" / "junit.xml")
-    assert len(list(junit.iter("error"))) == 6
+    assert len(list(junit.iter("error"))) == 2
     assert project.agentest("show").returncode == 0
     again = project.run("--last-failed", "--no-strict")
     assert again.returncode == 0
-    assert len(project.results["scenarios"]) == 6
-    assert len(project.results["summary"]["warnings"]) == 6
+    assert len(project.results["scenarios"]) == 2
+    again_found = {each["code"] for each in project.results["summary"]["warnings"]}
+    assert again_found == {"unknown-tool", "no-call-seen", "only-replies"}
 
 
 def test_strict_mode_and_failures(project: Project, agent: ScriptedAgent) -> None:
     """A failure outranks warnings; a silent agent's vacuous passes are errored."""
-    project.config(agent.endpoint)
+    project.config(agent.endpoint, strict=False)
     project.scenario(
         'scenario("fails", turns=["Hi."], trajectory={"expected": ["look"]}, tools={"look": 1})\n'
         'scenario("silent", turns=["Hi."], trajectory={"forbidden": ["look"]})\n'

@@ -38,7 +38,7 @@ def test_refusals_are_the_agents_failure_if_it_answers_others() -> None:
         return "Hello" if text == "yes" else Raw(b'{"detail": "No"}', status=401)
 
     def statuses(*texts: str) -> list[Status]:
-        scenarios = [scenario(f"{n}", turns=[text]) for n, text in enumerate(texts)]
+        scenarios = [scenario(f"{n}", turns=[text], expect={"says": "Hello"}) for n, text in enumerate(texts)]
         with ScriptedAgent(agent) as server:
             result = run_scenarios(scenarios, agent=server, concurrency=1)
         return [each.verdict.status for each in result.scenarios]

@@ -356,7 +356,6 @@ _REST = """
 
 # conversations_per_scenario: 3 # for simulated users; scripts run once
 # thresholds: {helpfulness: 4, goal_completion: 0.8, pass_rate: 0.9}
-strict: true # a scenario with a warning that puts its result in doubt is errored
 reporters: [console, json]
 """
 
