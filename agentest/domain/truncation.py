@@ -261,10 +261,10 @@ def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
 
 def _slim_turn(turn: Turn) -> Turn:
     calls = tuple(
-        replaced(call, args={} if isinstance(call.args, Mapping) else "", result=None)
+        replaced(call, args={} if isinstance(call.args, Mapping) else excerpt(str(call.args)), result=None)
         for call in turn.tool_calls
     )
-    # The scenario's warnings are about replies that read like errors, and about session ids in replies.
+    # Warnings are about unreadable arguments, replies that read like errors, and session ids in replies.
     reply = excerpt(turn.agent_message) if reads_like_error(turn.agent_message) else ""
     reply = reply or " ".join(SESSION_ID.findall(turn.agent_message))
     return replaced(

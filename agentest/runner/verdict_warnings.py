@@ -167,8 +167,8 @@ def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
     why = "the only check was that the agent replied"
     why += ", because the judged metrics need a `model`" if skipped else ""
     is_python = evidence.unit.file.endswith(".py")
-    line = 'expect={"says": "…"},' if is_python else 'expect: {says: "…"}'
-    yield f"{why}. Add a line to the scenario, with what a reply must contain: {line}", ()
+    line = 'expect={"says": "…"}' if is_python else 'expect: {says: "…"}'
+    yield f"{why}. Add what a reply must contain to the scenario: {line}", ()
 
 
 def _is_judged_otherwise(evidence: UnitEvidence) -> bool:
@@ -319,7 +319,7 @@ def _calls_with_invalid_arguments(evidence: UnitEvidence) -> Iterator[Finding]:
         first, tools = unreadable[0], list(dict.fromkeys(call.name for call in unreadable))
         yield (
             f"the agent called {', '.join(tools[:_SHOWN_TOOLS])} with arguments that are not a JSON object, "
-            f"so no tool could run: {shortened(str(first.args), _SHOWN_CHARS)!r}",
+            f"so no tool could run: {shortened(str(first.args), _SHOWN_CHARS)!r}. Repair the agent",
             tools,
         )
 
@@ -501,7 +501,7 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
             what = "names tool" if isinstance(tool.name, str) else "has the pattern"
             message = (
                 f"{tool.key} {what} {name!r}, which no mock, no schema and no call of this run knows: check "
-                f"the spelling{hint}, or name the tool in the agent's `tools`"
+                f"the spelling{hint}, mock the tool, or name it in the agent's `tools`"
             )
             yield unit, (message, [name])
 

@@ -27,7 +27,7 @@ def test_conflicting_engine_options_are_refused(
     project: Project, command: list[str], options: list[str], message: str
 ) -> None:
     project.write("agentest.config.py", CONFIG)
-    project.scenario("scenario('a', turns=['hello'])")
+    project.scenario("scenario('a', turns=['hello'], expect={'never_says': 'Traceback'})")
     done = project.agentest(*command, *options)
     assert done.returncode == 2, done.stdout
     assert done.stderr.splitlines() == [message]
@@ -37,6 +37,6 @@ def test_conflicting_engine_options_are_refused(
 @pytest.mark.parametrize("options", [["--engine", "local", "--workers", "1"], ["--engine", "workers"]])
 def test_valid_engine_options(project: Project, options: list[str]) -> None:
     project.write("agentest.config.py", CONFIG)
-    project.scenario("scenario('a', turns=['hello'])")
+    project.scenario("scenario('a', turns=['hello'], expect={'never_says': 'Traceback'})")
     done = project.run(*options)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -87,7 +87,7 @@ def test_a_server_that_was_running_is_left_running(project: Project) -> None:
             f"agent:\n  endpoint: {agent.endpoint}\n"
             f"  server: {{command: 'exit 1', ready: '{agent.endpoint}'}}\n",
         )
-        project.scenario('scenario("s", turns=["x"])')
+        project.scenario('scenario("s", turns=["x"], expect={"says": "hi"})')
         assert project.run().returncode == 0
         assert project.run().returncode == 0
 
@@ -226,7 +226,7 @@ def test_no_process_is_left_after_a_normal_run(project: Project) -> None:
         f"    command: sleep 1000 & echo $! > pids.txt; exec {sys.executable} server.py {port}\n"
         f"    ready: 'http://127.0.0.1:{port}/'\n",
     )
-    project.scenario('scenario("s", turns=["x"])')
+    project.scenario('scenario("s", turns=["x"], expect={"says": "hi"})')
     done = project.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert not answers(port)

@@ -86,7 +86,7 @@ def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
     top.write("data.txt", "data: ")
     top.write("other/" + CONFIG, "agent: {endpoint: 'http://127.0.0.1:9/'}\n")
     top.scenario("scenario('other', turns=['hi'])", "other/o.sim.py")
-    top.scenario("scenario('top', turns=['hi'])")
+    top.scenario("scenario('top', turns=['hi'], expect={'never_says': 'Traceback'})")
     checks = "{'user_message': 'hi', 'expect': {'contains': 'data: hi'}}"
     top.scenario(f"scenario('deep', turns=[{checks}])", "sets/deep/d.sim.py")
 
@@ -112,9 +112,9 @@ def test_a_named_configuration_moves_nothing(tmp_path: Path) -> None:
     """With --config the run stays in the working directory, whatever is above."""
     top, user = Project(repository(tmp_path)), Project(below(tmp_path, "sub"))
     top.write("agentest.config.py", AGENT)
-    top.scenario("scenario('top', turns=['hi'])")
+    top.scenario("scenario('top', turns=['hi'], expect={'never_says': 'Traceback'})")
     user.write("data.txt", "")
-    user.scenario("scenario('mine', turns=['hi'])", "m.sim.py")
+    user.scenario("scenario('mine', turns=['hi'], expect={'never_says': 'Traceback'})", "m.sim.py")
     done = user.run("--config", "../agentest.config.py")
     assert (done.returncode, done.stderr) == (0, "agentest: passed: 1 passed; .agentest/results.json\n")
     assert [s["name"] for s in user.results["scenarios"]] == ["mine"]

@@ -140,7 +140,10 @@ def test_plugins_in_a_python_configuration(project: Project) -> None:
         "from agentest import define_config\n"
         "config = define_config(plugins=['my_type'], agent={'type': 'mine', 'word': 'x'})\n",
     )
-    project.write("a.sim.py", "from agentest import scenario\nscenario('one', turns=['hi'])\n")
+    project.write(
+        "a.sim.py",
+        "from agentest import scenario\nscenario('one', turns=['hi'], expect={'never_says': 'Traceback'})\n",
+    )
     assert project.run("--list").returncode == 0
     project.write("agentest.config.py", "config = {'plugins': ['my_type'], 'agent': {'type': 'mine'}}\n")
     assert "agent.word: the key is missing" in project.run("--list").stderr
@@ -169,7 +172,7 @@ def test_a_broken_package_leaves_the_others(
     assert "  compare " in told.stdout
     assert project.agentest("plugins", env=found).returncode == 2
     project.config("http://localhost:1/v1")
-    project.scenario("scenario('one', turns=['hi'])")
+    project.scenario("scenario('one', turns=['hi'], expect={'never_says': 'Traceback'})")
     assert project.run("--list", env=found).stderr == ""
 
 
@@ -225,7 +228,7 @@ def spreading(project: Project) -> Project:
     project.write("agent.py", "async def reply(messages, ctx):\n    return 'fine'\n")
     agent = {"type": "custom", "name": "h", "handler": "agent:reply"}
     project.write("agentest.config.yaml", json.dumps({"plugins": ["my_plugin"], "agent": agent}))
-    project.scenario("scenario('one', turns=['hi'])")
+    project.scenario("scenario('one', turns=['hi'], expect={'never_says': 'Traceback'})")
     return project
 
 

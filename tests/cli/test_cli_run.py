@@ -265,7 +265,7 @@ def test_a_run_that_cannot_begin_replaces_nothing(project: Project) -> None:
 
 def test_files_without_scenarios_and_reused_servers_are_mentioned(project: Project) -> None:
     """Notes report an empty scenario file and a reused server; names cannot forge lines."""
-    project.scenario('scenario("a\\n::error::forged", turns=["x"])')
+    project.scenario('scenario("a\\n::error::forged", turns=["x"], expect={"says": "y"})')
     project.write("empty.sim.py", "x = 1\n")
     with ScriptedAgent(["y"]) as agent:
         project.write(

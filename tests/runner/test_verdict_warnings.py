@@ -120,7 +120,9 @@ def test_a_scenario_that_checks_nothing_but_a_reply(
     assert found.verdict.passed is not warned
     assert codes(found) == ["only-replies"] * warned
     if warned:
-        assert found.verdict_warnings[0].message.endswith('must contain: expect={"says": "…"},')
+        assert found.verdict_warnings[0].message.endswith(
+            'must contain to the scenario: expect={"says": "…"}'
+        )
     if "goal" in options:
         assert "the judged metrics need a `model`" in found.verdict_warnings[0].message
 
@@ -442,11 +444,13 @@ def test_mocks_of_turns_without_calls(last: dict[str, Any], warned: bool) -> Non
 def test_a_call_without_readable_arguments_is_a_warning() -> None:
     """It meets no expectation, even one of only the tool's name."""
     broken = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{broken"}}
-    with ScriptedAgent([{"tool_calls": [broken]}, "Done."]) as agent:
+    with ScriptedAgent([{"tool_calls": [broken]}, "Done.", {"tool_calls": [broken]}, "Done."]) as agent:
         found = one(agent, {"tools": {"look": {}}, "trajectory": {"expected": ["look"]}})
-    assert found.verdict.status is Status.FAILED
-    assert codes(found)[0] == "invalid-arguments"
-    assert "'{broken'" in found.verdict_warnings[0].message
+        reply = one(agent, {"tools": {"look": {}}, "expect": {"says": "Done"}}, strict=True)
+    assert (found.verdict.status, reply.verdict.status) == (Status.FAILED, Status.ERRORED)
+    assert codes(found)[0] == codes(reply)[0] == "invalid-arguments"
+    for each in (found, reply):
+        assert "'{broken'. Repair the agent" in each.verdict_warnings[0].message
 
 
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:

@@ -50,7 +50,7 @@ class Project:
         Not strict: scenarios of tests check only what the test is about.
         """
         basic = {"agent": {"endpoint": endpoint}, "reporters": ["console", "json"], "cache": False}
-        settings = {**basic, "strict": False, **keys}
+        settings = {**basic, **keys, "strict": keys.get("strict", False)}
         text = "\n".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
         return self.write("agentest.config.yaml", text + "\n")
 
