@@ -368,6 +368,6 @@ def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Seque
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none, or {why}{vacuous_note if vacuous else ''}"
+        f"none (then add a scenario in which it calls a tool), or {why}{vacuous_note if vacuous else ''}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

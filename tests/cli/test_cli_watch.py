@@ -106,7 +106,7 @@ async def handler(messages, ctx):
     while not Path("go").exists():
         await asyncio.sleep(0.01)
     return "y"
-config = {"agent": {"type": "custom", "handler": handler}}
+config = {"agent": {"type": "custom", "handler": handler}, "strict": False}
 """
 
 

@@ -46,7 +46,7 @@ def test_an_error_in_a_file_names_the_file_and_the_line(tmp_path: Path) -> None:
 
 def test_a_run_takes_it(tmp_path: Path) -> None:
     """As the configuration of a runner, and as that of a file."""
-    greets = scenario("greets", turns=["hi"])
+    greets = scenario("greets", turns=["hi"], expect={"says": "hello"})
     with ScriptedAgent(["hello"]) as agent:
         config = define_config(agent={"endpoint": agent.endpoint}, output_dir=str(tmp_path))
         result = Runner(config=config).run(greets)

@@ -761,7 +761,7 @@ import sys
 from agentest import scenario
 from agentest.testing import ScriptedAgent, run_scenarios
 with ScriptedAgent(["Hello."]) as agent:
-    result = run_scenarios([scenario("s", turns=["Hi."])], agent=agent)
+    result = run_scenarios([scenario("s", turns=["Hi."], expect={"says": "Hello"})], agent=agent)
 print(result.scenarios[0].verdict.status, *(name for name in sys.modules if name.startswith("agentest.")))
 """
 

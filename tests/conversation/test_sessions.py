@@ -16,7 +16,7 @@ HANDLER = """
 async def handler(messages, ctx):
     return ctx.session_id
 
-config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"]}
+config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"], "strict": False}
 """
 
 

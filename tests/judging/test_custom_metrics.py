@@ -331,7 +331,7 @@ class Length(ConversationMetric):
 
 
 def run(custom: Any, model: ScriptedModel | None = None, **options: Any) -> Any:
-    made = scenario("s", turns=["one", "two"], tools={"look": 1}, **options)
+    made = scenario("s", turns=["one", "two"], tools={"look": 1}, expect={"says": "yes"}, **options)
     with ScriptedAgent([tool_call("look"), "yes", "no thanks"]) as agent:
         return run_scenarios([made], agent=agent, model=model, custom_metrics=custom).scenarios[0]
 

@@ -433,7 +433,9 @@ def test_without_a_goal_no_judge_is_called() -> None:
     """A script without a goal is decided by its checks."""
     model = ScriptedModel()
     with ScriptedAgent(["hello"]) as agent:
-        found = run_scenarios([scenario("s", turns=["hi"])], agent=agent, model=model).scenarios[0]
+        found = run_scenarios(
+            [scenario("s", turns=["hi"], expect={"says": "hello"})], agent=agent, model=model
+        ).scenarios[0]
     assert found.verdict.status is Status.PASSED
     assert model.requests == []
 

@@ -876,7 +876,7 @@ def test_a_mismatch_is_a_warning() -> None:
         scenario("fine", turns=["Go."], tools={"weather": lambda: "sunny"}),
     ]
     with ScriptedAgent([calls, "Sunny."]) as agent:
-        odd, fine = run_scenarios(made, agent=agent).scenarios
+        odd, fine = run_scenarios(made, agent=agent, strict=False).scenarios
     assert odd.verdict.passed
     (warning,) = odd.warnings
     assert warning.startswith("weather was called 2 times with arguments that its mock does not take: `city`")

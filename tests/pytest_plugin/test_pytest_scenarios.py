@@ -260,8 +260,8 @@ def test_scenarios_run_concurrently(project: pytest.Pytester) -> None:
         configure(project, meeting)
         write(project, "all.sim.py", "")
         for name in ("a", "b", "c"):
-            text = f"from agentest import scenario\nscenario('{name}', turns=['Hi'])\n"
-            write(project, f"{name}/{name}.sim.py", text)
+            made = f"scenario('{name}', turns=['Hi'], expect={{'says': 'Hello'}})\n"
+            write(project, f"{name}/{name}.sim.py", f"from agentest import scenario\n{made}")
             write(project, f"{name}/test_{name}.py", "def test_it(): pass\n")
         result = project.runpytest(*FLAGS, "-W", "default")
     result.assert_outcomes(passed=6, warnings=1)
@@ -292,9 +292,17 @@ def test_fixtures_of_other_tests_are_unaffected(project: pytest.Pytester) -> Non
     """Scenarios between tests close no session fixture, and leave none of a folder open."""
     write(project, "conftest.py", SHARED)
     write(project, "a/test_a.py", OWN)
-    write(project, "b/b.sim.py", "from agentest import scenario\nscenario('b', turns=['Hi'])\n")
+    write(
+        project,
+        "b/b.sim.py",
+        "from agentest import scenario\nscenario('b', turns=['Hi'], expect={'says': 'Hello'})\n",
+    )
     write(project, "c/test_c.py", "def test_c(shared): pass\n")
-    write(project, "d/d.sim.py", "from agentest import scenario\nscenario('d', turns=['Hi'])\n")
+    write(
+        project,
+        "d/d.sim.py",
+        "from agentest import scenario\nscenario('d', turns=['Hi'], expect={'says': 'Hello'})\n",
+    )
     write(project, "d/e/test_e.py", "def test_e(shared): pass\n")
     result = project.runpytest(*FLAGS, "-s", "--deselect", "all.sim.py")
     result.assert_outcomes(passed=6, deselected=5)
@@ -414,7 +422,8 @@ def test_a_broken_file_is_an_error_of_collection(project: pytest.Pytester) -> No
 
 def test_a_refused_scenario_is_an_item_that_errs(project: pytest.Pytester) -> None:
     """Each refused scenario of a file is an item with its own error; the others run."""
-    text = "from agentest import scenario\nscenario('fine', turns=['Hi'])\nscenario('a')\nscenario('b')\n"
+    fine = "scenario('fine', turns=['Hi'], expect={'says': 'Hello'})"
+    text = f"from agentest import scenario\n{fine}\nscenario('a')\nscenario('b')\n"
     write(project, "some.sim.py", text)
     result = project.runpytest(*FLAGS, "some.sim.py")
     result.assert_outcomes(passed=1, errors=2)

@@ -47,6 +47,7 @@ CONFIG = """
 config = {
     "agent": {"type": "custom", "name": "h", "handler": handler},
     "reporters": ["console", "json"],
+    "strict": False,
 }
 """
 
@@ -363,7 +364,7 @@ def serving(project: Project, port: int, script: str = SERVER) -> None:
         "ready": f"http://127.0.0.1:{port}/",
     }
     agent = {"endpoint": f"http://127.0.0.1:{port}/v1", "server": server}
-    project.write("agentest.config.yaml", json.dumps({"agent": agent, "reporters": ["console", "json"]}))
+    project.write("agentest.config.yaml", json.dumps({"agent": agent, "strict": False}))
 
 
 def test_the_agents_server_is_started_once(project: Project) -> None:

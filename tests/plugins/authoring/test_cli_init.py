@@ -313,7 +313,7 @@ def test_names_from_a_server_are_plain_text(project: Project) -> None:
     with serving({"/list-apps": [name]}, {}) as url:
         written(project, "--endpoint", url)
     text = (project.root / CONFIG).read_text(encoding="utf-8")
-    assert yaml.safe_load(text).keys() == {"agent", "reporters", "strict"}
+    assert yaml.safe_load(text).keys() == {"agent", "reporters"}
     assert agent_of(project.root)["app_name"] == "$" + name
 
 

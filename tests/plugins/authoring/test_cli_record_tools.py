@@ -154,8 +154,8 @@ def test_a_conversation_that_is_typed(in_process: Project) -> None:
 def test_scenarios_are_recorded(in_process: Project) -> None:
     """`run --record-tools` leaves the mocks out, and writes what all conversations made the agent call."""
     in_process.scenario(
-        'scenario("one", turns=["red"], tools={"lookup": {"found": "nothing"}})\n'
-        'scenario("two", turns=["blue", "red"])'
+        'scenario("one", turns=["red"], tools={"lookup": {"found": "nothing"}}, check=print)\n'
+        'scenario("two", turns=["blue", "red"], check=print)'
     )
     done = in_process.run("--record-tools")
     assert done.returncode == 0, done.stdout + done.stderr

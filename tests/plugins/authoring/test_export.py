@@ -180,7 +180,7 @@ def test_an_exported_scenario_passes_against_the_same_agent(
         first = run_scenarios([original(story)], agent=agent)
         source = export(results(path, first), form).content.decode()
         exported = scenarios_of(source) if form == "scenario" else scenarios_of_data(source, path)
-        second = run_scenarios(exported, agent=agent)
+        second = run_scenarios(exported, agent=agent, strict=False)
     played = first.scenarios[0].conversations[0].conversation
     readable = all(call.invalid_arguments is None for call in played.tool_calls)
     assert second.scenarios[0].verdict.passed is readable, (second.scenarios[0].verdict, source)
