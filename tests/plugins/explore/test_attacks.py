@@ -38,7 +38,7 @@ def attacked(user: Any = "crescendo", **options: Any) -> Scenario:
 
 
 def run(scenario: Scenario, script: Script, model: Any = None, **settings: Any) -> ScenarioResult:
-    settings = {"conversations_per_scenario": 1, **settings}
+    settings = {"conversations_per_scenario": 1, "strict": False, **settings}
     with ScriptedAgent(script) as agent:
         [result] = Runner(agent=agent, model=model, **settings).run(scenario).scenarios
     return result
@@ -186,7 +186,11 @@ def test_a_session_on_a_server_is_begun_again_unless_the_scenario_names_it(named
             "body": body,
             "reply": "choices[0].message.content",
         }
-        [result] = Runner(agent=http, model=model, conversations_per_scenario=1).run(scenario).scenarios
+        [result] = (
+            Runner(agent=http, model=model, conversations_per_scenario=1, strict=False)
+            .run(scenario)
+            .scenarios
+        )
     if named:
         assert result.verdict.status is Status.PASSED
         assert sessions == {"named": ["message 1", "message 2", "message 3"]}
@@ -350,7 +354,7 @@ def test_a_wrong_attack_is_named(options: dict[str, Any], message: str) -> None:
 
 def test_reports_have_the_share_of_successes() -> None:
     with ScriptedAgent(weak_at_once) as agent:
-        result = Runner(agent=agent, conversations_per_scenario=3).run(attacked("many_shot"))
+        result = Runner(agent=agent, conversations_per_scenario=3, strict=False).run(attacked("many_shot"))
     [found] = result.scenarios
     share = {"attack.strategy": "many_shot", "attack.success_rate": "1", "attack.success_rate.n": "3"}
     assert dict(case_properties(found)).items() >= share.items()
