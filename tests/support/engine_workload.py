@@ -130,7 +130,7 @@ async def handler(messages, ctx):
         print("printed", "x" * 500, "y" * 500, "z")
     return "done"
 
-config = {"agent": {"type": "custom", "name": "h", "handler": handler}}
+config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "strict": False}
 """
 
 

@@ -111,8 +111,8 @@ def project_for(served: Served, folder: Path) -> Project:
     project = Project(folder / ("project" if served.command else served.cwd))
     if served.asks:
         config["agents"] = _answering(agent)
-    run_keys = {"reporters": ["console", "json"], "request_timeout_ms": REQUEST_LIMIT_MS, **served.config}
-    text = json.dumps({**config, "agent": agent, **run_keys})  # JSON is YAML
+    run_keys = {"reporters": ["console", "json"], "request_timeout_ms": REQUEST_LIMIT_MS, "strict": False}
+    text = json.dumps({**config, "agent": agent, **run_keys, **served.config})  # JSON is YAML
     project.write("agentest.config.yaml", text)
     return project
 

@@ -119,8 +119,8 @@ def _configuration(agent: Agent, shop: Shop, folder: Path) -> dict[str, Any]:
         "reuse": False,
     }
     keys = {"endpoint": f"http://127.0.0.1:{port}{agent.endpoint}", "server": server, **agent.keys}
-    run_keys = {"reporters": ["console", "json"], "request_timeout_ms": REQUEST_LIMIT_MS, "concurrency": 50}
-    return {"agent": keys, **run_keys}
+    run_keys = {"request_timeout_ms": REQUEST_LIMIT_MS, "concurrency": 50, "strict": False}
+    return {"agent": keys, "reporters": ["console", "json"], **run_keys}
 
 
 def calls_of(scenario: Mapping[str, Any]) -> list[dict[str, Any]]:

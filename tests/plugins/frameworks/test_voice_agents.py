@@ -38,7 +38,9 @@ def run(framework: str, folder: Path, *options: str, **agent: Any) -> dict[str, 
         pytest.skip("the frameworks are not installed")
     python = Path(FRAMEWORKS) / framework / "bin" / "python"
     (folder / "shop.sim.py").write_text(SCENARIOS)
-    (folder / "agentest.config.yaml").write_text(json.dumps({"agent": {"type": "custom", **agent}}))
+    (folder / "agentest.config.yaml").write_text(
+        json.dumps({"agent": {"type": "custom", **agent}, "strict": False})
+    )
     path = os.pathsep.join(map(str, (ROOT, Path(__file__).parent / "objects")))
     command = [python, "-m", "agentest", "run", "--reporter", "json", *options]
     done = subprocess.run(

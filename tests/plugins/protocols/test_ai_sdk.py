@@ -315,7 +315,7 @@ def test_calls_behind_a_text_stream() -> None:
     made = [
         scenario("all", turns=["Hi"], trajectory=ban),
         scenario("turn", turns=[{"user_message": "Hi", "trajectory": ban}]),
-        scenario("none", turns=["Hi"]),
+        scenario("none", turns=["Hi"], check=print),
     ]
     found = run_scenarios(made, agent={**CHAT, "app": plain_text}).scenarios
     assert [one.verdict.status for one in found] == ["errored", "errored", "passed"]

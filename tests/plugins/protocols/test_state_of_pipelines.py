@@ -82,7 +82,7 @@ def test_a_state_that_is_another_fails() -> None:
 def test_a_state_that_cannot_be_read_is_unknown() -> None:
     """A server that stops telling of the state has replied: an expectation of it is errored, nothing else."""
     with Pipeline() as pipe:
-        assert held(pipe.agent, "mute").verdict.passed
+        assert held(pipe.agent, "mute", check=print).verdict.passed
         found = held(pipe.agent, "mute", final_session_state={"rounds": 1})
     assert found.verdict.status is Status.ERRORED
     assert "could not be read: http" in found.verdict.reasons[0].message

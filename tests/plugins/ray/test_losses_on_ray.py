@@ -86,7 +86,8 @@ async def handler(messages, ctx):
         await anyio.sleep(0.05)
     return "fine"
 
-config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
+AGENT = {"type": "custom", "name": "h", "handler": handler}
+config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False}
 """
 
 

@@ -45,7 +45,8 @@ async def handler(messages, ctx):
         raise RuntimeError(f"no such key: {os.environ['MY_API_KEY']} {os.environ['OTHER_TOKEN']}")
     return "fine"
 
-config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
+AGENT = {"type": "custom", "name": "h", "handler": handler}
+config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False}
 """
 
 
@@ -314,7 +315,8 @@ async def handler(messages, ctx):
         await anyio.sleep(0.05)
     return "fine"
 
-config = {"agent": {"type": "custom", "name": "h", "handler": handler}, "reporters": ["console", "json"]}
+AGENT = {"type": "custom", "name": "h", "handler": handler}
+config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False}
 """
 
 

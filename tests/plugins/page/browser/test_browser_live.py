@@ -26,7 +26,7 @@ def test_a_run_is_started_and_watched_and_the_server_comes_back(page: Any, tmp_p
     project, port = Project(tmp_path), free_port()
     project.write("agent.py", AGENT)
     agent = 'agent: {type: custom, handler: "agent:answer"}'
-    project.write("agentest.config.yaml", f"{agent}\nreporters: [json]\n")
+    project.write("agentest.config.yaml", f"{agent}\nreporters: [json]\nstrict: false\n")
     project.scenario('scenario("greets", turns=["Hello."])\n')
     project.write("half.evalset.json", '{"eval_set_id"')
     process, address = served(project, port)
