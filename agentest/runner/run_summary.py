@@ -34,8 +34,8 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.tool_visibility import SeenBy, ToolVisibility
-from agentest.domain.transcript import ModelBriefing, ToolCall, mismatch
+from agentest.domain.tool_visibility import ToolVisibility
+from agentest.domain.transcript import ModelBriefing
 from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
 from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
@@ -323,7 +323,6 @@ def unit_notes(
 ) -> tuple[str, ...]:
     """Return the notes about a unit, in the order in which they are shown."""
     return (
-        *_misfit_notes(conversations),
         *disagreements(unit.scenario, conversations),
         *_criteria_not_judged(unit.scenario, unit.metrics),
         *undecisive_problems(conversations, thresholds),
@@ -403,26 +402,6 @@ def _goals_warning(conversations: Sequence[ConversationResult], text: str) -> It
         first, more = conversations[0], len(conversations) - 1
         where = f" in {first.conversation.conversation_id}" + (f" and {more} more" if more else "")
         yield text.format(where=where, why=goal_reason(first) or "it gives no reason")
-
-
-def _misfit_notes(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    misfits: dict[str, list[ToolCall]] = {}
-    for result in conversations:
-        for call in result.conversation.tool_calls:
-            if mismatch(call):
-                misfits.setdefault(call.name, []).append(call)
-    return tuple(_misfit_note(name, calls) for name, calls in misfits.items())
-
-
-def _misfit_note(name: str, calls: Sequence[ToolCall]) -> str:
-    times = "" if len(calls) == 1 else f" {len(calls)} times"
-    at_server = calls[0].seen_by is SeenBy.MOCK_SERVER
-    what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
-    cause = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
-    return (
-        f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent received an error; if the "
-        f"call is right, correct {cause}"
-    )
 
 
 def _tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.domain.tool_visibility import Approval, ToolVisibility, cannot_be_seen
+from agentest.domain.tool_visibility import Approval, SeenBy, ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, is_unreadable, mismatch
 from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
@@ -282,18 +282,22 @@ def _any_matches(names: Iterable[ToolName], tool: str) -> bool:
     return any(is_known(name, (tool,)) for name in names)
 
 
-def _mocks_that_fit_no_call(evidence: UnitEvidence) -> Iterator[Finding]:
+def _mocks_that_do_not_fit(evidence: UnitEvidence) -> Iterator[Finding]:
     calls: dict[str, list[ToolCall]] = {}
     for each in evidence.conversations:
         for call in each.conversation.tool_calls:
             calls.setdefault(call.name, []).append(call)
     for tool, made in calls.items():
-        if all(map(mismatch, made)):
+        if misfits := [call for call in made if mismatch(call)]:
+            times = "" if len(misfits) == 1 else f" {len(misfits)} times"
+            at_server = misfits[0].seen_by is SeenBy.MOCK_SERVER
+            what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
+            cause = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
             message = (
-                f"no call of tool {tool!r} had arguments that its mock takes ({mismatch(made[0])}), so the "
-                "agent only got errors: correct the mock's parameters, or the agent's description of the tool"
+                f"{tool} was called{times} {what}: {mismatch(misfits[0])}. The agent received an error; if "
+                f"the call is right, correct {cause}"
             )
-            yield message, [tool]
+            yield message, [tool], len(misfits) < len(made)
 
 
 def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -530,7 +534,7 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
     WarningCode.ERROR_REPLY: _error_replies,
     WarningCode.VACUOUS_CHECK: _vacuous_checks,
     WarningCode.MOCK_NEVER_CALLED: _mocks_never_called,
-    WarningCode.MOCK_MISFIT: _mocks_that_fit_no_call,
+    WarningCode.MOCK_MISFIT: _mocks_that_do_not_fit,
     WarningCode.INVALID_ARGUMENTS: _calls_with_invalid_arguments,
     WarningCode.MOCK_RAISED: _mocks_that_raised,
     WarningCode.SIMULATED_TOOLS: _simulated_tools,
@@ -539,6 +543,7 @@ UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]]
 }
 """Code → what finds the warning in a unit, in the order in which warnings are shown."""
 _ALWAYS = (
+    WarningCode.MOCK_MISFIT,
     WarningCode.INVALID_ARGUMENTS,
     WarningCode.MOCK_RAISED,
     WarningCode.SIMULATED_TOOLS,

@@ -108,7 +108,7 @@ class WarningCode(StrEnum):
     """A ban, limit or expectation names a tool that is unknown to all mocks, schemas and calls of the run."""
     MOCK_NEVER_CALLED = "mock-never-called"
     MOCK_MISFIT = "mock-misfit"
-    """No call of a tool had arguments that its mock accepts."""
+    """A call of a tool had arguments that its mock does not accept: a note, unless none had."""
     INVALID_ARGUMENTS = "invalid-arguments"
     """A call had arguments that are not a JSON object, so that no tool could run."""
     MOCK_RAISED = "mock-raised"
