@@ -155,7 +155,6 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
     talks = [result.conversation for result in conversations]
     turns = [turn for conversation in talks for turn in conversation.turns]
     started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
-    trajectories = (each for r in conversations for each in (r.trajectory, *(t.trajectory for t in r.turns)))
     slowest = (
         SlowTurn(turn.latency_ms, talk.conversation_id, turn.turn_index, turn.first_token_ms, turn.model_ms)
         for talk in talks
@@ -176,7 +175,6 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         ),
         reporting_turns=sum(turn.tells_calls for turn in turns),
         withholds_calls=any(c.withholds_calls for c in talks),
-        passed_without_calls=any(each.without_calls for each in trajectories if each),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),

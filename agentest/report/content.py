@@ -146,7 +146,6 @@ class RunReport:
 
     @cached_property
     def notes(self) -> list[QuestionedVerdicts]:
-        """What to know about scenarios though it questions no verdict, grouped by code."""
         notes = (warning for warning in self.result.verdict_warnings if warning.note)
         return [QuestionedVerdicts(*each) for each in by_code(notes).items()]
 

@@ -347,10 +347,9 @@ def agents_without_calls(
         of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
-            vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
             untold = f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
             why = plan.agents[name].why_silent or untold
-            warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
+            warnings[_silence_warning(name, why, of_calls)] = of_calls
     return warnings
 
 
@@ -359,15 +358,12 @@ def _speaks_of_calls(unit: Unit) -> bool:
     return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
 
 
-def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
+def _silence_warning(agent: str, why: str, units: Sequence[Unit]) -> RunWarning:
     """`why`: what may hide the agent's calls."""
     first = units[0]
-    who = ("It" if len(units) == 1 else "They") if vacuous == units else _listed(vacuous)
-    verb = "has" if len(vacuous) == 1 else "have"
-    vacuous_note = f". {who} {verb} no other check of calls: `vacuous` in results.json"
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none (then add a scenario in which it calls a tool), or {why}{vacuous_note if vacuous else ''}"
+        f"none (then add a scenario in which it calls a tool), or {why}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

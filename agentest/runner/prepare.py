@@ -236,12 +236,6 @@ class Prepared:
         return options.filtered or options.agent is not None or self.narrowed
 
     @property
-    def picks_scenarios(self) -> bool:
-        """True if the command line picked scenarios one by one, so that others may show more of the agent."""
-        options = self.request.options
-        return bool(options.scenarios or options.tags or self.narrowed) and self.part is None
-
-    @property
     def reporters(self) -> frozenset[str]:
         """The names of the reporters, regardless of their output paths."""
         return frozenset(report.name for report in self.reports)

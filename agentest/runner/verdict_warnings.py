@@ -66,7 +66,7 @@ class UnitEvidence:
         return frozenset(call.name for each in self.conversations for call in each.conversation.tool_calls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunEvidence:
     """The evidence for warnings that only the whole run shows."""
 
@@ -77,7 +77,7 @@ class RunEvidence:
     """Tool visibility in the whole run. Tools of unseen calls cannot be known."""
     silent: Mapping[RunWarning, Sequence[Unit]]
     """The units of agents that never called a tool."""
-    is_partial: bool = False
+    picked: bool = False
     """True if the command line picked scenarios one by one."""
 
     def units_with_visible_calls(self) -> Iterator[Unit]:
@@ -115,11 +115,8 @@ def run_warnings(evidence: RunEvidence) -> dict[str, tuple[VerdictWarning, ...]]
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
     """Replace the whole-run warnings of a finished unit, which may come from an earlier run."""
     of_unit = tuple(w for w in result.verdict_warnings if w.code not in _ONLY_OF_RUN and w not in late)
-    return (
-        result
-        if not result.verdict_warnings and not late
-        else questioned(result, (*of_unit, *late), strict=strict)
-    )
+    changes = result.verdict_warnings or late
+    return questioned(result, (*of_unit, *late), strict=strict) if changes else result
 
 
 def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
@@ -131,8 +128,7 @@ def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, st
     decided = not any(reason.kind is ReasonKind.INTERRUPTED for reason in others)
     if strict and decided and status is not Status.SKIPPED:
         doubts = [Reason(Status.ERRORED, ReasonKind.WARNING, each.text) for each in warnings if not each.note]
-        others += tuple(doubts)
-        status = Status.ERRORED if doubts and status is Status.PASSED else status
+        others, status = (*others, *doubts), Status.ERRORED if doubts and status is Status.PASSED else status
     return replace(result, verdict=Verdict(status, others), verdict_warnings=tuple(warnings))
 
 
@@ -513,12 +509,10 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     """Find units whose calls may be hidden because other conversations showed that some are."""
     for unit in evidence.units_with_visible_calls():
-        is_shown = (
-            evidence.results[unit.scope].totals.withholds_calls
-            or unit.traits.visibility is ToolVisibility.PARTIAL
-        )
+        shown = evidence.results[unit.scope].totals.withholds_calls
+        shown |= unit.traits.visibility is ToolVisibility.PARTIAL
         is_partial = evidence.visibilities[unit.agent] is ToolVisibility.PARTIAL
-        if is_partial and not is_shown and unit.scenario.speaks_of_calls:
+        if is_partial and not shown and unit.scenario.speaks_of_calls:
             yield unit, (f"in another scenario, {unit.traits.unreported}", ())
 
 
@@ -526,7 +520,7 @@ def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Findin
     """Find units of silent agents. What the command line left out may show calls, so what it ran may pass."""
     for warning, units in evidence.silent.items():
         for unit in units:
-            yield unit, (warning.message, (), evidence.is_partial and _declares_check(unit, of_calls=False))
+            yield unit, (warning.message, (), evidence.picked and _declares_check(unit, of_calls=False))
 
 
 UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {

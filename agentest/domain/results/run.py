@@ -366,8 +366,6 @@ class Totals:
     """Turns whose answers showed that the agent reports its calls, if its type does not guarantee that."""
     withholds_calls: bool = False
     """True if mock servers answered calls that the agent did not report in their turn."""
-    passed_without_calls: bool = False
-    """True if a trajectory matched without any call, which proves nothing if calls are invisible."""
     evidence: Mapping[str, Mapping[Evidence, int]] = field(default_factory=dict)
     """Metric → number of turns with contradicted or unsupported statements, by evidence."""
     criteria: tuple[CriterionTotals, ...] = ()

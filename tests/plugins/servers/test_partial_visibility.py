@@ -319,7 +319,7 @@ def test_what_stays_unproven_questions_the_verdict() -> None:
         for name, ban in bans.items()
     ]
     with Shop() as shop:
-        results = run_scenarios(made, agent=shop.settings()).scenarios
+        results = run_scenarios(made, agent=shop.settings(), strict=False).scenarios
         vouched = run_scenarios(made, agent=shop.settings(tool_visibility="reported")).scenarios
     assert [result.verdict.status for result in results] == [Status.PASSED, Status.ERRORED]
     partial = [_partial(result) for result in results]

@@ -42,7 +42,7 @@ def run(handlers: dict[str, Callable[..., Awaitable[str]]], count: int, **keys: 
     async def go() -> RunResult:
         config = {"agent": {**served, "name": first, "handler": handler}, "compare": compare, **keys}
         with anyio.fail_after(30):
-            return await arun_scenarios(made, config=config)
+            return await arun_scenarios(made, config=config, strict=False)
 
     return anyio.run(go)
 
@@ -111,7 +111,7 @@ def test_tools_behind_two_servers(tmp_path: Path) -> None:
     made = scenario("both", turns=["go"], tools={"stock": 3, "cart": [1]})
 
     async def go() -> RunResult:
-        return await arun_scenarios([made], config={"agent": agent})
+        return await arun_scenarios([made], config={"agent": agent}, strict=False)
 
     result = anyio.run(go)
     assert result.scenarios[0].conversations[0].conversation.turns[0].agent_message == "3 [1]"
