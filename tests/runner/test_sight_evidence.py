@@ -230,4 +230,4 @@ def test_checks_that_passed_without_any_call(visibility: str) -> None:
     [warning] = found.silent
     assert "and 5 more have mocks, trajectories or expected calls" in warning.message
     assert "(then add a scenario in which it calls a tool)" in warning.message
-    assert [each.verdict.passed for each in found.scenarios] == [False] * len(WITHOUT_CALLS) + [True]
+    assert not any(each.verdict.passed for each in found.scenarios)

@@ -111,7 +111,7 @@ def project_in(root: Path) -> Folder:
     project.scenario(
         'expected = [call("never")]\n'
         'scenario("fails", turns=["Hello."], trajectory={"match_mode": "strict", "expected": expected})\n'
-        'scenario("greets", turns=["Hello."])\n'
+        'scenario("greets", turns=["Hello."], expect={"says": "Hi"})\n'
     )
     project.scenario('scenario("waits", turns=["Wait."])\n', "waits.sim.py")
     return project
