@@ -578,13 +578,13 @@ for n in range(3):
 scenario("greets", turns=[{"user_message": "Hi", "expect": {"contains": "Hello"}}])
 """,
     )
-    lenient = project.runpytest(*FLAGS)
+    lenient = project.runpytest(*FLAGS, "--agentest-no-strict")
     lenient.assert_outcomes(passed=4)
     assert "warning: unknown-tool (3 scenarios)" in lenient.stdout.str()
-    strict = project.runpytest(*FLAGS, "--agentest-strict")
+    strict = project.runpytest(*FLAGS)
     strict.assert_outcomes(passed=1, errors=3)
     assert "unknown-tool: trajectory.forbidden names tool 'wipe_disk'" in strict.stdout.str()
-    configured = json.loads((project.path / "agentest.config.yaml").read_text()) | {"strict": True}
+    configured = json.loads((project.path / "agentest.config.yaml").read_text()) | {"strict": False}
     write(project, "agentest.config.yaml", json.dumps(configured))
-    project.runpytest(*FLAGS).assert_outcomes(passed=1, errors=3)
-    project.runpytest(*FLAGS, "--agentest-no-strict").assert_outcomes(passed=4)
+    project.runpytest(*FLAGS).assert_outcomes(passed=4)
+    project.runpytest(*FLAGS, "--agentest-strict").assert_outcomes(passed=1, errors=3)

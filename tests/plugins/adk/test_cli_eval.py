@@ -295,6 +295,20 @@ def test_each_file_has_the_criteria_of_its_folder(project: Project) -> None:
         assert evaluate(project, "strict", "loose", "--all", "--config_file_path", "all.json").returncode == 0
 
 
+def test_a_set_is_strict_only_if_that_is_written(project: Project) -> None:
+    """By ADK's rules a questioned case passes; `--strict` or the key `strict` makes it errored."""
+    written(project, case("broken", invocation("Error: no slot", "Error: no slot")))
+    with ScriptedAgent(shop) as agent:
+        settings = f"agent: {{endpoint: '{agent.endpoint}'}}\nreporters: [json]\n"
+        project.write("agentest.config.yaml", settings)
+        assert evaluate(project, "orders.test.json").returncode == 0
+        assert [each["code"] for each in project.results["summary"]["warnings"]] == ["error-reply"]
+        assert evaluate(project, "orders.test.json", "--strict").returncode == 2
+        project.write("agentest.config.yaml", f"{settings}strict: true\n")
+        assert evaluate(project, "orders.test.json").returncode == 2
+        assert evaluate(project, "orders.test.json", "--no-strict").returncode == 0
+
+
 def test_cases_of_the_same_name_are_distinguished(project: Project) -> None:
     """Cases are named by id, with set or file if another case has the same id."""
     for name in ("one/a.test.json", "two/a.test.json"):
