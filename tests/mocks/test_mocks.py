@@ -839,7 +839,7 @@ def test_a_mock_that_blocks_does_not_delay_other_conversations() -> None:
 
     made = [scenario(name, turns=[name], tools={"block": block}) for name in ("slow", *"abcdefghi")]
     with ScriptedAgent(agent) as server:
-        result = run_scenarios(made, agent=server, concurrency=10, request_timeout_ms=1000)
+        result = run_scenarios(made, agent=server, concurrency=10, request_timeout_ms=1000, strict=False)
     assert [found.verdict.status for found in result.scenarios] == ["passed"] * 10
 
 
