@@ -102,7 +102,9 @@ def test_docstrings_that_people_read_first_show_a_call(
     monkeypatch.chdir(tmp_path)
     Path("agentest.config.yaml").write_text("agent: {type: custom, handler: first_read:reply}\n")
     Path("first_read.py").write_text("def reply(messages, ctx):\n    return 'Hello.'\n")
-    first, second = (agentest.scenario(name, turns=["Hi"]) for name in ("first", "second"))
+    first, second = (
+        agentest.scenario(name, turns=["Hi"], expect={"says": "Hello"}) for name in ("first", "second")
+    )
     refund = agentest.ToolCall("refund", {"order": 17}, None, True, 0)
     conversation = SimpleNamespace(tool_calls=[refund, replace(refund, name="get_order")])
     names = {public: getattr(agentest, public) for public in agentest.__all__}

@@ -7,10 +7,19 @@ import pytest
 import sample_run
 import stored
 
-from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.domain.results import (
+    Reason,
+    ReasonKind,
+    ScenarioResult,
+    Status,
+    Verdict,
+    VerdictWarning,
+    WarningCode,
+)
 from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
 from agentest.store.codec import CODECS
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import replace
 
 
 def _stored(scenario: ScenarioResult) -> Json:
@@ -106,6 +115,14 @@ def test_a_row_marks_broken_files_and_unfinished_scenarios() -> None:
     assert _row(builders.broken_file())["broken"]
     assert _row(unfinished)["unfinished"]
     assert not {"broken", "unfinished"} & set(_row(builders.scenario_result()))
+
+
+def test_a_row_counts_warnings_and_not_notes() -> None:
+    """A note questions no verdict, so its scenario needs no look."""
+    noted = VerdictWarning(code=WarningCode.MOCK_NEVER_CALLED, scenario="s", message="m", note=True)
+    warned = replace(noted, note=False)
+    rows = [_row(builders.scenario_result(verdict_warnings=given)) for given in ((noted,), (noted, warned))]
+    assert [row["warnings"] for row in rows] == [0, 1]
 
 
 def test_a_row_leads_to_the_call_that_differs() -> None:
