@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     assert one.told[1].body["error"].startswith("body: lacks `item`; body `quantity`: 0 is less than")
     assert [bool(c.invalid_arguments) for c in one.calls] == [True] * 8 + [False]
     assert one.calls[-1].args == {"item": "tea"}
-    [misfit] = [each for each in one.result.scenarios[0].verdict_warnings if each.code == "mock-misfit"]
+    misfit, *_ = [each for each in one.result.scenarios[0].verdict_warnings if each.code == "mock-misfit"]
     assert "correct its mock, or the description of the tools" in misfit.message
 
 
