@@ -618,6 +618,31 @@ def test_addresses_may_have_slashes_and_versions_too_many(path: str, upstream: s
     assert threads.form is None
 
 
+@pytest.mark.parametrize(
+    "path", ["models/a%2Fb", "files/a%23b", "files//a%3Fb/", "files/%C3%A4?q=a%26b%2Bc"]
+)
+async def test_paths_travel_as_they_came(path: str) -> None:
+    async def echo(request: web.Request, _: int) -> web.StreamResponse:
+        return web.Response(text=request.raw_path)
+
+    async with gateway(provider=Faulty(echo)) as gate:
+        response = await gate.client.get(f"{gate.origin}/openai/v1/{path}")
+
+    assert response.text == f"/v1/{path}"
+
+
+@pytest.mark.parametrize("path", ["/../admin", "/files/%2e%2e/admin", "/files/..%2F..%2Fadmin", "/./files"])
+def test_paths_stay_inside_the_base(path: str) -> None:
+    with pytest.raises(ValueError, match="send it without"):
+        target_of(f"/openai/v1{path}", "", {"openai": "http://model"})
+
+
+def test_an_escaped_address_of_a_model_is_read() -> None:
+    target = target_of("/google/v1beta/models%2Fm%3AgenerateContent", "", {"google": "http://model"})
+    assert target.form is not None
+    assert target.url == "http://model/v1beta/models%2Fm%3AgenerateContent"
+
+
 @pytest.mark.parametrize("form", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_tools_that_take_a_text_are_mocked(form: str, stream: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
+from urllib.parse import unquote
 
 import aiohttp
 from aiohttp import web
@@ -111,7 +112,7 @@ class _Gateway:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
-            target = self._target_of(request.path, request.query_string)
+            target = self._target_of(request.rel_url.raw_path, request.rel_url.raw_query_string)
         except ValueError as error:
             return json_error(404, str(error), None)
         if problem := self._refusal(request, target):
@@ -405,7 +406,14 @@ class Target:
 
 
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
-    """Return where a request leads. Raises ValueError for an address that names no model API."""
+    """Return where a request leads. Raises ValueError for an address that names no model API.
+
+    Args:
+        path: as it came, with its escapes. So it passes on.
+        upstreams: provider → base URL. After one that ends with a slash, no version is missing.
+    """
+    if not {".", ".."}.isdisjoint(unquote(path).split("/")):
+        raise ValueError(f"the path {path:.200} has a segment `.` or `..`: send it without")
     parts = [part for part in path.split("/") if part] or [""]
     conversation = lane = None
     if len(parts) > 2 and parts[0] == "c":
@@ -416,16 +424,19 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
     if provider:
         parts.pop(0)
     else:
-        provider = _provider_of("/".join(parts))
-    base = (upstreams.get(provider) or _DEFAULT_UPSTREAMS.get(provider, "")).rstrip("/")
+        provider = _provider_of(unquote("/".join(parts)))
+    given = upstreams.get(provider) or _DEFAULT_UPSTREAMS.get(provider, "")
+    base = given.rstrip("/")
     if not base:
         raise ValueError(f"no address of {provider} is known: write model_gateway.upstream.{provider}")
     version = None
     while parts and parts[0] in _VERSIONS:  # clients may add one to an address that has one
         version = parts.pop(0)
-    rest = "/".join(parts)
-    form = next((form for pattern, form in _FORMS if pattern.fullmatch(rest)), None)
-    if base.rsplit("/", 1)[-1] not in _VERSIONS and provider != "azure":
+    rest, read = "/".join(parts), unquote("/".join(parts))
+    form = next((form for pattern, form in _FORMS if pattern.fullmatch(read)), None)
+    if form is None and (whole := re.search(rf"(?:[^/]+/*){{{len(parts)}}}$", path)):
+        rest = whole[0]  # with its slashes
+    if not (given.endswith("/") or base.rsplit("/", 1)[-1] in _VERSIONS or provider == "azure"):
         base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"
     url = f"{base}/{rest}" if rest else base
     url = f"{url}?{query}" if query else url
@@ -435,8 +446,8 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         url=url,
         base=base,
         form=form,
-        is_batch=_BATCH.fullmatch(rest) is not None,
-        may_call=_CALLS_NOTHING.fullmatch(rest) is None,
+        is_batch=_BATCH.fullmatch(read) is not None,
+        may_call=_CALLS_NOTHING.fullmatch(read) is None,
     )
 
 
