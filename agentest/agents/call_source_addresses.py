@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
+from agentest.config.fields import check_url
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -50,6 +52,9 @@ class Addresses:
         return addresses
 
 
+_GATEWAY = "AGENTEST_MODEL_URL"
+
+
 def model_variables(gateway: str) -> dict[str, str]:
     """Return the variables by which clients of model APIs find the gateway.
 
@@ -58,7 +63,7 @@ def model_variables(gateway: str) -> dict[str, str]:
     """
     openai, anthropic, google = f"{gateway}/openai/v1", f"{gateway}/anthropic", f"{gateway}/google"
     return {
-        "AGENTEST_MODEL_URL": gateway,
+        _GATEWAY: gateway,
         "OPENAI_BASE_URL": openai,
         "OPENAI_API_BASE": openai,
         "ANTHROPIC_BASE_URL": anthropic,
@@ -102,7 +107,29 @@ _FOR_EXPORTERS = {
 def with_user_variables(addresses: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
     """Merge a program's variables with those of the user, which win.
 
-    A general address of the user also wins over our address for traces.
+    A general address of the user also wins over our address for traces. Only the gateway's address wins over
+    that of a model, which is behind the gateway.
     """
     inherited = {name: value for name, value in addresses.items() if _OVERRIDING.get(name) not in settings}
-    return {**inherited, **settings}
+    gateway = addresses.get(_GATEWAY)
+    behind = model_addresses(settings, urlsplit(gateway).port).keys() if gateway else ()
+    return {**inherited, **{name: value for name, value in settings.items() if name not in behind}}
+
+
+def model_addresses(variables: Mapping[str, str], gateway_port: int | None) -> dict[str, tuple[str, str]]:
+    """Return the variables that name a model's API: variable → provider and base URL. Raises ValueError.
+
+    The base URL of OpenAI's clients ends with a slash, because they add no version to it.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for name, path in model_variables("").items():
+        url, provider = variables.get(name, "").strip().rstrip("/"), path.strip("/").partition("/")[0]
+        if not (url and provider) or "{{" in url:
+            continue
+        try:
+            parts = urlsplit(check_url(url))
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+        if gateway_port is None or (parts.port, f"/{provider}" in parts.path) != (gateway_port, True):
+            found[name] = provider, f"{url}/" if path.endswith("/openai/v1") else url
+    return found

@@ -168,7 +168,7 @@ class ModelGateway(CompanionServer):
     @field_validator("upstream")
     @classmethod
     def _http_urls(cls, value: dict[Provider, str]) -> dict[Provider, str]:
-        return {provider: check_url(url) for provider, url in value.items()}
+        return {provider: check_url(url).rstrip("/") for provider, url in value.items()}
 
     @field_validator("ignore")
     @classmethod

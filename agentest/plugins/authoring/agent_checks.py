@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -81,6 +81,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
     request, loaded, tell, say, wants_talk = run.request, run.loaded, run.tell, run.say, run.interleave
     notes: list[str] = []
     reply: AgentReply | None = None
+    observed = CallObservations()
     to_set = _tell_gateway(checked, tell) if checked.config.model_gateway else []
     servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)
     wanted = Prepared(request, loaded, _startable_plan(checked), (), managed_servers=servers)
@@ -88,7 +89,6 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
         async with AsyncExitStack() as stack:
             try:
                 prepared = stack.enter_context(with_ports(wanted))
-                observed = CallObservations()
                 reports = ServerReports(on_note=notes.append, say=say, observed=observed)
                 started = await start_servers(prepared, stack, tasks, reports)
                 opened: Mapping[str, Agent] = {}
@@ -112,7 +112,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
-    tell(check_calls(checked, reply))
+    tell(check_calls(checked, reply, reached={key for who, key in observed.reached if who == checked.name}))
 
 
 def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
@@ -137,7 +137,7 @@ async def _check_gateway(
         return good(name, "a request of the agent to its model arrived")
     advice = "\n".join(lines_by_framework(checked.config))
     when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
-    return left_open(name, f"no request to a model arrived{when}", advice)
+    return bad(name, f"no request to a model arrived{when}", advice)
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:
@@ -266,7 +266,10 @@ def _advice_to_write(finding: DetectedProtocol) -> str:
     return f"Write: agent: {{{settings_line(finding.settings)}}}"
 
 
-def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check:
+def check_calls(
+    checked: AgentToCheck, reply: AgentReply | None = None, reached: Container[str] = ()
+) -> Check:
+    """Report how calls become visible. `reached`: keys of the agent's servers that a request reached."""
     agent, name = checked.config, subject("tool calls", checked.name)
     visibility = visibility_of_agent(agent)
     try:
@@ -285,6 +288,9 @@ def check_calls(checked: AgentToCheck, reply: AgentReply | None = None) -> Check
         own_tools = f"To see and mock tools that it runs itself, {agent.documented_gateway_advice}."
         return left_open(name, text, _EITHER_SIDE_ADVICE if either_side else own_tools)
     if visibility is not ToolVisibility.UNSEEN:
+        if agent.model_gateway and "model_gateway" not in reached:
+            unseen = "its model gateway would report them, and no request has reached it"
+            return left_open(name, unseen, leaves_doubt=True)
         return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
     judged = [unit for unit in checked.plan.units if unit.scenario.speaks_of_calls]
     if judged:

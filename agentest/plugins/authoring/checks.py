@@ -36,6 +36,8 @@ class Check:
     """The finding."""
     advice: str = ""
     """The next step, in rows; "" if there is nothing to do."""
+    leaves_doubt: bool = False
+    """True if a run cannot be called ready before this is known."""
 
 
 good = partial(Check, CheckOutcome.GOOD)

@@ -11,13 +11,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableM
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.call_source_addresses import UNUSED_KEYS, Addresses, with_user_variables
+from agentest.agents.call_source_addresses import (
+    UNUSED_KEYS,
+    Addresses,
+    model_addresses,
+    with_user_variables,
+)
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
-from agentest.config.agents.companion_servers import McpMock
+from agentest.config.agents.companion_servers import McpMock, ModelGateway, Provider
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
 from agentest.domain.messages import ToolSpec
@@ -193,12 +198,26 @@ async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Address
             if each.model_gateway
         }
         lanes = agent.server.copies if agent.server else 1
-        model = await open_model_gateway(agent.model_gateway, overrides, opening, lanes)
+        model = await open_model_gateway(_with_upstream(agent, opening), overrides, opening, lanes)
     if agent.traces:
         from agentest.plugins.servers.traces.server import open_traces_server
 
         otlp = await open_traces_server(agent.traces, opening)
     return Addresses(mcp=mcp, rest=rest, model=model, otlp=otlp, replays_model=opening.replays)
+
+
+def _with_upstream(agent: AgentConfig, opening: ServerInputs) -> ModelGateway:
+    """Return the gateway's settings with the addresses of models that the agent has by its environment."""
+    settings, upstream = agent.model_gateway, dict[Provider, str]()
+    assert settings is not None
+    own = agent.server.env if agent.server else getattr(agent, "env", {})
+    try:
+        for variables in (own, os.environ):
+            for provider, url in model_addresses(variables, settings.port).values():
+                upstream.setdefault(cast("Provider", provider), url)
+    except ValueError as error:
+        raise ConfigError(f"{opening.key_location('model_gateway')}: the agent's variable {error}") from None
+    return settings.model_copy(update={"upstream": upstream | settings.upstream})
 
 
 def with_server_addresses(server: Server, addresses: Addresses) -> Server:

@@ -12,7 +12,7 @@ import pytest
 from model_server import Answer, ModelServer
 from project import DEADLINE_S, Project, free_port, wait_until
 from scripted_provider import Chat, Provider, served
-from test_model_gateway_run import configure
+from test_model_gateway_run import SUPPORT, configure
 
 from agentest.plugins.servers.gateway_check import FRAMEWORKS
 
@@ -82,8 +82,8 @@ def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Pr
         done = project.agentest("doctor", "--offline")
 
     text = " ".join(done.stdout.split())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "– gateway: no request to a model arrived within 0.3 s" in text
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "✗ gateway: no request to a model arrived within 0.3 s" in text
     assert f"LlamaIndex: OPENAI_API_BASE={gateway}/openai/v1" in text
     assert f"ANTHROPIC_API_URL={gateway}/anthropic" in text
     assert f"GEMINI_API_BASE={gateway}/google/v1beta" in text
@@ -101,14 +101,25 @@ def test_a_server_of_the_agent_is_told(project: Project, upstream: str) -> None:
 
 
 def test_a_server_whose_agent_calls_its_model_elsewhere_is_reported(project: Project, upstream: str) -> None:
-    configure(project, upstream, "chat", server={"env": {"OPENAI_BASE_URL": f"{upstream}/v1"}})
+    configure(project, upstream, "chat", server={"env": {"AGENT_MODEL": f"{upstream}/v1"}})
+    agent = project.write(
+        "elsewhere.py",
+        "import os, runpy, sys\n"
+        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "os.environ['OPENAI_BASE_URL'] = os.environ['AGENT_MODEL']\n"
+        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+    )
+    path = project.root / "agentest.config.yaml"
+    path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
     done = project.agentest("doctor", "--offline")
 
     text = " ".join(done.stdout.split())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "– gateway: no request to a model arrived, although the agent answered" in text
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "✗ gateway: no request to a model arrived, although the agent answered" in text
     assert "Its code may set another address: use AGENTEST_MODEL_URL there" in text
     assert "LlamaIndex: OPENAI_API_BASE" in text
+    assert "– tool calls: its model gateway would report them, and no request has reached it" in text
+    assert "Ready" not in text
 
 
 @pytest.mark.parametrize(("frameworks", "variables"), FRAMEWORKS)

@@ -618,9 +618,7 @@ def test_addresses_may_have_slashes_and_versions_too_many(path: str, upstream: s
     assert threads.form is None
 
 
-@pytest.mark.parametrize(
-    "path", ["models/a%2Fb", "files/a%23b", "files//a%3Fb/", "files/%C3%A4?q=a%26b%2Bc"]
-)
+@pytest.mark.parametrize("path", ["models/a%2Fb", "files/a%23b", "files//a%3Fb/", "files/%C3%A4?q=a%26b%2Bc"])
 async def test_paths_travel_as_they_came(path: str) -> None:
     async def echo(request: web.Request, _: int) -> web.StreamResponse:
         return web.Response(text=request.raw_path)

@@ -106,6 +106,26 @@ def test_function_tools_of_any_agent_are_mocked(
     assert provider.refused == []
 
 
+@pytest.mark.parametrize("form", ["chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("by", ["server.env", "environment"])
+def test_an_address_that_the_agent_has_for_its_model_is_the_upstream(
+    project: Project, upstream: str, provider: Provider, form: str, by: str
+) -> None:
+    """So a proxy's key never goes to the usual API."""
+    own = {
+        "OPENAI_BASE_URL": f"{upstream}/v1",
+        "ANTHROPIC_BASE_URL": upstream,
+        "GOOGLE_GEMINI_BASE_URL": f"{upstream}/",
+    }
+    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1})")
+    server = {"env": own} if by == "server.env" else None
+    configure(project, upstream, form, gateway={"upstream": {}}, server=server)
+    run = project.run(env=own if by == "environment" else None)
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert len(provider.histories) == 2
+
+
 def test_a_call_without_a_mock_ends_the_conversation_before_the_tool_runs(
     project: Project, upstream: str
 ) -> None:

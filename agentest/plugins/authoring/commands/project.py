@@ -60,10 +60,16 @@ def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
     Exit status: 0 a run can start; 2 something needs attention.
     """
     request = request_of(location.enter(), options)
+    checks: list[Check] = []
+
+    def tell(check: Check) -> None:
+        checks.append(check)
+        _print_check(check)
+
     run_doctor = partial(
         run_checks,
         request,
-        _print_check,
+        tell,
         say=_print_progress,
         expected=_forecast_text,
         interleave=interleave,
@@ -73,7 +79,8 @@ def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
         what = "it" if bad == 1 else "them"
         say(f"\n{count(bad, 'problem')}: fix {what}, and run agentest doctor again")
         return ExitCode.ERRORED
-    say("\nReady: agentest run")
+    doubt = next((check.name for check in checks if check.leaves_doubt), None)
+    say(f"\nNo problem was found, but see {doubt!r}" if doubt else "\nReady: agentest run")
     return ExitCode.PASSED
 
 
