@@ -140,6 +140,35 @@ async def test_an_agent_that_recovers_is_judged() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_refused_request_is_not_the_agents_fault() -> None:
+    path, body = request_of("chat", stream=False)
+    async with gateway() as gate, gate.talk("chat", "a") as talk, gate.talk("chat", "b") as other:
+        with talk.known.said("something"), other.known.said("something"):
+            refused = await gate.client.post(gate.origin + path, json=body)
+            assert "did not pass" in str(await talk.known.error_of(None))
+            assert "did not pass" in str(await other.known.error_of(None))
+        with talk.known.said("look one"):
+            await gate.client.post(gate.origin + path, json=body)
+            assert await talk.known.error_of(None) is None
+            assert "did not pass" in str(await other.known.error_of(None))  # its agent may still need it
+
+    assert refused.status_code == 409
+
+
+@pytest.mark.anyio
+async def test_a_late_request_of_an_ended_conversation_is_no_fault_of_another() -> None:
+    path, body = request_of("chat", stream=False)
+    body["messages"][0]["content"] = "look for a table"
+    async with gateway() as gate:
+        async with gate.talk("chat", "a") as talk:
+            await talk.say("look for a table")
+        async with gate.talk("chat", "b") as other, gate.talk("chat", "c"):
+            with other.known.said("something"):
+                assert (await gate.client.post(gate.origin + path, json=body)).status_code == 409
+                assert await other.known.error_of(None) is None
+
+
+@pytest.mark.anyio
 async def test_a_model_that_is_not_there_is_told_once_and_the_agent_is_judged() -> None:
     async def missing(_: web.Request, __: int) -> web.StreamResponse:
         return web.json_response({"error": {"message": "no model gpt-9"}}, status=404)

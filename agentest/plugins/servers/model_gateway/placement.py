@@ -23,6 +23,8 @@ class Unplaced:
     why: str
     tool: str | None
     """A tool that it offers and that must not run, so that the request is refused; None if there is none."""
+    late: bool = False
+    """True if it belongs to a conversation that has ended."""
 
 
 def place(
@@ -66,6 +68,7 @@ def place(
         return Unplaced(
             f"it belongs to {owner.who}, which has ended",
             _mocked(request, [*under_way, owner]) or next(iter(request.tools), None),
+            late=True,
         )
     if owner is None:
         number = f"{len(active)} conversations are" if active else "no conversation is"

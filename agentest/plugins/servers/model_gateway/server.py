@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
+from typing import NoReturn
 from urllib.parse import unquote
 
 import aiohttp
@@ -173,12 +174,9 @@ class _Gateway:
         if isinstance(placed, Unplaced):
             await self._traffic.note_unplaced(placed, offers_tools=read.may_call)
             if placed.tool:
-                raise GatewayError(
-                    f"Agentest did not pass this request to the model: {placed.why}, and it offers the tool "
-                    f"{placed.tool!r}, which must not run",
-                    409,
-                )
-            self._check_live(placed)
+                problem = f"{placed.why}, and it offers the tool {placed.tool!r}, which must not run"
+                self._refuse_unplaced(placed, problem, target.lane)
+            self._check_live(placed, target.lane)
             placed = self._traffic.nobody(placed.why)
         if read.unmockable and read.may_call and placed.guards_any:
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
@@ -230,7 +228,7 @@ class _Gateway:
             owner = self._traffic.named(target.conversation) if target.conversation else None
             placed = owner or self._placed(read, target.lane)
             if isinstance(placed, Unplaced):
-                self._check_live(placed)
+                self._check_live(placed, target.lane)
             else:
                 api = self._api(placed, target, upstream)
         guarded = target.may_call and any(each.guards_any for each in self._traffic.active)
@@ -272,12 +270,19 @@ class _Gateway:
             on_problem=conversation.fail,
         )
 
-    def _check_live(self, unplaced: Unplaced) -> None:
+    def _check_live(self, unplaced: Unplaced, lane: int | None) -> None:
         """Raise GatewayError if a request must not reach the network."""
         if self._traffic.replays:
-            raise GatewayError(
-                f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}", 409
-            )
+            problem = f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}"
+            self._refuse_unplaced(unplaced, problem, lane)
+
+    def _refuse_unplaced(self, unplaced: Unplaced, problem: str, lane: int | None) -> NoReturn:
+        """Raise GatewayError, for which no agent that waits for the answer is to blame."""
+        problem = f"Agentest did not pass a request to the model: {problem}"
+        for each in self._traffic.active if not unplaced.late else ():
+            if each.waiting and lane in (None, each.lane):
+                each.note_fault(problem)
+        raise GatewayError(problem, 409)
 
     def _model_of(
         self,
