@@ -132,6 +132,8 @@ class RealCall(Protocol):
 
     def failed(self, error: BaseException) -> None: ...
 
+    def not_run(self, approval: Approval) -> None: ...
+
 
 class InProcessTurn:
     """A turn of code in this process, for what stands between that code and its tools."""

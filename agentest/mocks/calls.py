@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.domain.transcript import ToolCall
+from agentest.domain.transcript import DENIED, WAITS_FOR_APPROVAL, ToolCall
 from agentest.support.calling import message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
@@ -442,6 +442,11 @@ class PendingRealCall:
         """Record the exception that the tool raised."""
         message = self._redact(message_of_error(error) or type(error).__name__)
         self._record.finish(self._call, {"error": message}, error=message, approval=self.approval)
+
+    def not_run(self, approval: Approval) -> None:
+        """Record that the tool asked for the user's approval before it did anything, and has not got it."""
+        error = WAITS_FOR_APPROVAL if approval is Approval.PENDING else DENIED
+        self._record.finish(self._call, None, error=error, approval=approval)
 
 
 _SHOWN_CHARS = 80

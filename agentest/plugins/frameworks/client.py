@@ -6,14 +6,17 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 
-from agentest.agents.port import Agent, AgentReply, ConversationalAgent, Resources, TurnContext
+from agentest.agents.port import Agent, AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.domain.messages import Message, Session
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import DENIED, ToolCall, waiting
 from agentest.plugins.frameworks.tool_gate import ToolGate, gate_in_front
+from agentest.plugins.protocols.approvals import Decision
 from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.json_text import NotJson, json_text
@@ -130,7 +133,7 @@ class ObjectConversation:
         try:
             with gate_in_front(gate):
                 conversation = self._conversation or await self._start_conversation(ctx)
-                reply = await steps.of(conversation.turn(messages, gate))
+                reply = with_decisions(await steps.of(conversation.turn(messages, gate)), gate)
         except BaseException as error:
             if gate.ended is None or ends_the_run(error):
                 raise
@@ -168,6 +171,50 @@ def _takes_session(make_context: MakeContext) -> bool:
     """Return True if the function has a required parameter. Classes of deps may have optional ones."""
     parameters = inspect.signature(make_context).parameters.values()
     return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+
+
+class AskedCall(NamedTuple):
+    """A call of the agent that waits for approval. A question about something else has no name."""
+
+    name: str | None
+    args: Any = None
+    call_id: str | None = None
+    question: str = ""
+
+
+def decide(gate: ToolGate, asked: Sequence[AskedCall]) -> Decision:
+    """Return the scenario's decision about calls. Without one, they wait: raises NoReply with them."""
+    decision, waits = gate.approver.decision([each.name for each in asked]), list[ToolCall]()
+    for each in asked:
+        if each.name is None:
+            continue
+        call = ToolCall(each.name, each.args, None, False, gate.turn_index, seen_by=SeenBy.AGENT)
+        call = replace(call, call_id=each.call_id)
+        if decision is not None and decision.about(each.name).approved:
+            gate.granted[each.call_id] = replace(call, approval=Approval.GRANTED)
+            continue
+        approval = Approval.DENIED if decision else Approval.PENDING
+        if gate.leave(each.call_id, approval):
+            continue
+        if decision is None:
+            waits.append(waiting(call))
+        else:
+            gate.denied.append(replace(call, approval=approval, error=DENIED))
+    if decision is not None:
+        return decision
+    what = ", ".join(f"approval of {each.name!r}" if each.name else each.question for each in asked)
+    name = next((each.name for each in asked if each.name), None)
+    raise NoReply(
+        f"the agent's run waits for {what}, and the scenario has no answer: write "
+        f"approve={f'{{{name!r}: True}}' if name else True}",
+        observed=(*gate.denied, *waits),
+    )
+
+
+def with_decisions(reply: AgentReply, gate: ToolGate) -> AgentReply:
+    """Return a reply with the calls that the user has decided about."""
+    observed = (*reply.observed, *gate.denied, *gate.granted.values())
+    return replace(reply, observed=observed, approvals=gate.approver.answered)
 
 
 def output_text(output: Any) -> str | None:

@@ -22,13 +22,14 @@ from typing import Any
 
 from dotenv import load_dotenv
 
-from agentest.agents.json_reader import excerpt
+from agentest.agents.json_reader import excerpt, mapping_at, objects_at
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
+from agentest.plugins.frameworks.client import AskedCall, decide, with_decisions
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
 from agentest.plugins.protocols.adk_server.client import (
     contains_state,
@@ -37,6 +38,7 @@ from agentest.plugins.protocols.adk_server.client import (
     state_mismatch_text,
     user_content,
 )
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.support.calling import BlockingTimer, message_of_error
 from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.support.importing import Imports
@@ -103,10 +105,10 @@ class AdkModuleClient:
 
     async def _reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         events: list[Any] = []
-        user_text = last_user_message(messages)
+        user_text, gate = last_user_message(messages), ToolGate.of(ctx)
 
         def call(steps: BlockingTimer) -> Awaitable[tuple[_State | None, _State]]:
-            return steps.of(self._run(user_text, ctx, events))
+            return steps.of(self._run(user_text, ctx, events, gate))
 
         try:
             states, latency_ms = await call_with_timeout(
@@ -116,12 +118,15 @@ class AdkModuleClient:
             calls: tuple[ToolCall, ...] = ()
             with suppress(AgentestError):
                 calls = read_run(events, ctx.turn_index)[0].observed
-            raise NoReply(str(error), 0, calls) from error
+            waits = error.observed if isinstance(error, NoReply) else ()
+            raise NoReply(str(error), 0, _decided(calls, (*gate.denied, *waits))) from error
         reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms)
-        return replace(reply, state_before=states[0], state=states[1])
+        observed = _decided(reply.observed, (*gate.denied, *gate.granted.values()))
+        answered = gate.approver.answered
+        return replace(reply, state_before=states[0], state=states[1], observed=observed, approvals=answered)
 
     async def _run(
-        self, user_text: UserText, ctx: TurnContext, events: list[Any]
+        self, user_text: UserText, ctx: TurnContext, events: list[Any], gate: ToolGate
     ) -> tuple[_State | None, _State]:
         """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them.
 
@@ -137,12 +142,18 @@ class AdkModuleClient:
             if ctx.turn_index == 0
             else None
         )
-        message = import_module("google.genai.types").Content.model_validate_json(
-            json.dumps(user_content(user_text))
-        )
-        async with aclosing(runner.run_async(**session_key, new_message=message)) as stream:
-            async for event in stream:
-                events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
+        given: Mapping[str, Any] | None = user_content(user_text)
+        for _ in range(MOST_APPROVALS):
+            message = import_module("google.genai.types").Content.model_validate_json(json.dumps(given))
+            begin = len(events)
+            async with aclosing(runner.run_async(**session_key, new_message=message)) as stream:
+                async for event in stream:
+                    events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
+            given = _confirmations(events[begin:], gate)
+            if given is None:
+                break
+        else:
+            raise AgentError(TOO_MANY_QUESTIONS)
         now = await runner.session_service.get_session(app_name=runner.app_name, **session_key)
         return before, _json_state(now.state)
 
@@ -190,6 +201,39 @@ class AdkModuleClient:
         except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
             problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
             on_note(f"agent {self.name!r}: {_known_secrets()(problem)}")
+
+
+def _confirmations(events: Sequence[Any], gate: ToolGate) -> Mapping[str, Any] | None:
+    """Return the message that answers the confirmations which a run waits for; None if there are none.
+
+    Raises NoReply if the scenario has no answer.
+    """
+    parts = [part for event in events for part in objects_at(mapping_at(event, "content"), "parts")]
+    asked: dict[str, AskedCall] = {}
+    for call in (mapping_at(part, "functionCall") for part in parts):
+        if call.get("name") == _CONFIRMATION:
+            about = mapping_at(mapping_at(call, "args"), "originalFunctionCall")
+            asked[call["id"]] = AskedCall(about.get("name"), about.get("args") or {}, about.get("id"))
+    if not asked:
+        return None
+    decision = decide(gate, list(asked.values()))
+    responses = [
+        {"id": known, "name": _CONFIRMATION, "response": {"confirmed": decision.about(each.name).approved}}
+        for known, each in asked.items()
+    ]
+    return {"role": "user", "parts": [{"functionResponse": response} for response in responses]}
+
+
+def _decided(calls: Sequence[ToolCall], decided: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Return the observed calls with what the user decided about them, and without the questions."""
+    known = {call.call_id: call for call in decided}
+    return tuple(
+        replace(call, approval=known[call.call_id].approval, error=known[call.call_id].error)
+        if call.call_id in known
+        else call
+        for call in calls
+        if call.name != _CONFIRMATION
+    )
 
 
 def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,6 +379,7 @@ def load_google_adk(name: str) -> None:
         ) from None
 
 
+_CONFIRMATION = "adk_request_confirmation"
 _WAIT_PREFIX = "adk_request_"
 """Prefix of google-adk's pseudo-calls that wait for a confirmation, a credential or an input."""
 
@@ -380,11 +425,12 @@ class MockedAdkAgent:
                 reply = await self._client.reply(messages, ctx)
         except NoReply as error:
             _record_other_calls(error.observed, gate)
-            raise gate.ended or NoReply(str(error), error.retries) from error
+            waits = tuple(call for call in error.observed if not call.ran)
+            raise gate.ended or NoReply(str(error), error.retries, waits) from error
         _record_other_calls(reply.observed, gate)
         if gate.ended is not None:
             raise gate.ended
-        return replace(reply, observed=())
+        return with_decisions(replace(reply, observed=()), gate)
 
 
 def _record_other_calls(calls: Sequence[ToolCall], gate: ToolGate) -> None:
@@ -395,8 +441,17 @@ def _record_other_calls(calls: Sequence[ToolCall], gate: ToolGate) -> None:
                 f"the agent's run waits for input ({call.name.removeprefix(_WAIT_PREFIX)}). That is not "
                 "supported in process: remove it from the agent under test"
             )
-        if not gate.saw(None, call.name, call.args):
+        if not gate.saw(call.call_id, call.name, call.args):
             gate.note(call.name, call.args, call.result)
+
+
+async def _is_not_confirmed(tool: Any, tool_args: Any, tool_context: Any) -> bool:
+    """Return True if google-adk does not run a tool now because the user has not agreed."""
+    given = getattr(tool_context, "tool_confirmation", None)
+    check = getattr(tool, "check_require_confirmation", None)
+    if check is None or (given is not None and given.confirmed):
+        return False
+    return bool(await check(dict(tool_args), tool_context))
 
 
 def asking_plugin(find: FindGate) -> Any:
@@ -422,6 +477,8 @@ def _plugin_class() -> type[Any]:
         async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
             if tool.name in of_the_framework or (gate := self._find(tool.name)) is None:
                 return None
+            if await _is_not_confirmed(tool, tool_args, tool_context):
+                return None  # google-adk asks, or refuses
             answer = await gate.begin(tool.name, dict(tool_args), tool_context.function_call_id)
             if answer is None:
                 return None

@@ -13,11 +13,24 @@ from uuid import uuid4
 from agentest.agents.chat_completions import to_wire
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
-from agentest.config.agents.base import types_with
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
-from agentest.plugins.frameworks.client import Begin, Framework, output_text, result_text
+from agentest.plugins.frameworks.client import (
+    AskedCall,
+    Begin,
+    Framework,
+    decide,
+    output_text,
+    result_text,
+)
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_method
+from agentest.plugins.protocols.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    asked_tools,
+    question_text,
+    resume,
+)
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 
@@ -246,17 +259,22 @@ class LangGraphConversation:
         human = import_module("langchain_core.messages").HumanMessage
         graph_input = {"messages": [human(last_user_message(messages).text, id=said_id)]}
         config = {**self._config, "callbacks": [model_calls.handler()]}
-        try:
-            await self._graph.ainvoke(graph_input, config, **self._context)
-        except Exception:
-            with suppress(Exception):  # a failed graph may have no saved state
-                snapshot = await self._graph.aget_state(self._config)
-                _record_node_calls(_messages_since(said_id, snapshot.values.get("messages", [])), gate)
-            raise
-        state = await self._graph.aget_state(self._config)
-        new = _messages_since(said_id, state.values.get("messages", []))
+        for _ in range(MOST_APPROVALS):
+            try:
+                await self._graph.ainvoke(graph_input, config, **self._context)
+            except Exception:
+                with suppress(Exception):  # a failed graph may have no saved state
+                    snapshot = await self._graph.aget_state(self._config)
+                    _record_node_calls(_messages_since(said_id, snapshot.values.get("messages", [])), gate)
+                raise
+            state = await self._graph.aget_state(self._config)
+            new = _messages_since(said_id, state.values.get("messages", []))
+            if not state.next:
+                break
+            graph_input = _answered(state, new, gate)
+        else:
+            raise AgentError(TOO_MANY_QUESTIONS)
         _record_node_calls(new, gate)
-        _refuse_interrupts(state)
         structured = state.values.get("structured_response")
         last = new[-1] if new else None
         reply = AgentReply(
@@ -280,18 +298,33 @@ def _remarks(messages: Sequence[Any]) -> Iterator[Remark]:
             yield Remark(message.name or "agent", text)
 
 
-def _refuse_interrupts(state: Any) -> None:
-    if not state.next:
-        return
-    asks = (
-        "; ".join(f"{interrupt.value}" for interrupt in getattr(state, "interrupts", ()))
-        or f"before {state.next}"
-    )
-    servers = " or ".join(types_with("langchain", "approvals"))
-    raise AgentError(
-        f"the graph was interrupted and waits for an answer: {asks:.500}. Interrupts are not supported in "
-        f"process: test the graph behind its server (type: {servers}), or leave the interrupt out under test"
-    )
+def _answered(state: Any, new: Sequence[Any], gate: ToolGate) -> Any:
+    """Return the input with which an interrupted graph continues.
+
+    Raises NoReply if the scenario has no answer, and AgentError for an interrupt that asks nothing.
+    """
+    interrupts = [{"id": each.id, "value": each.value} for each in getattr(state, "interrupts", ())]
+    calls = [call for message in new for call in getattr(message, "tool_calls", ())]
+    done = {message.tool_call_id for message in new if message.type == "tool"}
+    open_calls = [call for call in calls if call["id"] not in done]
+    asked: list[AskedCall] = []
+    for name in asked_tools(each["value"] for each in interrupts):
+        call = next((call for call in open_calls if call["name"] == name), None)
+        if call is None:
+            asked.append(AskedCall(None, question=f"an answer: {question_text(interrupts):.500}"))
+            continue
+        open_calls.remove(call)
+        asked.append(AskedCall(name, call["args"], call["id"]))
+    for call in open_calls:
+        gate.let_pass(call["id"])  # it waits for the answer, too
+    try:
+        if not interrupts:
+            raise AgentError(f"the graph was interrupted before {state.next}, and asks nothing")
+        decision = decide(gate, asked)
+    except AgentError:
+        _record_node_calls(new, gate)
+        raise
+    return import_module("langgraph.types").Command(resume=resume(interrupts, decision))
 
 
 def _record_node_calls(messages: Sequence[Any], gate: ToolGate) -> None:

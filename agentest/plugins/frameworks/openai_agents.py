@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.port import AgentReply
+from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Message, last_user_message
-from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.plugins.frameworks.client import Begin, Framework, output_text, result_text
+from agentest.domain.transcript import Remark, Usage
+from agentest.plugins.frameworks.client import (
+    AskedCall,
+    Begin,
+    Framework,
+    decide,
+    output_text,
+    result_text,
+)
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import STRICT, safe_repr
 
@@ -117,7 +123,6 @@ class OpenAIAgentsConversation:
         """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
         user_message = {"role": "user", "content": last_user_message(messages).text}
-        approver, denied = Approver(gate.approve), list[ToolCall]()
         given: Any = [*self._items, user_message]
         context = self._context
         for _ in range(MOST_APPROVALS):
@@ -128,7 +133,7 @@ class OpenAIAgentsConversation:
                 raise
             if not result.interruptions:
                 break
-            given, context = _answered(result, approver, gate, denied), None
+            given, context = _answered(result, gate), None
         else:
             raise AgentError(TOO_MANY_QUESTIONS)
         _record_other_calls(result.new_items, gate)
@@ -137,8 +142,6 @@ class OpenAIAgentsConversation:
         details = usage.input_tokens_details
         return AgentReply(
             output_text(result.final_output),
-            observed=(*denied, *gate.granted.values()),
-            approvals=approver.answered,
             usage=Usage(usage.input_tokens, usage.output_tokens, getattr(details, "cached_tokens", 0) or 0),
             model_calls=usage.requests or len(result.raw_responses),  # custom models may not count requests
             remarks=tuple(_remarks(result.new_items)),
@@ -146,38 +149,24 @@ class OpenAIAgentsConversation:
         )
 
 
-def _answered(result: Any, approver: Approver, gate: ToolGate, denied: list[ToolCall]) -> Any:
-    """Return the state from which the run continues, and add the denied calls. Raises AgentError."""
+def _answered(result: Any, gate: ToolGate) -> Any:
+    """Return the state from which the run continues. Raises NoReply."""
     items = result.interruptions
-    decision = approver.decision([item.name for item in items])
-    if decision is None:
+    asked = [_asked_call(item) for item in items]
+    try:
+        decision = decide(gate, asked)
+    except NoReply:
         _record_other_calls(result.new_items, gate)
-        waits = ", ".join(repr(item.name) for item in items)
-        raise AgentError(
-            f"the agent's run waits for approval of {waits}, and the scenario has no answer: write "
-            f"approve={{{items[0].name!r}: True}}"
-        )
+        raise
     state = result.to_state()
     for item in items:
-        is_granted, call_id = decision.about(item.name).approved, _field(item.raw_item, "call_id")
-        (state.approve if is_granted else state.reject)(item)
-        call = ToolCall(
-            item.name,
-            _parsed_arguments(_field(item.raw_item, "arguments")),
-            None,
-            False,
-            gate.turn_index,
-            error=None if is_granted else "the call was denied",
-            seen_by=SeenBy.AGENT,
-            call_id=call_id,
-            approval=Approval.GRANTED if is_granted else Approval.DENIED,
-        )
-        if is_granted:
-            gate.granted[call_id] = call
-        else:
-            gate.let_pass(call_id)
-            denied.append(call)
+        (state.approve if decision.about(item.name).approved else state.reject)(item)
     return state
+
+
+def _asked_call(item: Any) -> AskedCall:
+    arguments = _parsed_arguments(_field(item.raw_item, "arguments"))
+    return AskedCall(item.name, arguments, _field(item.raw_item, "call_id"))
 
 
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:

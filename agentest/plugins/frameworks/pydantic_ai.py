@@ -6,7 +6,7 @@ A capability intercepts the tools of every run, including runs within a tool.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
@@ -15,8 +15,9 @@ from agentest.agents.port import AgentReply
 from agentest.config.agents.base import types_with
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
-from agentest.plugins.frameworks.client import Begin, Framework, output_text
+from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.support.calling import NonWaitingExecutor, message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_text
@@ -134,40 +135,60 @@ class PydanticAIConversation:
 
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the agent with the user's last message."""
-        result = await self._run(last_user_message(messages).text, gate)
-        self._history = result.all_messages()
+        usage, model_calls, given = Usage(), 0, dict[str, Any]()
+        for _ in range(MOST_APPROVALS):
+            result = await self._run(last_user_message(messages).text if not given else None, gate, given)
+            self._history = result.all_messages()
+            used = result.usage if hasattr(result.usage, "requests") else result.usage()
+            usage += Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens)
+            model_calls += used.requests
+            if type(result.output).__name__ != "DeferredToolRequests":
+                break
+            given = {"deferred_tool_results": _answered(result, gate)}
+        else:
+            raise AgentError(TOO_MANY_QUESTIONS)
         _record_other_calls(result.new_messages(), gate)
-        _refuse_deferred(result.output)
-        usage = result.usage if hasattr(result.usage, "requests") else result.usage()
-        return AgentReply(
-            output_text(result.output),
-            usage=Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
-            model_calls=usage.requests,
-        )
+        return AgentReply(output_text(result.output), usage=usage, model_calls=model_calls)
 
-    async def _run(self, user_text: str, gate: ToolGate) -> Any:
+    async def _run(self, user_text: str | None, gate: ToolGate, given: Mapping[str, Any]) -> Any:
         settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
         capture = import_module("pydantic_ai").capture_run_messages
         # Sync tools run in threads that the process does not wait for at exit, in case they hang.
         with capture() as captured, self._agent.using_thread_executor(NonWaitingExecutor()):
             try:
-                return await self._agent.run(user_text, **settings)
+                return await self._agent.run(user_text, **settings, **given)
             except Exception:
                 _record_other_calls(captured[len(self._history) :], gate)
                 raise
 
 
-def _refuse_deferred(output: Any) -> None:
-    """Raise AgentError for a run that waits for an approval or for a tool that the caller has to run."""
-    if type(output).__name__ != "DeferredToolRequests":
-        return
-    waits = [f"approval of {call.tool_name!r}" for call in output.approvals]
-    waits += [f"{call.tool_name!r} to be run by the caller" for call in output.calls]
-    raise AgentError(
-        f"the agent's run waits for {', '.join(waits)}. Deferred tools are not supported in process: test "
-        f"the agent behind its server (type: {' or '.join(types_with('pydanticai', 'approvals'))}), or leave "
-        "requires_approval out under test"
-    )
+def _answered(result: Any, gate: ToolGate) -> Any:
+    """Return the results with which the run continues.
+
+    Raises NoReply for calls that wait, and AgentError for a tool that the caller has to run.
+    """
+    waits, approvals = result.output.calls, result.output.approvals
+    asked = [AskedCall(call.tool_name, _parsed_arguments(call), call.tool_call_id) for call in approvals]
+    for call in waits:
+        gate.let_pass(call.tool_call_id)
+    try:
+        decision = decide(gate, asked) if asked else None
+    finally:
+        for each in asked:
+            gate.let_pass(each.call_id)
+        _record_other_calls(result.new_messages(), gate)
+    if waits:
+        raise AgentError(
+            f"the agent's run waits for {waits[0].tool_name!r} to be run by the caller, which is not "
+            "supported in process: test the agent behind its server (type: "
+            f"{' or '.join(types_with('pydanticai', 'approvals'))}), or leave the tool out under test"
+        )
+    tools = import_module("pydantic_ai.tools")
+    made = tools.DeferredToolResults()
+    for call in approvals:
+        is_granted = decision is None or decision.about(call.tool_name).approved
+        made.approvals[call.tool_call_id] = is_granted or tools.ToolDenied("The user refused.")
+    return made
 
 
 def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:

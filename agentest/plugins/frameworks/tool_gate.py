@@ -20,7 +20,9 @@ from os import environ
 from typing import Any, overload
 
 from agentest.agents.port import InProcessTurn, RealCall, TurnContext
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
+from agentest.plugins.protocols.approvals import Approver
 from agentest.support.calling import (
     USER_CODE,
     code_owned_by,
@@ -51,6 +53,10 @@ class ToolAnswer:
     mocked: bool
 
 
+_QUESTIONS = ("GraphInterrupt", "ApprovalRequired")
+"""Exceptions by which tools of LangGraph and pydantic-ai wait for an answer. Then they run again."""
+
+
 class ToolGate:
     """Answers the tool calls of one turn."""
 
@@ -61,12 +67,16 @@ class ToolGate:
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
-        self.approve = ctx.approve
-        """The scenario's answer when the agent asks for approval."""
+        self.approver = Approver(ctx.approve)
+        """The scenario's answers when the agent asks for approval."""
+        self.denied: list[ToolCall] = []
+        """The calls that the user has denied."""
         self.turn_index = ctx.turn_index
         self.granted: dict[str | None, ToolCall] = {}
         """Id → the call, for calls that the user has approved and no real tool has answered."""
         self._running: dict[str, RealCall] = {}
+        self._waiting: dict[str, RealCall] = {}
+        """Id → a call whose real tool has asked for something before it did anything."""
         self._turn = ctx.in_process or InProcessTurn()
 
     @classmethod
@@ -106,9 +116,7 @@ class ToolGate:
             real = self._start_call(name, args, call_id)
             if real is None:
                 return ToolAnswer(await self._answer_by_mock(name, args), True)
-        if approved := self.granted.pop(call_id, None):
-            real.approval = approved.approval
-        with _recording_failure(real):
+        with self._recording_failure(real, call_id):
             value = await run()
         real.answered(shown(value))
         return ToolAnswer(value, False)
@@ -126,7 +134,7 @@ class ToolGate:
             real = self._start_call(name, args, call_id)
             if real is None:
                 return ToolAnswer(self._resolve.plainly(name, args), True)
-        with _recording_failure(real):
+        with self._recording_failure(real, call_id):
             value = run()
         real.answered(shown(value))
         return ToolAnswer(value, False)
@@ -134,7 +142,7 @@ class ToolGate:
     async def begin(self, name: str, args: Any, key: str) -> ToolAnswer | None:
         """Answer a call with its mock. None if the real tool has to run: call `end` or `fail` then."""
         with self._storing_error():
-            real = self._start_call(name, args, None)
+            real = self._start_call(name, args, None, key)
             if real is None:
                 return ToolAnswer(await self._answer_by_mock(name, args), True)
         self._running[key] = real
@@ -184,19 +192,43 @@ class ToolGate:
         found = self._resolve(name, args)
         return await found if inspect.isawaitable(found) else found
 
-    def _start_call(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
+    def _start_call(
+        self, name: str, args: Any, call_id: str | None, key: str | None = None
+    ) -> RealCall | None:
         if self.ended is not None:
             raise self.ended
         if self._turn.is_over:
             raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
-        return self._ctx.real_call(name, args)
+        real = self._waiting.pop(call_id or "", None) or self._ctx.real_call(name, args)
+        if real is not None and (approved := self.granted.pop(call_id or key, None)):
+            real.approval = approved.approval
+        return real
+
+    def leave(self, call_id: str | None, approval: Approval) -> bool:
+        """Note that a call does not run now. Returns True if its tool was called and asked itself."""
+        self.let_pass(call_id)
+        if real := self._waiting.get(call_id or ""):
+            real.not_run(approval)
+        return real is not None
 
     def _remember(self, name: str, args: Any, call_id: str | None) -> None:
         if call_id is None:
             self._without_id.append((name, args))
         else:
             self._seen.add(call_id)
+
+    @contextmanager
+    def _recording_failure(self, real: RealCall, call_id: str | None) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if call_id and type(error).__name__ in _QUESTIONS:
+                real.not_run(Approval.PENDING)
+                self._waiting[call_id] = real
+            else:
+                real.failed(error)
+            raise
 
     @contextmanager
     def _storing_error(self) -> Iterator[None]:
@@ -208,15 +240,6 @@ class ToolGate:
         except AgentestError as error:
             self._turn.end(error)
             raise
-
-
-@contextmanager
-def _recording_failure(real: RealCall) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        real.failed(error)
-        raise
 
 
 _GATED_MARK = "__agentest_gate__"

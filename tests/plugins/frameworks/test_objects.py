@@ -210,19 +210,59 @@ def test_a_real_tool_that_hangs(framework: str) -> None:
     assert [c.name for c in conversation.unfinished.tool_calls] == ["wait"]
 
 
+APPROVING = {"langgraph": "approving"}
+"""The objects whose tool `pay` waits for approval, if it is another than `agent`."""
+
+
 @each_framework
-def test_tools_that_wait_for_approval(framework: str) -> None:
-    """Such a tool ends the conversation with a reason, and does not run."""
-    conversation = talk(shop(framework).agent, "pay", unmocked_tools="passthrough")
-    assert re.search(
-        r"waits for (approval of 'pay'|an answer: \{'approve': 5\}|input \(confirmation\))",
-        why(conversation),
-    )
-    advice = "approve={'pay': True}" if framework == "openai_agents" else "not supported in process"
-    assert advice in why(conversation)
+@pytest.mark.parametrize("unmocked", ["error", "passthrough"])
+def test_tools_that_wait_for_approval(framework: str, unmocked: str) -> None:
+    """Without an answer, such a tool ends the conversation with a reason, and has not run."""
+    tools = {"pay": 7} if unmocked == "error" else {}
+    agent = getattr(shop(framework), APPROVING.get(framework, "agent"))
+    conversation = talk(agent, "pay", tools=tools, unmocked_tools=unmocked)
+    assert "waits for approval of 'pay', and the scenario has no answer" in why(conversation)
+    assert "approve={'pay': True}" in why(conversation)
     assert conversation.unfinished is not None
-    assert [c.name for c in conversation.unfinished.tool_calls] == ["pay"]
+    (call,) = conversation.unfinished.tool_calls
+    assert (call.name, call.approval, call.ran) == ("pay", Approval.PENDING, False)
     assert really_run() == []
+
+
+@each_framework
+@pytest.mark.parametrize("approve", [True, False, {"pay": True}, {"pay": False}])
+@pytest.mark.parametrize("unmocked", ["error", "passthrough"])
+def test_the_scenario_answers_a_tool_that_needs_approval(framework: str, approve: Any, unmocked: str) -> None:
+    really_run()
+    tools = {"pay": 7} if unmocked == "error" else {}
+    given = scenario("s", turns=["pay", "hello"], tools=tools, approve=approve)
+    agent = {"type": "custom", "handler": getattr(shop(framework), APPROVING.get(framework, "agent"))}
+    (result,) = run_scenarios([given], agent=agent, unmocked_tools=unmocked).scenarios
+    assert not [each for each in result.verdict_warnings if each.code is WarningCode.VACUOUS_CHECK]
+    conversation = result.conversations[0].conversation
+    assert conversation.failure is None
+    (call,) = conversation.tool_calls
+    is_granted = approve in (True, {"pay": True})
+    assert (call.name, call.args, call.mocked) == ("pay", {"amount": 5}, is_granted and bool(tools))
+    assert call.approval is (Approval.GRANTED if is_granted else Approval.DENIED)
+    assert (call.result == 7) is (is_granted and bool(tools))
+    assert bool(really_run()) is (is_granted and not tools)
+
+
+@needs("langgraph")
+@pytest.mark.parametrize("approve", [None, True])
+def test_a_tool_that_asks_within(approve: bool | None) -> None:
+    """A tool that asks before it acts is called again with the answer, and counts once."""
+    really_run()
+    given = scenario("s", turns=["pay"], **({} if approve is None else {"approve": approve}))
+    agent = {"type": "custom", "handler": shop("langgraph").agent}
+    (result,) = run_scenarios([given], agent=agent, unmocked_tools="passthrough").scenarios
+    conversation = result.conversations[0].conversation
+    (call,) = conversation.tool_calls if approve else conversation.unfinished.tool_calls  # type: ignore[union-attr]
+    assert (call.name, call.ran) == ("pay", bool(approve))
+    assert really_run() == (["paid 5"] if approve else [])
+    if not approve:
+        assert 'waits for an answer: {"approve": 5}' in why(conversation)
 
 
 @each_but_adk
@@ -279,26 +319,6 @@ def test_handoffs() -> None:
     assert [(r.author, r.text) for r in first.remarks] == [("shop", "One moment.")]
     assert (first.author, second.author, second.agent_message) == ("clerk", "clerk", "stock: 7")
     assert [c.name for c in conversation.tool_calls] == ["check_stock"]
-
-
-@needs("openai_agents")
-@pytest.mark.parametrize("approve", [True, {"pay": True}, {"pay": False}])
-@pytest.mark.parametrize("unmocked", ["error", "passthrough"])
-def test_the_scenario_answers_a_tool_that_needs_approval(approve: Any, unmocked: str) -> None:
-    really_run()
-    tools = {"pay": 7} if unmocked == "error" else {}
-    given = scenario("s", turns=["pay", "hello"], tools=tools, approve=approve)
-    agent = {"type": "custom", "handler": shop("openai_agents").agent}
-    (result,) = run_scenarios([given], agent=agent, unmocked_tools=unmocked).scenarios
-    assert not [each for each in result.verdict_warnings if each.code is WarningCode.VACUOUS_CHECK]
-    conversation = result.conversations[0].conversation
-    assert conversation.failure is None
-    (call,) = conversation.tool_calls
-    is_granted = approve != {"pay": False}
-    assert (call.name, call.args) == ("pay", {"amount": 5})
-    assert call.approval is (Approval.GRANTED if is_granted else Approval.DENIED)
-    assert (call.result == 7) is (is_granted and bool(tools))
-    assert bool(really_run()) is (is_granted and not tools)
 
 
 @needs("langgraph")

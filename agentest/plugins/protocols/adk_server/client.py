@@ -26,7 +26,7 @@ from agentest.agents.json_reader import (
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.domain.messages import Attachment, Message, Session, UserText, last_user_message
-from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.plugins.protocols.protocol_client import agent_call, read_json_body
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
@@ -425,7 +425,7 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
         return waiting.pop(0) if waiting else None
 
     rounds = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
-    return tuple(
+    made = [
         agent_call(
             name=call["name"],
             args=call.get("args"),
@@ -436,7 +436,9 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
         )
         for round, calls in enumerate(rounds)
         for call in calls
-    )
+    ]
+    waits = {mapping_at(call.args, "originalFunctionCall").get("id") for call in made}
+    return tuple(waiting(call) if call.call_id and call.call_id in waits else call for call in made)
 
 
 def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
