@@ -277,3 +277,34 @@ def test_files() -> None:
     ):
         with pytest.raises(CannotSend):
             _file(refused)
+
+
+class RunsItsTools(RealtimeServer):
+    """Calls `delete` itself before it answers, and adds the call and its result to the conversation."""
+
+    async def _respond(self, socket: Socket, items: list[Event]) -> None:
+        result = {"type": "function_call_output", "call_id": "call_9", "output": '{"ok": true}'}
+        for item in (call("delete", 9, what="x"), result):
+            await socket.send_json({"type": "conversation.item.added", "item": item})
+        await super()._respond(socket, items)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mocks", "status"),
+    [
+        (RunsItsTools, {}, Status.FAILED),
+        (RunsItsTools, {"find": 1}, Status.FAILED),
+        (RunsItsTools, {"delete": 1}, Status.FAILED),
+        (RealtimeServer, {}, Status.ERRORED),  # nothing shows that it hands calls over
+        (RealtimeServer, {"delete": 1}, Status.PASSED),
+    ],
+)
+def test_a_ban_on_a_tool_that_the_server_runs_itself(kind: Any, mocks: Any, status: Status) -> None:
+    banned = scenario("s", turns=["delete it"], tools=mocks, trajectory={"forbidden": ["delete"]})
+    with server(kind(lambda items: [message("Deleted.")]).talk) as url:
+        (result,) = run(url, banned).scenarios
+    assert result.verdict.status is status
+    calls = result.conversations[0].conversation.tool_calls
+    assert [(each.name, each.args, each.result) for each in calls] == (
+        [("delete", {"what": "x"}, {"ok": True})] if kind is RunsItsTools else []
+    )

@@ -30,7 +30,7 @@ from agentest.agents.port import (
     TurnContext,
 )
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
-from agentest.plugins.protocols.protocol_client import content_parts
+from agentest.plugins.protocols.protocol_client import agent_call, content_parts
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
 from agentest.plugins.protocols.response_items import (
     Item,
@@ -47,9 +47,14 @@ from agentest.support.errors import AgentError
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import Client
 from agentest.support.http.websockets import NotText, SocketClosed, WebSocket
+from agentest.support.json_text import json_or
 from agentest.support.templates import Template
 
 _HANDED_OVER = "have the server hand over the call (a function in body.tools)"
+_HIDES = (
+    "the server's session has no tools, and no call was handed over: calls of tools that it runs itself "
+    "would not be seen. List its tools (body.tools), or write tool_visibility: unseen"
+)
 _RECIPIENT = "an agent that speaks Realtime"
 _TEXTS = {
     "response.text": "response.output_text",
@@ -99,6 +104,12 @@ class _RealtimeConversation:
         """The number of the turn loop's messages that the server has."""
         self._is_done: dict[str, bool] = {}
         """Id of an announced response → True if it is done; its further events are repetitions."""
+        self._added: dict[tuple[str, str], Item] = {}
+        """Type and call id → an item that the server added to the conversation."""
+        self._answered: set[str] = set()
+        """Ids of the calls that we have answered."""
+        self._lists_tools = False
+        """True if the server's session has functions, whose calls it hands over."""
 
     async def close(self) -> None:
         """Close the connection. Never raises."""
@@ -117,6 +128,7 @@ class _RealtimeConversation:
             for message in messages[self._known :]
             for item in _items_of_message(message, requested_by_id(self._items))
         ]
+        self._answered |= {each["call_id"] for each in new if "call_id" in each}
         try:
             with limit:
                 if self._socket is None:
@@ -127,10 +139,11 @@ class _RealtimeConversation:
                     await _send(self._socket, "conversation.item.create", item=item)
                 await _send(self._socket, "response.create")
                 on_text = lambda: first.append(limit.elapsed * 1000)  # noqa: E731
-                await _receive(self._socket, assembly, self._is_done, on_text)
+                await _receive(self._socket, assembly, self._is_done, on_text, self._note)
             response = assembly.response()
             reply = reply_of(response, ctx.turn_index, self.name, client.ignored, self._items)
             self._items += items_of(response)
+            reply = self._with_own_calls(reply, ctx.turn_index)
         except NoReply as error:
             raise NoReply(f"{client.endpoint}: {error}", retries, error.observed) from None
         except (TimeoutError, SocketClosed, AgentError, NotText) as error:
@@ -140,6 +153,33 @@ class _RealtimeConversation:
         self._known = len(messages) + 1  # the reply will be the next of them
         took = limit.elapsed * 1000
         return replace(reply, latency_ms=took, first_token_ms=next(iter(first), None), retries=retries)
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        """Note an event about the session, or about an item that the server added to the conversation."""
+        item = mapping_at(event, "item")
+        self._added.setdefault((text_at(item, "type"), text_at(item, "call_id")), item)
+        self._lists_tools |= bool(objects_at(mapping_at(event, "session"), "tools"))
+
+    def _with_own_calls(self, reply: AgentReply, turn_index: int) -> AgentReply:
+        """Return a reply with the calls that the server answered itself."""
+        self._lists_tools |= bool(reply.tool_requests)
+        added = [each for each in self._added if each[0] == "function_call_output"]
+        results = {known: self._added.pop((kind, known)) for kind, known in added}
+        own = tuple(
+            agent_call(
+                name=text_at(item, "name"),
+                args=json_or(text_at(item, "arguments")),
+                turn_index=turn_index,
+                result=json_or(text_at(result, "output"), text_at(result, "output")),
+                call_id=known,
+            )
+            for known, result in results.items()
+            if known not in self._answered and (item := self._added.get(("function_call", known)))
+        )
+        ran = {call.call_id for call in own}
+        asked = tuple(each for each in reply.tool_requests if each.id not in ran)
+        hidden = None if self._lists_tools or own else _HIDES
+        return replace(reply, observed=(*reply.observed, *own), tool_requests=asked, calls_hidden=hidden)
 
     def _problem(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
@@ -157,6 +197,7 @@ class _RealtimeConversation:
                 if created.get("type") == "error"
                 else f"the first message of the server is not session.created, but: {excerpt(created)}"
             )
+        self._note(created)
         given = mapping_at(created, "session")
         is_beta = "modalities" in given and "output_modalities" not in given
         session: dict[str, Any] = {"modalities": ["text"]} if is_beta else {"type": "realtime"}
@@ -169,9 +210,17 @@ class _RealtimeConversation:
 
 
 async def _receive(
-    socket: WebSocket, assembly: ResponseAssembly, is_done: dict[str, bool], on_text: Callable[[], None]
+    socket: WebSocket,
+    assembly: ResponseAssembly,
+    is_done: dict[str, bool],
+    on_text: Callable[[], None],
+    on_other: Callable[[Mapping[str, Any]], None],
 ) -> None:
-    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError."""
+    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError.
+
+    Args:
+        on_other: is given each event about the session and the conversation.
+    """
     received_chars = 0
     while True:
         text = await socket.next()
@@ -186,6 +235,7 @@ async def _receive(
         if kind == "error":
             raise AgentError(_error(event))
         if is_done.get(response_id) or kind.startswith(_SKIPPED):
+            on_other(event)
             continue
         if kind == "response.done":
             response = _finished(mapping_at(event, "response"))
