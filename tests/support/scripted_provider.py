@@ -369,6 +369,7 @@ class Gemini:
                 {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
             ],
             "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15},
+            "responseId": f"response {next(_NEXT)}",
         }
 
     def events(self, answer: Json) -> list[tuple[str | None, Json | str]]:
@@ -381,7 +382,7 @@ class Gemini:
         ]
         chunks[-1]["candidates"][0]["finishReason"] = "STOP"
         chunks[-1]["usageMetadata"] = answer["usageMetadata"]
-        return [(None, chunk) for chunk in chunks]
+        return [(None, {**chunk, "responseId": answer["responseId"]}) for chunk in chunks]
 
     def request(self, history: list[Json], *, stream: bool) -> Json:
         del stream
@@ -398,6 +399,7 @@ class Gemini:
         reasons = [event["candidates"][0].get("finishReason") for event in events]
         assert set(reasons[:-1]) <= {None}
         assert reasons[-1] in ("STOP", "MAX_TOKENS")
+        assert len({event.get("responseId") for event in events}) == 1
         return {"candidates": [{"content": {"role": "model", "parts": parts}}]}
 
     def text_and_calls(self, answer: Json) -> tuple[str, list[tuple[str, str, Json]]]:
@@ -427,6 +429,8 @@ class Responses:
         for item in self.items(body):
             match item.get("type"), item.get("role"):
                 case "reasoning", _:
+                    if reasoned:
+                        raise Refused("reasoning without the item that follows it")
                     stored = body.get("store") is not False
                     if not stored and item.get("encrypted_content") != f"secret {item['id']}":
                         raise Refused(f"item {item['id']} is not stored")

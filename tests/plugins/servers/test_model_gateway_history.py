@@ -174,6 +174,25 @@ async def test_text_before_a_mocked_call_does_not_break_structured_output() -> N
     assert Chat().assembled(list(map(json.loads, lines)))["choices"][0]["message"]["content"] == '{"a": 1}'
 
 
+async def test_the_rounds_of_a_stream_have_one_response_id() -> None:
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        return ("Done.", []) if history[-1].role == "result" else ("Let me see.", [("find", {"q": "x"})])
+
+    async with gateway(provider=Provider(reply)) as gate, gate.talk("gemini", "a", stream=True) as talk:
+        assert await talk.say("go") == "Let me see.Done."  # the agent's client compares the ids
+
+
+@pytest.mark.parametrize("memory", ["turn", "keep"])
+async def test_an_agent_that_keeps_the_reasoning_of_hidden_rounds(memory: str) -> None:
+    async with gateway(memory=memory) as gate, gate.talk("responses", "a", stream=True) as talk:
+        for text in ("look one", "both two", "recall"):
+            reply = await talk.say(text)
+            await talk.known.end_turn()
+
+    assert gate.provider.refused == []
+    assert ("'one'" in reply) is (memory == "keep")
+
+
 async def test_a_model_that_has_to_call_a_tool_may_answer_after_it_repeats_a_call() -> None:
     choices: list[Any] = []
 

@@ -334,7 +334,7 @@ class GatewayConversation:
             puts_back = not self.forgets and any(each.turn < self.turn for each in unsure)
             self.gateway.note_memory(forgets=self.forgets, puts_back=puts_back)
         if memory == "turn" or (memory == "auto" and self.forgets):
-            return [each for each in kept if each.turn == self.turn]
+            return [each if each.turn == self.turn else replace(each, forgotten=True) for each in kept]
         return kept
 
     def end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
+from typing import Any
 
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, inner, objects, read_message
@@ -139,10 +140,14 @@ class _GeminiStream(wire.AnswerStream):
         self._form = form
         self._round, self._last = _GeminiRound(), _GeminiRound()
         self._kept: Json | None = None
+        self._id: Any = None
         self._parts: list[Json] = []
 
     def take(self, data: Json, event: Event) -> bytes:
         chunk = data
+        if "responseId" in data:  # each round has its own, but clients expect one in a stream
+            self._id = self._id or data["responseId"]
+            chunk = {**data, "responseId": self._id}
         others = "candidates" in chunk and _candidate(chunk).get("index")
         if others or ("candidates" not in chunk and (_blocked(chunk) or "usageMetadata" not in chunk)):
             self._round.body = {**self._round.body, **chunk} if _blocked(chunk) else self._round.body

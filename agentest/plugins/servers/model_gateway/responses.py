@@ -73,6 +73,7 @@ class Responses(wire.WireForm):
         hides = any(answer.hides for answer in answers)
         if _is_chained(body):
             return _continued(body, answers) if hides else body
+        hides = hides or any(answer.forgotten for answer in answers)
         if hides and isinstance(body.get("input"), list):
             body = {**body, "input": self._put_back(messages_of(body), answers)}
         included = body.get("include") or []
@@ -109,6 +110,10 @@ class Responses(wire.WireForm):
             if answer is not None and answer.hides:
                 others = [item for item in group if not self.is_of_model(item)]
                 whole += [*answer.before, *answer.message, *answer.owed, *others]
+            elif answer is not None and answer.forgotten:
+                # Reasoning may not stand without the calls that followed it.
+                hidden = {item.get("id") for item in answer.before}
+                whole += [item for item in group if item.get("id", "") not in hidden]
             else:
                 whole += group
         return whole

@@ -130,11 +130,13 @@ class PassedAnswer:
     turn: int = 0
     answer_id: str | None = None
     """The provider's id of its last answer, to which a later request may have to refer."""
+    forgotten: bool = False
+    """True if the model is not to be given what the agent did not receive."""
 
     @property
     def hides(self) -> bool:
-        """True if the agent did not receive everything."""
-        return bool(self.before or self.hidden_calls)
+        """True if the agent did not receive everything, and the model is to be given the rest."""
+        return not self.forgotten and bool(self.before or self.hidden_calls)
 
 
 class SeenMessage(NamedTuple):
