@@ -74,6 +74,8 @@ class ToolOutcome(StrEnum):
     """The user denied it."""
 
 
+DENIED = "the call was denied"
+"""The `error` of a call that the user has denied."""
 Approve = bool | Mapping[str, bool]
 """What the user of a scenario answers when the agent asks for approval: to all requests, or by tool."""
 

@@ -105,8 +105,6 @@ _REPORTING = frozenset({SeenBy.AGENT, SeenBy.MODEL, SeenBy.SPANS})
 """Sources for calls that the agent makes itself, wherever its tools run."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
-DENIED = "the call was denied"
-"""The `error` of a call that the user has denied."""
 CANCELLED = "cancelled before it answered"
 """The `error` of a call that has no answer yet."""
 NO_MOCK = "no mock"

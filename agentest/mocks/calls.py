@@ -11,8 +11,8 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Any
 
-from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.domain.transcript import DENIED, WAITS_FOR_APPROVAL, ToolCall
+from agentest.domain.tool_visibility import DENIED, Approval, SeenBy
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall
 from agentest.support.calling import message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value

@@ -13,8 +13,8 @@ import anyio
 from agentest.agents.port import Agent, AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.domain.messages import Message, Session
-from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.domain.transcript import DENIED, ToolCall, waiting
+from agentest.domain.tool_visibility import DENIED, Approval, SeenBy
+from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.frameworks.tool_gate import ToolGate, gate_in_front
 from agentest.plugins.protocols.approvals import Decision
 from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error

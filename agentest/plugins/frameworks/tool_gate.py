@@ -3,9 +3,8 @@
 A gate belongs to one turn of one conversation. A tool call from another task, a thread or a nested agent
 reaches the gate of its own conversation through context variables.
 
-At the end are the functions behind `agentest.mocks.langchain(tools, ctx)` and its siblings. Each returns
-tools that its framework accepts, with unchanged names, descriptions and schemas. Outside of a run, the real
-tools run, so the line can stay in production code."""
+At the end are the functions behind `agentest.mocks.langchain(tools, ctx)` and its siblings. Outside of a run,
+the real tools run, so the line can stay in production code."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class ToolAnswer:
     mocked: bool
 
 
-_QUESTIONS = ("GraphInterrupt", "ApprovalRequired")
-"""Exceptions by which tools of LangGraph and pydantic-ai wait for an answer. Then they run again."""
+_QUESTIONS = ("GraphInterrupt", "ApprovalRequired")  # the tools run again when they are answered
 
 
 class ToolGate:
@@ -68,15 +66,12 @@ class ToolGate:
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
         self.approver = Approver(ctx.approve)
-        """The scenario's answers when the agent asks for approval."""
         self.denied: list[ToolCall] = []
-        """The calls that the user has denied."""
         self.turn_index = ctx.turn_index
         self.granted: dict[str | None, ToolCall] = {}
         """Id → the call, for calls that the user has approved and no real tool has answered."""
         self._running: dict[str, RealCall] = {}
         self._waiting: dict[str, RealCall] = {}
-        """Id → a call whose real tool has asked for something before it did anything."""
         self._turn = ctx.in_process or InProcessTurn()
 
     @classmethod
@@ -93,12 +88,10 @@ class ToolGate:
 
     def saw(self, call_id: str | None, name: str, args: Any) -> bool:
         """Return True if a call went through this gate. A call without an id counts once."""
-        if call_id in self._seen or name in self._ignored:
-            return True
-        if (name, args) not in self._without_id:
-            return False
-        self._without_id.remove((name, args))
-        return True
+        is_known = call_id in self._seen or name in self._ignored
+        if not is_known and (is_known := (name, args) in self._without_id):
+            self._without_id.remove((name, args))
+        return is_known
 
     async def answer(
         self,
@@ -192,9 +185,7 @@ class ToolGate:
         found = self._resolve(name, args)
         return await found if inspect.isawaitable(found) else found
 
-    def _start_call(
-        self, name: str, args: Any, call_id: str | None, key: str | None = None
-    ) -> RealCall | None:
+    def _start_call(self, name: str, args: Any, call_id: str | None, key: str = "") -> RealCall | None:
         if self.ended is not None:
             raise self.ended
         if self._turn.is_over:
