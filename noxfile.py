@@ -153,12 +153,17 @@ def newest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def coverage(session: nox.Session) -> None:
-    """Which statements the default suite runs. The others have a budget. Takes 20 minutes."""
+    """Which statements the default suite runs. The others have a budget. Takes 10 to 40 minutes.
+
+    A test that fails is the matter of `tests`: the figure is measured all the same.
+    """
     session.install("-e", ".", *GROUPS["test"], *GROUPS["lint"], "coverage>=7.10")
     folder = Path(session.create_tmp()).resolve()
     env = {"COVERAGE_FILE": str(folder / "data")}
     session.run("coverage", "erase", env=env)
-    session.run("coverage", "run", "-m", "pytest", *TWO_CORES, *session.posargs, env=env)
+    # coverage imports modules into each process, which a test of what a start imports would count.
+    pytest = ["pytest", *TWO_CORES, "--deselect", "tests/cli/test_cli_start.py::test_help_imports_only_click"]
+    session.run("coverage", "run", "-m", *pytest, *session.posargs, env=env, success_codes=[0, 1])
     session.run("coverage", "combine", "-q", env=env)
     session.run("coverage", "report", "--skip-covered", "--sort=-miss", env=env)
     session.run("coverage", "json", "-q", "-o", str(folder / "coverage.json"), env=env)
