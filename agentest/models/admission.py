@@ -160,15 +160,14 @@ class LocalGate:
 class LocalAttempt:
     """An attempt at a LocalGate."""
 
-    __slots__ = ("_answers", "_call", "_gate", "_since", "_throttled", "_tokens")
+    __slots__ = ("_answers", "_call", "_gate", "_since", "_throttled", "_tokens", "_waits")
 
     def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
         self._gate = gate
         self._call = call
         self._tokens = tokens
         self._throttled = False
-        self._answers = gate.circuit.answers
-        self._since = gate.limiter.decreases
+        self._note_begin()
 
     async def __aenter__(self) -> Self:
         if not self.enter_now():
@@ -204,7 +203,11 @@ class LocalAttempt:
         except BaseException:
             circuit.leave(call)
             raise
-        self._answers, self._since = circuit.answers, gate.limiter.decreases
+        self._note_begin()
+
+    def _note_begin(self) -> None:
+        circuit, self._since = self._gate.circuit, self._gate.limiter.decreases
+        self._answers, self._waits = circuit.answers, circuit.waits_begun
 
     def enter_now(self) -> bool:
         """Enter if that is possible without waiting. Return True if the attempt was entered."""
@@ -231,7 +234,7 @@ class LocalAttempt:
         gate = self._gate
         if cost and gate.budget:
             gate.budget.spent(cost)
-        gate.circuit.answered()
+        gate.circuit.answered(self._waits)
         if tokens and gate.counts_tokens:
             gate.limiter.use(tokens - self._tokens)
         gate.limiter.succeeded(self._since)
@@ -250,7 +253,7 @@ class LocalAttempt:
                 pause = None if circuit.is_open or is_own else error.retry_after
                 self._gate.limiter.throttled(self._since, pause)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
-            circuit.answered()
+            circuit.answered(self._waits)
 
 
 class Gates(Protocol):

@@ -97,8 +97,8 @@ class Circuit:
         self._interval_s = _FIRST_PROBE_S
         self._announced = False
         self._changed = asyncio.Event()
-        self.answers = 0
-        """Number of requests that the server answered, including rejections (400)."""
+        self.answers = self.waits_begun = 0
+        """Number of requests that the server answered, including rejections (400), and of outages so far."""
         self.problem = ""
         """Why the circuit is open."""
         self.on_change: Callable[[], None] = lambda: None
@@ -142,9 +142,17 @@ class Circuit:
             self._probe = None
             self._wake()
 
-    def answered(self) -> None:
-        """Record a response, including a rejection of the request (400): the server is up."""
+    def answered(self, waits: int | None = None) -> None:
+        """Record a response, including a rejection of the request (400): the server is up.
+
+        Args:
+            waits: `waits_begun` when the attempt began. An attempt that is older than a wait does not end it:
+                the calls that it lets through would fail, and the outage would be announced again.
+        """
         self.answers += 1
+        if self.is_open and not self._refuses and waits not in (None, self.waits_begun):
+            self._streak = _Streak(self._clock())
+            return
         if self.is_open:
             self._close()
         self._streak = None
@@ -196,6 +204,7 @@ class Circuit:
         return not self.answers and self._streak is not None and self._streak.late
 
     def _wait(self, problem: str, asked_for: float, now: float) -> None:
+        self.waits_begun += 1
         self.is_open, self._refuses, self.problem = True, False, problem
         self._interval_s = _FIRST_PROBE_S
         self._probe_at = now + max(self._interval_s, asked_for)

@@ -8,8 +8,10 @@ from fake_time import run
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from agentest.models.admission import Call, LocalGate
 from agentest.models.circuit import Circuit
 from agentest.models.port import TransientError
+from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelUnavailable
 
 MODEL = "openai/gpt-5-mini"
@@ -221,6 +223,39 @@ def test_all_wait_and_one_probes() -> None:
         assert len(admitted) == 20
 
     run(use)
+
+
+def test_an_answer_that_was_under_way_ends_no_outage() -> None:
+    """It is older than the failures: the outage is announced once, and a probe's answer ends it."""
+
+    told: list[str] = []
+    gate, limit = LocalGate(MODEL, circuit=Circuit(MODEL, 600, told.append)), TimeLimit(600)
+
+    async def use() -> None:
+        async def fail() -> None:
+            async with gate.attempt(Call(limit), 0) as attempt:
+                attempt.failed(UNREACHABLE, alone=False)
+
+        async with gate.attempt(Call(limit), 0) as slow:
+            for _ in range(4):  # the last one is a probe
+                await fail()
+            assert (gate.is_down, len(told)) == (True, 1)
+            slow.succeeded(0, 0, None)
+            assert gate.is_down
+            assert gate.answers == 1
+        for _ in range(3):
+            await fail()
+        assert len(told) == 1
+        async with gate.attempt(Call(limit), 0) as probe:
+            probe.succeeded(0, 0, None)
+        assert not gate.is_down
+        assert [each.split(" (")[0] for each in told[1:]] == [f"model {MODEL} answers again"]
+
+    async def limited() -> None:
+        with limit:
+            await use()
+
+    run(limited)
 
 
 def test_calls_without_enough_time_fail_at_once() -> None:
