@@ -94,12 +94,13 @@ def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
         part = _part(raw, place)
         return ModelMessage("assistant" if part.kind == "call" else "tool", (part,), raw)
     content = raw.get("parts", raw.get("content"))
-    default = "user" if "parts" in raw else None
+    default = "user" if "parts" in raw else None  # Gemini lets the user's messages omit the role
+    # LangChain's messages have a type in place of the role, and events of google-adk an author.
     role = _ROLES.get(str(raw.get("role") or raw.get("type") or raw.get("author") or "").lower(), default)
-    if isinstance(content, Mapping):
+    if isinstance(content, Mapping):  # google-adk's events hold a whole message of Gemini
         content = content.get("parts", [content])
     parts = list(_parts([content] if isinstance(content, str) else content))
-    if role == "tool" and all(part.kind in ("", "text") for part in parts):
+    if role == "tool" and all(part.kind in ("", "text") for part in parts):  # as in chat completions
         parts = [_result(raw, raw, place)]
     calls = enumerate(objects(read_result(raw.get("tool_calls"))))
     listed = [
@@ -127,7 +128,7 @@ def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
     if response or kind in _RESULTS:
         return _result(raw, response or raw, place)
     text = raw.get("text", raw.get("content"))
-    if isinstance(text, Mapping):
+    if isinstance(text, Mapping):  # as in messages of OpenAI's Assistants API
         text = text.get("value")
     if not isinstance(text, str) or raw.get("thought") or kind in _SILENT:
         return MessagePart("", raw, place)
@@ -174,7 +175,7 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     details = entry(used, "prompt_tokens_details") or entry(used, "input_tokens_details")
     prompt = read_count(used, "prompt_tokens", "promptTokenCount")
     cached = read_count(details, "cached_tokens") or read_count(used, "cachedContentTokenCount")
-    if not prompt:
+    if not prompt:  # Anthropic counts what a cache read or wrote apart from `input_tokens`
         read = read_count(used, "cache_read_input_tokens")
         prompt = read_count(used, "input_tokens") + read + read_count(used, "cache_creation_input_tokens")
         cached = cached or read

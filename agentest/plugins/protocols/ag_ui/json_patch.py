@@ -130,7 +130,6 @@ def _size(value: Any, enough: int) -> int:
 
 
 def _path(operation: Mapping[str, Any], key: str) -> list[str]:
-    """Return the steps of a JSON pointer."""
     pointer = operation.get(key)
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         raise BadPatch(f"`{key}` is {pointer!r:.100}, and must be a text that begins with a slash")

@@ -397,6 +397,7 @@ class AgUiRun:
         self.spoke = self.spoke or (role == "assistant" and bool(delta))
 
     def _text_chunk(self, event: Wire) -> None:
+        # Only the first chunk of a message needs an id, and only that of a call an id and a name.
         full_event = {**event, "messageId": event.get("messageId") or self._chunk}
         if _text(full_event, "messageId") != self._chunk:
             self._start_text(full_event)

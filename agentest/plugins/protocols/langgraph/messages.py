@@ -83,7 +83,7 @@ def is_message(value: Any) -> bool:
 
 def kind_of(message: Wire) -> str | None:
     """Return AI, TOOL or HUMAN; None for all other messages and values."""
-    kind = message.get("type", message.get("role"))
+    kind = message.get("type", message.get("role"))  # a node may return messages in OpenAI's form
     return _KINDS.get(kind) if isinstance(kind, str) else None
 
 
@@ -165,9 +165,9 @@ def _requests(message: Wire) -> Iterator[Wire]:
     """Yield the calls of one message as `{id, name, args, error}`."""
     for call in _list(message, "tool_calls"):
         yield _request(call, _args(call))
-    for call in _list(message, "invalid_tool_calls"):
+    for call in _list(message, "invalid_tool_calls"):  # where LangChain puts arguments that do not parse
         yield _request(call, call.get("args"), str(call.get("error") or "the arguments are not valid JSON"))
-    for block in objects_at(message, "content"):
+    for block in objects_at(message, "content"):  # tools that the provider runs are in no list of calls
         if block.get("type") in _PROVIDER_CALLS:
             yield _request(block, block.get("args", block.get("input", {})))
 

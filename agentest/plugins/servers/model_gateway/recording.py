@@ -182,7 +182,6 @@ def is_pattern(ignored: str) -> bool:
 
 
 def _steps(path: str) -> list[str]:
-    """Return the keys and indexes of a path."""
     return [step for step in re.split(r"[.\[\]]+", path) if step]
 
 
@@ -204,7 +203,6 @@ def _blank(value: Any, steps: Sequence[str]) -> None:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a copy of a JSON value with changed texts."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):

@@ -133,6 +133,7 @@ def tool_of(span: Span) -> ToolSpan | None:
     attributes = span.attributes
     if not _is_tool(span):
         return None
+    # Traceloop and LangSmith have no attribute for a tool's name, but name the span's entity by it.
     name = _text(attributes, _NAME) or _text(attributes, ("traceloop.entity.name", "langsmith.trace.name"))
     name = name or _tool_in_name(span)
     if not name or name in _MERGED_TOOLS:
@@ -195,7 +196,7 @@ def _arguments(attributes: Mapping[str, Any]) -> tuple[Any, bool]:
     for key in _ARGUMENTS:
         if attributes.get(key) is not None:
             value = _parse_if_json(attributes[key])
-            return ({} if value == "" else value), False
+            return ({} if value == "" else value), False  # some models write no arguments so
     for key in _INPUT:
         if attributes.get(key) is not None:
             value = _unwrap_arguments(_parse_if_json(attributes[key]))
@@ -228,7 +229,7 @@ def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
             result = _parse_if_json(content)
             failed = more.get("status") == "error"
             call_id = more.get("tool_call_id")
-        case {"content": [*parts], **more} if more.keys() <= _MCP_RESULT_KEYS:
+        case {"content": [*parts], **more} if more.keys() <= _MCP_RESULT_KEYS:  # a result of MCP
             structured = more.get("structuredContent")
             texts = [str(part.get("text", "")) for part in parts if isinstance(part, Mapping)]
             result = structured if structured is not None else _parse_if_json("".join(texts))
@@ -241,11 +242,12 @@ def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
 
 def _requested_calls(attributes: Mapping[str, Any]) -> Iterable[RequestedCall]:
     calls: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
-    for key, value in attributes.items():
+    for key, value in attributes.items():  # OpenInference and Traceloop flatten lists to numbered keys
         if match := _REQUESTED_CALLS.fullmatch(key):
             calls[int(match[1]), int(match[2])][match[3]] = value
     for _, each in sorted(calls.items()):
         yield from _requested_call(each.get("name"), each.get("id"), each.get("arguments"))
+    # OpenTelemetry's conventions have all messages as JSON, and the AI SDK has only the calls.
     for message in objects(_parse_if_json(attributes.get("gen_ai.output.messages"))):
         for part in read_message(message).calls:
             yield from _requested_call(part.name, part.id, part.value)
