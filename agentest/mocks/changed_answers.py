@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 import anyio
@@ -191,11 +193,19 @@ def moved(value: Any) -> Any:
         return value + max(1, abs(value) // 10)
     if isinstance(value, float):
         return round(value * 1.1 + 0.01, 2)
-    if isinstance(value, str) and (found := re.search(r"\d+(?!.*\d)", value)):
-        number = int(found.group()) + 1
-        text = str(number).zfill(len(found.group()))
-        return value[: found.start()] + text + value[found.end() :]
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError):  # digits that are no date, or the last date of all
+            later, found = re.subn(r"\d{4}-\d\d-\d\d", _next_day, value, count=1)
+            return later if found else re.sub(r"\d+(?!.*\d)", _next_number, value, count=1)
     return value
+
+
+def _next_day(found: re.Match[str]) -> str:
+    return (date.fromisoformat(found.group()) + timedelta(days=1)).isoformat()
+
+
+def _next_number(found: re.Match[str]) -> str:
+    return str(int(found.group()) + 1).zfill(len(found.group()))
 
 
 def _duplicate(value: Any, _: Fault) -> Any:

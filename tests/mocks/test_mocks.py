@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentest import scenario, sequence
+from agentest import fault, scenario, sequence
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Blame, Conversation, ToolCall
 from agentest.mocks.answering import MockContext
@@ -37,6 +37,53 @@ from agentest.support.errors import (
     UnmockedToolError,
 )
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
+
+ROWS = [{"id": "A-7", "total": 2.5}, {"id": "B-8", "total": 3.0}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "value", "expected"),
+    [
+        ("empty", {}, {"rows": ROWS, "page": 1}, {"rows": [], "page": 1}),
+        ("empty", {}, {"page": 1}, {}),
+        ("empty", {}, ROWS, []),
+        ("empty", {}, "text", ""),
+        ("empty", {}, 7, None),
+        ("truncated", {}, ROWS, ROWS[:1]),
+        ("truncated", {}, ["abcd"], ["ab"]),
+        ("truncated", {}, {"page": 1, "name": "abcd"}, {"page": 1, "name": "ab"}),
+        ("truncated", {}, {"page": 1}, {"page": 1}),
+        ("schema", {"mode": "extra"}, ROWS[:1], [{**ROWS[0], "unexpected": {"value": 1}}]),
+        ("schema", {"mode": "extra"}, 7, {"result": 7, "unexpected": {"value": 1}}),
+        ("schema", {"mode": "drop"}, {"a": 1, "b": 2}, {"b": 2}),
+        ("schema", {"mode": "drop", "path": "[0]"}, [1, 2], [2]),
+        ("schema", {"mode": "retype"}, {"a": "x"}, {"a": {"value": "x"}}),
+        ("schema", {"mode": "retype"}, {"a": 1}, {"a": "1 (unverified)"}),
+        ("schema", {"mode": "null"}, {"a": 1}, {"a": None}),
+        ("schema", {"mode": "null"}, 7, {"unexpected": 7}),
+        ("wrong_entity", {}, {"total": 2, "order_id": 9}, {"total": 2, "order_id": 10}),
+        ("wrong_entity", {}, {"id": "A-9"}, {"id": "A-0"}),
+        ("wrong_entity", {}, {"name": "Ann Lee"}, {"name": "Other Ann Lee"}),
+        ("wrong_entity", {}, {"email": "ann@example.com"}, {"email": "other-ann@example.com"}),
+        ("wrong_entity", {}, {"id": True}, {"id": True}),
+        ("plausible_lie", {}, {"id": 7, "total": 2.5}, {"id": 7, "total": 2.76}),
+        ("plausible_lie", {}, {"total": 50}, {"total": 55}),
+        ("plausible_lie", {}, {"paid": True}, {"paid": False}),
+        ("plausible_lie", {}, {"text": "room 09 of 3 floors, 09"}, {"text": "room 09 of 3 floors, 10"}),
+        ("plausible_lie", {}, {"day": "2026-01-31"}, {"day": "2026-02-01"}),
+        ("plausible_lie", {}, {"at": "2026-12-31T09:30:00Z"}, {"at": "2027-01-01T09:30:00Z"}),
+        ("plausible_lie", {}, {"name": "Ann"}, {"name": "Ann"}),
+        ("duplicate", {}, [1, 2], [1, 2, 1, 2]),
+        ("duplicate", {}, {"page": 1, "rows": [1]}, {"page": 1, "rows": [1, 1]}),
+        ("duplicate", {}, {"page": 1}, {"page": 1}),
+        ("partial", {}, 7, {"status": "partial", "error": "a part of the request failed", "result": 7}),
+    ],
+)
+def test_what_a_fault_makes_of_an_answer(kind: str, settings: Any, value: Any, expected: Any) -> None:
+    """The mock's own value stays as it is, for the calls that no fault changes."""
+    mocks = resolver({"look": fault(kind, **settings).then(value)})
+    assert asyncio.run(mocks.resolve("look", {}, 0)) == expected
+    assert asyncio.run(mocks.resolve("look", {}, 0)) == value
 
 
 def resolver(
