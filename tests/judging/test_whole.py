@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -345,6 +348,23 @@ def test_results_of_a_check(check: Callable[..., Any], passed: bool, summary: st
     assert of.tool_calls[0].args == {"date": "Tuesday"}
     assert of.mock_state
     assert of.mock_state["n"] == 1
+
+
+ASSERTION = """
+def counted(conversation, state):
+    total, least = state["n"] * 2, 5
+    assert total >= least
+"""
+
+
+def test_an_assertion_that_pytest_has_not_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pytest, the reason is the line of the assertion, with the values of its variables."""
+    (tmp_path / "plain_checks.py").write_text(ASSERTION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "plain_checks", raising=False)
+    (found,) = checks(ended({"n": 1}), check=import_module("plain_checks").counted)
+    assert not found.passed
+    assert found.summary == "assert total >= least (total = 2, least = 5) (plain_checks.py:4)"
 
 
 @pytest.mark.parametrize(
