@@ -108,9 +108,7 @@ def mark_vacuous(conversation: Json) -> Json:
 def _conversation_keys(result: ConversationResult) -> Json:
     metrics = dict(result.metrics)
     evaluation = StoredEvaluation(
-        turn_evaluations=result.turns,
-        goal_completion=metrics.pop(GOAL, None),
-        conversation_metrics=metrics,
+        turn_evaluations=result.turns, goal_completion=metrics.pop(GOAL, None), conversation_metrics=metrics
     )
     counted = {id(each.result) for each in threshold_counted_trajectories(result)}
     return {

@@ -308,12 +308,7 @@ def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     message = f"the run was {KILLED}: the journal contains {conversations}"
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
     return ScenarioResult(
-        name=name,
-        agent=agent,
-        file="",
-        line=0,
-        verdict=Verdict(Status.ERRORED, (reason,)),
-        planned=planned,
+        name=name, agent=agent, file="", line=0, verdict=Verdict(Status.ERRORED, (reason,)), planned=planned
     )
 
 

@@ -90,9 +90,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if
 
 @contextmanager
 def handled_signals(
-    on_first: Callable[[], None],
-    last_words: Callable[[], str],
-    show: Callable[[str], bool] = lambda _: False,
+    on_first: Callable[[], None], last_words: Callable[[], str], show: Callable[[str], bool] = lambda _: False
 ) -> Iterator[list[int]]:
     """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
 

@@ -250,9 +250,7 @@ def pauses() -> Iterator[tuple[float, float]]:
 
 @contextmanager
 def with_reminders(
-    what: str,
-    say: Callable[[str], object] = tell,
-    make_done: Callable[[], threading.Event] = threading.Event,
+    what: str, say: Callable[[str], object] = tell, make_done: Callable[[], threading.Event] = threading.Event
 ) -> Iterator[None]:
     """Run a block that may take long, while another thread prints reminders.
 

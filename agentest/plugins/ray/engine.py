@@ -108,10 +108,7 @@ class RayEngine:
         self._cluster = cluster
         self._ray: Any = ray
         self._class = ray.remote(
-            num_cpus=1,
-            max_restarts=0,
-            max_concurrency=CALLS_AT_ONCE,
-            scheduling_strategy="SPREAD",
+            num_cpus=1, max_restarts=0, max_concurrency=CALLS_AT_ONCE, scheduling_strategy="SPREAD"
         )(WorkerActor)
         self._variables = pickle.dumps(dict(variables))
         self._life = life

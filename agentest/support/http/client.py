@@ -434,9 +434,7 @@ def _credentials(header: str, url: URL) -> dict[str, str]:
 
 
 def open_client(
-    guard: AddressGuard | None = None,
-    resolver: AbstractResolver | None = None,
-    proxy: str | None = None,
+    guard: AddressGuard | None = None, resolver: AbstractResolver | None = None, proxy: str | None = None
 ) -> Client:
     """Open a client without connection limit, timeouts and redirects, in the running event loop.
 
