@@ -19,7 +19,8 @@ import json, sys
 from agentest import scenario
 from agentest.testing import run_scenarios
 
-made = [scenario(f"{said} {n}", turns=[said]) for said in ("whole", "cut") for n in (1, 2)]
+checks = {"expect": {"says": "Hello"}}
+made = [scenario(f"{said} {n}", turns=[said], **checks) for said in ("whole", "cut") for n in (1, 2)]
 result = run_scenarios(made, agent=sys.argv[1], concurrency=4, request_timeout_ms=3000)
 print(json.dumps([
     (found.name, found.verdict.status,
