@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,9 +34,10 @@ def made(text: str, at: int = 0) -> ToolCall:
     )
 
 
-def result_of(spec: Any, calls: str, **more: Any) -> TrajectoryResult:
-    """Match calls: a comma joins calls of one message, a space separates messages."""
-    told = [made(one, at) for at, message in enumerate(calls.split()) for one in message.split(",")]
+def result_of(spec: Any, names: str, calls: Sequence[Any] = (), **more: Any) -> TrajectoryResult:
+    """Match calls: a comma joins calls of one message, a space separates messages; `calls`: arguments of a."""
+    told = [made(one, at) for at, message in enumerate(names.split()) for one in message.split(",")]
+    told += [replace(made("a"), args=args) for args in calls]
     result = TrajectoryMatcher(parse_trajectory(spec)).match(told, 1, CallView(**more))
     assert result
     return result
@@ -222,6 +225,51 @@ def test_a_where_function_that_returns_false_is_named() -> None:
 
     (row,) = result_of({"expected": [call("a", where=cheap)]}, "a7").alignment
     assert row.difference == "where: <predicate cheap> said no"
+
+
+def test_a_row_has_what_differs_as_values() -> None:
+    """Each certain difference has its path and both values; what is unknown, or has no value, is text alone."""
+
+    def fails(value: Any) -> bool:
+        raise KeyError(value)
+
+    options: Any = {"arg_match_mode": "exact", "args": {"day": "fri", "n": fails, "x": 1}}
+    given = {"day": 5, "n": 1, "more": None}
+    (row,) = result_of({"expected": [{"name": "a", **options}]}, "", calls=[given]).alignment
+    assert (row.tool, [each.path for each in row.differences]) == ("a", ["more", "x", "day"])
+    more, x, day = row.differences
+    assert (more.expected, more.actual, x.expected, x.actual) == (None, "None", "1", None)
+    assert (day.expected_kind, day.actual_kind, day.words) == ("text", "a number", "expected 'fri', got 5")
+    where = call("a", where=lambda args: args["n"] < 1)
+    (row,) = result_of({"expected": [where]}, "a2").alignment
+    assert (row.differences, row.difference[:6]) == ((), "where:")
+    (row,) = result_of({"expected": [call("a", n=1, result=5)]}, "a2?").alignment
+    assert row.difference == "n: expected 1, got 2"
+    (row,) = result_of({"expected": ["b"]}, "").alignment
+    assert (row.status, row.tool) == ("missing", "b")
+
+
+def test_a_raising_function_does_not_hide_a_difference() -> None:
+    """Functions after it are still evaluated, and one that says no decides."""
+
+    def fails(value: Any) -> bool:
+        raise KeyError(value)
+
+    (row,) = result_of({"expected": [call("a", n=fails, m=1)]}, "", calls=[{"n": 1, "m": 2}]).alignment
+    assert ([each.path for each in row.differences], row.difference.count("; ")) == (["m"], 1)
+    for view in ({}, {"blind": "hidden"}):
+        (row,) = result_of({"expected": [call("a", n=fails)]}, "", calls=[{"n": 1}], **view).alignment
+        assert (row.status, "raised KeyError" in row.difference) == ("unknown", True)
+    both = {"n": fails, "m": lambda m: m > 1}
+    for m, holds in ((1, False), (2, None)):
+        result = result_of({"expected": [call("a", both)]}, "", calls=[{"n": 1, "m": m}])
+        assert (None if result.error else result.matched) is holds
+
+
+def test_calls_beyond_the_allowed_ones_are_named() -> None:
+    result = result_of({"match_mode": "within", "expected": ["a"]}, "a b")
+    assert result.summary == "calls beyond the allowed ones: b"
+    assert result.extra_calls == ("b",)
 
 
 @pytest.mark.parametrize(
