@@ -18,7 +18,7 @@ from typing import Any
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
-from agentest.history.comparison import Change, Comparison, compare_measured_runs
+from agentest.history.comparison import WORSE, Change, Comparison, compare_measured_runs
 from agentest.runner.repetition import tests_of
 from agentest.support.statistics.differences import Stratum, mean_difference, newcombe
 from agentest.support.statistics.sequential import SequentialDecision
@@ -63,7 +63,6 @@ def _of(name: str, held: tuple[MeasuredConversation, ...], **more: bool) -> Meas
         file="a.sim.py",
         line=1,
         status=Status.PASSED if passed else Status.FAILED,
-        planned=len(held),
         conversations=held,
         scripted=more.get("scripted", False),
         repeated=more.get("repeated", False),
@@ -217,7 +216,7 @@ def _found(samples: int) -> list[dict[str, Any]]:
             _run([_scenario(random, f"s{i}", rate, n, None) for i, rate in enumerate((first, *others))])
             for first in drop
         )
-        return compare_measured_runs(base, new).scenarios[0].change.is_worse
+        return compare_measured_runs(base, new).scenarios[0].change in WORSE
 
     return [
         {

@@ -24,7 +24,7 @@ from agentest.history.compared_runs import (
     measure_scenario,
     part_of_agent,
 )
-from agentest.history.comparison import Change, Comparison, ScenarioChange, compare_measured_runs
+from agentest.history.comparison import WORSE, Comparison, ScenarioChange, compare_measured_runs
 from agentest.history.comparison_report import (
     ComparedSubjects,
     as_json,
@@ -242,8 +242,7 @@ class RunComparison:
     def regressions(self) -> list[Regression]:
         """Return the regressions against the baseline; [] if agents are compared with each other."""
         comparisons = self.comparisons if self.baseline else []
-        worse = (Change.BROKE, Change.REGRESSED)
-        return [_regression(each) for comparison in comparisons for each in comparison.of(*worse)]
+        return [_regression(each) for comparison in comparisons for each in comparison.of(*WORSE)]
 
 
 class ComparisonReporter:
@@ -337,7 +336,6 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
         line=entry.scenario.line,
         status=Status.SKIPPED,
         scripted=False,
-        planned=entry.conversations,
     )
 
 

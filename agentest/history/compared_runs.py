@@ -75,7 +75,6 @@ class MeasuredScenario:
     line: int
     status: Status
     scripted: bool
-    planned: int
     unfinished: bool = False
     """True if only the early end of its run prevented a verdict."""
     repeated: bool = False
@@ -149,7 +148,6 @@ def measure_scenario(result: ScenarioResult) -> MeasuredScenario:
         line=result.line,
         status=result.verdict.status,
         scripted=any(each.conversation.ending is Ending.SCRIPT for each in result.conversations),
-        planned=result.planned,
         unfinished=result.unfinished,
         repeated=result.repeat is not None,
         conversations=tuple(_measured(each, result.information) for each in result.conversations),

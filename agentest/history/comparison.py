@@ -47,21 +47,12 @@ class Change(StrEnum):
     NEW = "new"
     UNCHANGED = "unchanged"
 
-    @property
-    def is_worse(self) -> bool:
-        """True if the change fails a run under `--fail-on-regression`."""
-        return self in (Change.BROKE, Change.REGRESSED)
 
-    @property
-    def is_better(self) -> bool:
-        return self in (Change.FIXED, Change.IMPROVED)
-
-    @property
-    def is_tested(self) -> bool:
-        """True if a test shows that chance does not explain the change."""
-        return self in (Change.REGRESSED, Change.IMPROVED)
-
-
+WORSE = (Change.BROKE, Change.REGRESSED)
+"""Changes that fail a run under `--fail-on-regression`."""
+BETTER = (Change.FIXED, Change.IMPROVED)
+TESTED = (Change.REGRESSED, Change.IMPROVED)
+"""Changes that a test found, so that chance does not explain them."""
 PASS_RATE = "pass rate"
 LATENCY, COST = "latency", "cost"
 ENOUGH_TO_BREAK = 3
@@ -136,7 +127,7 @@ class Comparison:
     @property
     def regressed(self) -> bool:
         """True if any scenario broke or regressed, or an overall figure regressed."""
-        return any(change.is_worse for change in self.changes)
+        return not self.changes.isdisjoint(WORSE)
 
 
 def compare_measured_runs(base: MeasuredRun, new: MeasuredRun) -> Comparison:

@@ -13,9 +13,12 @@ from rich.table import Table
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
 from agentest.history.comparison import (
+    BETTER,
     ENOUGH_TO_BREAK,
     LATENCY,
     PASS_RATE,
+    TESTED,
+    WORSE,
     Change,
     ComparedFigure,
     Comparison,
@@ -35,24 +38,18 @@ _BROKE_TEXTS = {
 }
 _MAX_SCENARIOS, _MAX_WORSE = 10, 100
 """Maximum number of scenarios listed for each change; the others are counted."""
-_STYLES = {
-    Change.BROKE: "red",
-    Change.REGRESSED: "red",
-    Change.NOT_COMPARED: "yellow",
-    Change.FIXED: "green",
-    Change.IMPROVED: "green",
-    Change.WITHIN_NOISE: "dim",
+_LOOKS = {
+    Change.BROKE: ("red", "❌"),
+    Change.REGRESSED: ("red", "❌"),
+    Change.NOT_COMPARED: ("yellow", "⚠️"),
+    Change.FIXED: ("green", "✅"),
+    Change.IMPROVED: ("green", "✅"),
+    Change.WITHIN_NOISE: ("dim", "〰️"),
+    Change.GONE: ("", "➖"),
+    Change.NEW: ("", "➕"),
+    Change.UNCHANGED: ("", ""),
 }
-_ICONS = {
-    Change.BROKE: "❌",
-    Change.REGRESSED: "❌",
-    Change.NOT_COMPARED: "⚠️",
-    Change.GONE: "➖",
-    Change.NEW: "➕",
-    Change.FIXED: "✅",
-    Change.IMPROVED: "✅",
-    Change.WITHIN_NOISE: "〰️",
-}
+"""Style and icon of each change."""
 _MAX_MARKDOWN_SCENARIOS = 50
 """Maximum number of scenarios in the table, because a GitHub job summary is limited to 1 MiB."""
 
@@ -66,7 +63,7 @@ def headline(comparison: Comparison) -> str:
 def conclusion(comparison: Comparison) -> str:
     """Answer in one sentence whether the new run is better or worse, with at most one p-value."""
     is_worse, overall = comparison.regressed, comparison.overall
-    changes = (Change.BROKE, Change.REGRESSED) if is_worse else (Change.FIXED, Change.IMPROVED)
+    changes = WORSE if is_worse else BETTER
     rate = next((row for row in overall if row.name == PASS_RATE), None)
     row = next((row for row in overall if row.change in changes), rate)
     head, answer = "", "Worse" if is_worse else "Better"
@@ -74,7 +71,7 @@ def conclusion(comparison: Comparison) -> str:
         head = f"{answer} overall: "
     elif scenarios := comparison.of(*changes):
         head = f"{answer} in {count(len(scenarios), 'scenario')}; "
-    others = [f"{each.name} {each.change}" for each in overall if each.change.is_tested and each is not row]
+    others = [f"{each.name} {each.change}" for each in overall if each.change in TESTED and each is not row]
     text = "; ".join([head + _moved(row, comparison, "" if head.endswith(": ") else "overall, "), *others])
     return text[0].upper() + text[1:]
 
@@ -89,7 +86,7 @@ def _moved(row: ComparedFigure | None, comparison: Comparison, overall: str) -> 
     base, new = (f"{100 * value:.3g}%" if is_rate else f"{value:.2f}" for value in (row.base, row.new))
     moved = f"{overall}{name} {'fell' if row.value < 0 else 'rose'} from {base} to {new}"
     sure = _points(row) if is_rate else f"95 % interval {interval(row)}"
-    if row.change.is_tested:
+    if row.change in TESTED:
         return f"{moved} ({sure}, p {p_value_text(row.adjusted)})"
     if row.change is Change.WITHIN_NOISE:
         return f"{moved}, within noise ({sure}{_why_wide(row, comparison)})"
@@ -181,7 +178,7 @@ def describe_change(change: ScenarioChange) -> str:
 
 def changed_rows(change: ScenarioChange) -> Iterator[ComparedFigure]:
     """Yield the figures of a scenario that changed by more than noise, according to their tests."""
-    yield from (row for row in change.rows if row.change.is_tested)
+    yield from (row for row in change.rows if row.change in TESTED)
 
 
 def footnotes(comparison: Comparison) -> Iterator[str]:
@@ -253,7 +250,7 @@ def _table(rows: Sequence[ComparedFigure], printer: Printer) -> Table:
         table.add_column(name or ("over all" if i == 0 else ""), justify=justify, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         *figures, change = cells(row)
-        parts: list[Part] = [*figures, (change, _STYLES.get(row.change, ""))]
+        parts: list[Part] = [*figures, (change, _LOOKS[row.change][0])]
         table.add_row(*(printer.text([part]) for part in parts))
     return table
 
@@ -262,8 +259,8 @@ def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Co
     if change is Change.UNCHANGED or not comparison.of(change):
         return
     changes = [each for each in changes_worst_first(comparison) if each.change is change]
-    listed = changes[: _MAX_WORSE if change.is_worse else _MAX_SCENARIOS]
-    yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
+    listed = changes[: _MAX_WORSE if change in WORSE else _MAX_SCENARIOS]
+    yield line(0, (str(change).capitalize(), f"bold {_LOOKS[change][0]}".strip()))
     for each in listed:
         yield from _scenario(each, several)
     if len(changes) > len(listed):
@@ -331,7 +328,7 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
         agent = [inline(scenario.agent)] if several else []
         yield table_row(
             [
-                f"{_ICONS[each.change]} {each.change}",
+                f"{_LOOKS[each.change][1]} {each.change}",
                 inline(scenario.name),
                 *agent,
                 inline(describe_change(each)) + details,
@@ -396,11 +393,11 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
 
 def _verdict(comparison: Comparison) -> Json:
     if comparison.regressed:
-        return {"status": "failed", "text": next(str(each) for each in Change if each in comparison.changes)}
+        return {"status": "failed", "text": next(str(each) for each in WORSE if each in comparison.changes)}
     if not any(each.decided for each in comparison.scenarios):
         return {"status": "errored", "text": "nothing could be compared"}
-    if better := [str(each) for each in Change if each in comparison.changes and each.is_better]:
-        return {"status": "passed", "text": better[0]}
+    if better := next((str(each) for each in BETTER if each in comparison.changes), ""):
+        return {"status": "passed", "text": better}
     return {"status": "skipped", "text": "no difference that this many conversations can show"}
 
 

@@ -90,9 +90,10 @@ def covers(found: Difference, value: float) -> bool:
 
 
 def test_a_difference_is_found() -> None:
-    """A point of five more is seen with twenty scenarios of three conversations, and with one of twelve."""
-    for strata, clusters in ((20, 3), (1, 12)):
-        found = mean_difference(scores(Random(7), strata, clusters, better=1.0))
+    """A point of five more or less is seen with twenty scenarios of three conversations, and with one of
+    twelve."""
+    for strata, clusters, better in ((20, 3, 1.0), (20, 3, -1.0), (1, 12, 1.0), (1, 12, -1.0)):
+        found = mean_difference(scores(Random(7), strata, clusters, better))
         assert found is not None
         assert found.p is not None
         assert found.p < 0.005
@@ -118,3 +119,16 @@ def test_a_test_does_not_overrule_its_interval() -> None:
     raised = [each for each in found if each and each.p is not None and covers(each, 0.0)]
     assert all(each.p > 0.025 for each in raised if each.p is not None)
     assert any(each.p == 0.026 for each in raised)
+
+
+def test_the_direction_does_not_matter() -> None:
+    """A fall has the p-value of the same rise, also with other numbers of conversations on both sides."""
+    before, after = (
+        [(float(each), 1) for each in (2, 3, 3)],
+        [(float(each), 1) for each in (3, 4, 4, 5, 5, 4, 3)],
+    )
+    rise = mean_difference([Stratum(before=before, after=after)])
+    fall = mean_difference([Stratum(before=[(-v, n) for v, n in before], after=[(-v, n) for v, n in after])])
+    assert rise is not None
+    assert fall is not None
+    assert rise.p == fall.p == 6 / 120

@@ -25,7 +25,16 @@ from agentest.history.compared_runs import (
     measure_scenario,
     part_of_agent,
 )
-from agentest.history.comparison import LEVEL, Change, ComparedFigure, Comparison, compare_measured_runs
+from agentest.history.comparison import (
+    BETTER,
+    LEVEL,
+    TESTED,
+    WORSE,
+    Change,
+    ComparedFigure,
+    Comparison,
+    compare_measured_runs,
+)
 from agentest.history.comparison_report import as_json, as_markdown, conclusion, print_text, resource_lines
 from agentest.report.console.printer import open_console
 from agentest.support.errors import UsageError
@@ -45,7 +54,6 @@ def a_scenario(
     return MeasuredScenario(
         name=name,
         status=status or decided,
-        planned=len(conversations),
         conversations=tuple(conversations),
         **values,
     )
@@ -160,12 +168,12 @@ def check_figure(row: ComparedFigure) -> None:
         assert row.adjusted is None
     else:
         assert row.adjusted is not None
-        assert row.change.is_tested is (row.adjusted <= LEVEL)
+        assert (row.change in TESTED) is (row.adjusted <= LEVEL)
     if row.low is None or row.high is None:
         return
     assert row.low <= row.value <= row.high
-    if row.change.is_worse or row.change.is_better:
-        assert row.high < 0 if row.change.is_worse else row.low > 0
+    if row.change in (*WORSE, *BETTER):
+        assert row.high < 0 if row.change in WORSE else row.low > 0
     else:
         assert row.low <= 0 <= row.high
 
@@ -193,7 +201,7 @@ def check_sentence(found: Comparison) -> None:
     """The sentence says what the scenarios and the figures over all say, with the figures of its row."""
     sentence = conclusion(found)
     assert found.regressed is sentence.startswith("Worse")
-    better = any(change.is_better for change in found.changes)
+    better = not found.changes.isdisjoint(BETTER)
     assert sentence.startswith("Better") is (better and not found.regressed)
     rate = found.overall[0]
     if "the pass rate fell" in sentence or "the pass rate rose" in sentence:
@@ -204,7 +212,7 @@ def check_sentence(found: Comparison) -> None:
             assert float(shown[1]) <= 0 <= float(shown[2])
         elif shown:
             assert float(shown[1]) * float(shown[2]) > 0
-    assert all(f"{row.change}" in text(found) for row in found.overall if row.change.is_tested)
+    assert all(f"{row.change}" in text(found) for row in found.overall if row.change in TESTED)
 
 
 def test_repeat_counts_less() -> None:
@@ -401,6 +409,9 @@ def test_latency_and_cost_are_shown_as_noise() -> None:
     )
     compared = compare_measured_runs(base, new)
     assert not compared.regressed
+    assert {(row.change, row.low, row.high, row.p) for row in compared.resources} == {
+        (Change.WITHIN_NOISE, None, None, None)
+    }
     latency, cost = resource_lines(compared)
     assert latency.startswith("latency 110 ms → 359 ms a turn: within noise, as one run on each side")
     assert cost.startswith("cost 0.01035 USD → 0.0207 USD a conversation: within noise")

@@ -166,7 +166,7 @@ def _swap_p_value(columns: _Columns, observed: float) -> float:
         (d - common * nd) / n_after - (b - common * nb) / n_before
         for b, nb, d, nd in zip(*columns, strict=True)
     ]
-    telling = [part if observed > 0 else -part for part in parts if abs(part) > _ROUNDING]
+    telling = [part for part in parts if abs(part) > _ROUNDING]
     least = abs(observed) - _ROUNDING
     if len(telling) <= _MOST_SWAPPED:
         signs = product((1, -1), repeat=len(telling))
