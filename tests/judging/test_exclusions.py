@@ -90,6 +90,10 @@ EXCLUDED: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "supported, and wrong": (
         {"faithfulness": 1, "evidence": "supported"}, "faithfulness 1 and the evidence 'supported'",
     ),
+    "supported, and something wrong": (
+        {"faithfulness": 2, "evidence": "supported"},
+        "faithfulness 2 and the evidence 'supported'",
+    ),
     "supported, and false": (
         {"faithfulness": 3, "evidence": "supported", "labels": FALSE, "severity": "low"},
         "the label 'false information' and the evidence 'supported'",
@@ -150,6 +154,16 @@ def test_a_goal_may_be_reached_in_one_of_many_turns() -> None:
     bad = {**ALL_ONE, **WRONG, "labels": FALSE}
     assert excluded(bad, {}) == excluded({}, bad) == {}
     assert list(excluded(bad, bad)) == [(GOAL, None)]
+
+
+def test_one_metric_or_a_part_of_the_turns_excludes_no_goal() -> None:
+    """A call may reach a goal with a reply of no help, and an earlier turn may have reached it."""
+    bad, goal = {**ALL_ONE, **WRONG, "labels": FALSE}, {GOAL: answers({})[GOAL]}
+    alone = {JudgeQuestion("helpfulness", 0): answers(bad)["helpfulness"]}
+    later = {JudgeQuestion(name, 8): answers(bad)[name] for name in (*SCORES, BEHAVIOR)}
+    for turn in (alone, later):
+        every = {**turn, JudgeQuestion(GOAL): goal[GOAL]}
+        assert exclusions({q: ANSWERS[q.name].model_validate(each) for q, each in every.items()}) == {}
 
 
 @pytest.mark.parametrize(
