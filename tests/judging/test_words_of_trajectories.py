@@ -35,7 +35,7 @@ def made(text: str, at: int = 0) -> ToolCall:
 
 
 def result_of(spec: Any, names: str, calls: Sequence[Any] = (), **more: Any) -> TrajectoryResult:
-    """Match calls: a comma joins calls of one message, a space separates messages; `calls`: arguments of a."""
+    """Match calls: a comma joins calls of one message, a space separates messages; `calls`: args of a."""
     told = [made(one, at) for at, message in enumerate(names.split()) for one in message.split(",")]
     told += [replace(made("a"), args=args) for args in calls]
     result = TrajectoryMatcher(parse_trajectory(spec)).match(told, 1, CallView(**more))
@@ -228,7 +228,7 @@ def test_a_where_function_that_returns_false_is_named() -> None:
 
 
 def test_a_row_has_what_differs_as_values() -> None:
-    """Each certain difference has its path and both values; what is unknown, or has no value, is text alone."""
+    """Each certain difference has its path and both values; the rest is text alone."""
 
     def fails(value: Any) -> bool:
         raise KeyError(value)
