@@ -197,6 +197,8 @@ class TurnTraces:
     briefing: ModelBriefing | None = None
     """What the agent told its model, if that is new."""
     faults: tuple[InjectedFault, ...] = ()
+    secrets: tuple[str, ...] = ()
+    """Keys of the agents, which have to be redacted."""
     models: Mapping[str, Usage] = field(default_factory=dict)
     """Model → its tokens; empty if they are unknown."""
 

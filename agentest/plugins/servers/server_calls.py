@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from agentest.agents.call_source_addresses import Addresses
@@ -21,6 +21,7 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.trajectory import is_one_tool
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
+from agentest.support.redaction import Redactor
 from agentest.support.trace_context import TraceContext, in_turn, new_key
 
 
@@ -210,7 +211,7 @@ class ModelCalls(CallSource):
     The tool calls themselves arrive at `MockServerCalls`.
     """
 
-    def __init__(self, conversation: port.ModelConversation, redact: Callable[[str], str] = str) -> None:
+    def __init__(self, conversation: port.ModelConversation, redact: Redactor) -> None:
         self._conversation = conversation
         self._redact = redact
 
@@ -226,6 +227,7 @@ class ModelCalls(CallSource):
 
     async def complete(self, turn: TurnProgress) -> None:
         traces = await self._conversation.end_turn()
+        self._redact.learn(traces.secrets)
         if briefing := traces.briefing:
             instructions = self._redact(briefing.instructions)
             tools = tuple(

@@ -276,11 +276,36 @@ async def test_a_late_request_of_an_ended_conversation_is_not_taken_for_one_of_a
     assert second.calls == ()
 
 
-async def test_conversations_that_begin_alike_run_one_after_the_other() -> None:
+@EACH_FORM
+@pytest.mark.parametrize("passes", [False, True], ids=["at once", "later"])
+async def test_a_job_that_goes_on_after_its_conversation_is_not_taken_for_one_of_the_only_other(
+    form: str, passes: bool
+) -> None:
+    async with gateway() as gate:
+        async with gate.talk(form, "a") as first:
+            await first.say("look one")
+        if passes:
+            first.known.idle_at = 0.0
+        async with gate.talk(form, "b") as second:
+            second.known.texts.append("hello, my dear friend")
+            job = Conversation(FORM_OF[form](), f"{gate.origin}/{ROOTS[form]}", gate.client)
+            if passes:
+                await job.say("look job")
+            else:
+                with pytest.raises(Refused, match="2 conversations may have made it"):
+                    await job.say("look job")
+            await second.say("look two")
+            assert made(second.resolver.calls)[-1] == ("find", "two", True)
+
+    assert len(second.resolver.calls) == 1 + passes
+
+
+@pytest.mark.parametrize("more", ["", " for two"])
+async def test_conversations_that_begin_alike_run_one_after_the_other(more: str) -> None:
     order: list[str] = []
 
     async def hold(gate: Gateway, number: int) -> None:
-        async with gate.talk("chat", "same") as talk:
+        async with gate.talk("chat", f"same{more * (number % 2)}") as talk:
             order.append(f"begin {number}")
             assert await talk.say("look one") == "Done."
             order.append(f"end {number}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,53 @@ def test_a_key_that_the_model_refuses_is_told_once(project: Project, refusing: s
     assert text.count("give the agent a valid key") == 1
     assert f"the model at {refusing}/" in text
     assert {each["status"] for each in project.results["scenarios"]} == {"errored"}
+
+
+KEY = "hunter2hunter2hunter2"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"headers": {"Authorization": f"Bearer {KEY}"}},
+        {"headers": {"x-api-key": KEY}},
+        {"headers": {"x-goog-api-key": KEY}},
+        {"headers": {"api-key": KEY}},
+        {"params": {"key": KEY}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("options", [(), ("--workers", "1")], ids=["alone", "workers"])
+def test_a_key_that_passes_the_gateway_is_redacted_everywhere(
+    project: Project, given: dict[str, Any], options: Sequence[str]
+) -> None:
+    async def repeat(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"error": {"message": f"the key '{KEY}' has no quota"}}, status=429)
+
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(Faulty(repeat).app())) as origin,
+    ):
+        configure(project, origin, "chat")
+        agent = project.write(
+            "talkative.py",
+            "import runpy, sys\n"
+            f"sys.path.insert(0, {str(SUPPORT)!r})\n"
+            "import functools, httpx\n"
+            f"httpx.AsyncClient = functools.partial(httpx.AsyncClient, **{given!r})\n"
+            "from aiohttp import web\n"
+            "answer = web.json_response\n"
+            "web.json_response = lambda data, status=200: answer({'reply': data.get('error', '')})\n"
+            "runpy.run_module('gateway_agent', run_name='__main__')\n",
+        )
+        path = project.root / "agentest.config.yaml"
+        path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+        run = project.run(*options)
+
+    assert "has no quota" in json.dumps(project.results)
+    assert KEY not in run.stdout + run.stderr
+    files = [each for each in project.root.rglob("*") if each.is_file() and each != agent]
+    assert [each for each in files if KEY.encode() in each.read_bytes()] == []
 
 
 def test_an_error_before_any_request_mentions_the_gateway(project: Project) -> None:

@@ -23,6 +23,7 @@ from agentest.plugins.servers.model_gateway.placement import Unplaced, place
 from agentest.plugins.servers.model_gateway.wire_form import ModelCall, PassedAnswer, normalized
 from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls
+from agentest.support.errors import AgentError
 
 FORM = ChatCompletions()
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {}}}]
@@ -127,13 +128,41 @@ def test_a_short_text_inside_another_text_tells_nothing(talks: Talks) -> None:
     assert talks.place([user("Question: no")]) is first.known
 
 
-def test_a_text_that_contains_that_of_another_conversation_is_told_apart(talks: Talks) -> None:
+def test_a_text_that_is_a_part_of_that_of_another_conversation_places_nothing_by_itself(
+    talks: Talks,
+) -> None:
+    """An agent may forward the beginning of what its user said."""
     first, second = talks.begin(), talks.begin()
     first.say("book me a table")
     second.say("please book me a table for two")
 
-    assert talks.place(first.history) is first.known
+    assert isinstance(talks.place(first.history), Unplaced)
     assert talks.place(second.history) is second.known
+    first.answer("For when?")
+    first.say("seven")
+    assert talks.place(first.history) is first.known
+    talks.end(second)
+    assert talks.place(first.history[:1]) is first.known
+
+
+def test_a_word_that_begins_another_word_is_not_a_part_of_it(talks: Talks) -> None:
+    first, second = talks.begin(), talks.begin()
+    first.say("book me a table")
+    second.say("book me a tablespoon")
+
+    assert talks.place(first.history) is first.known
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_agent_that_answered_with_an_error_is_not_at_work(talks: Talks, answers: bool) -> None:
+    first = talks.begin()
+    with pytest.raises(AgentError if answers else TimeoutError), first.known.said("book me a table"):
+        raise AgentError("it has no mock") if answers else TimeoutError
+    talks.end(first)
+    second = talks.begin()
+    second.say("book me a table")
+
+    assert (talks.place(second.history) is second.known) is answers
 
 
 def test_an_id_that_two_conversations_have_decides_nothing(talks: Talks) -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import permutations
 from typing import Any
 
+import anyio
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_provider import FORM_OF
+from test_model_gateway import gateway
+from test_model_gateway_faults import Faulty, request_of, sent
 
+from agentest.mocks.binding import bind
 from agentest.plugins.protocols.model_messages import StreamedBlocks
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.responses import Responses
-from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireForm
+from agentest.plugins.servers.model_gateway.wire_form import CutStream, ModelCall, WireForm, sse
 from agentest.support.http.sse import Event, EventParser
 from agentest.wire.stream_assembly import StreamedCalls
 
@@ -285,3 +292,112 @@ def test_an_agent_is_shown_all_calls_but_those_that_are_hidden(
         text, calls = read(form, sent)
         assert text.startswith("Yes. ")
         assert calls == [*group[:hidden], *group[hidden + 1 :]]
+
+
+TRAFFIC: list[Call] = [
+    ("find", {"q": "Rome"}),
+    ("send", {"q": '{"a": 1}'}),
+    ("find", {"q": "x"}),
+    ("send", {}),
+]
+INDICES: list[Any] = [lambda n: n, lambda n: 0, lambda n: None]
+IDS: list[Any] = [lambda n: f"c{n}", lambda n: "same", lambda n: None, lambda n: f"c{n % 2}"]
+
+
+def whole_of(form: str, group: Sequence[Call], call_id: Any) -> dict[str, Any]:
+    """Return an answer without streaming."""
+    match form:
+        case "chat":
+            calls = [
+                {**piece(name, json.dumps(args)), "id": call_id(n)} for n, (name, args) in enumerate(group)
+            ]
+            return {"id": "a", "choices": [{"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
+        case "responses":
+            items = [event["item"] for event in responses(group, lambda n: n, call_id) if "item" in event]
+            return {"id": "r", "output": [item for item in items if item.get("name") or item.get("content")]}
+        case "anthropic":
+            blocks = [
+                {"type": "tool_use", "id": call_id(n), "name": name, "input": args}
+                for n, (name, args) in enumerate(group)
+            ]
+            return {"id": "m", "content": blocks, "stop_reason": "tool_use", "usage": {"output_tokens": 1}}
+    parts = [
+        part for each in gemini(group, None, call_id) for part in each["candidates"][0]["content"]["parts"]
+    ]
+    return {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+
+
+def streamed_of(data: Any, form: str, group: Sequence[Call], call_id: Any) -> list[dict[str, Any]]:
+    """Return the events of a stream, with names and arguments cut in any way."""
+    index = data.draw(st.sampled_from(INDICES))
+    if form != "chat":
+        make = {"responses": responses, "anthropic": anthropic, "gemini": gemini}[form]
+        return make(group, lambda n: index(n) or 0, call_id)
+    pieces = []
+    for n, call in enumerate(group):
+        at = {key: value for key, value in (("index", index(n)), ("id", call_id(n))) if value is not None}
+        pieces += data.draw(st.sampled_from(list(shapes(call, at))))
+    deltas = [{"content": "Yes. "}, *({"tool_calls": [each]} for each in pieces)]
+    chunks = [{"id": "a", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    return [*chunks, {"id": "a", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}]
+
+
+@given(
+    data=st.data(),
+    kind=st.sampled_from(["chat", "responses", "anthropic", "gemini"]),
+    group=st.lists(st.sampled_from(TRAFFIC), min_size=1, max_size=3, unique_by=repr),
+    call_id=st.sampled_from(IDS),
+    stream=st.booleans(),
+    allows_real=st.booleans(),
+)
+def test_what_is_recorded_is_shown_and_what_is_shown_is_run(
+    data: Any, kind: str, group: list[Call], call_id: Any, stream: bool, allows_real: bool
+) -> None:
+    """Over random traffic no mocked tool runs, and the agent is shown all others that were recorded."""
+    form = dict(zip(("chat", "responses", "anthropic", "gemini"), (each for each, _ in FORMS), strict=True))[
+        kind
+    ]
+    body = json.dumps(whole_of(kind, group, call_id)).encode()
+    if stream:
+        events = streamed_of(data, kind, group, call_id)
+        body = b"".join(sse(each, each.get("type")) for each in events)
+    at = data.draw(st.integers(0, len(body)))
+    then = whole_of(kind, [], call_id)
+    path, asked = request_of(kind, stream=stream)
+
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        if number > 1:  # after a round with mocked calls alone
+            made = FORM_OF[kind]()
+            usual = [sse(each, name) for name, each in made.events(made.answer({"model": "m"}, "Done.", []))]
+            return await sent(request, usual) if stream else web.json_response(then)
+        kind_of = "text/event-stream" if stream else "application/json"
+        return await sent(request, [body[:at], body[at:]] if 0 < at < len(body) else [body], kind_of)
+
+    async def hold() -> None:
+        mocks = {"find": bind(lambda q: {"mocked": q})}
+        async with (
+            gateway(provider=Faulty(answer), allows_real=allows_real) as gate,
+            gate.talk(kind, "a", mocks=mocks) as talk,
+        ):
+            response = await gate.client.post(gate.origin + path, json=asked)
+            talk.turn = 0
+            made = [(call.name, call.args) for call in talk.calls]
+            fault = await talk.known.error_of(None)
+            refused = response.status_code != 200 or talk.known.ended_by or fault
+        assert '"find"' not in response.text
+        shown: list[Call] = []
+        with suppress(CutStream):
+            if not stream and response.status_code == 200:
+                calls = form.answer(response.json()).calls
+                shown = [(call.name, call.arguments) for call in calls]
+            elif stream:
+                shown = read(form, response.content)[1]
+        if refused:
+            real = any(name == "send" for name, _ in group)
+            assert (real and not allows_real) or (kind == "chat" and stream and call_id(1) != "c1")
+            assert shown == []
+            return
+        assert made == group
+        assert shown == [call for call in group if call[0] == "send"]
+
+    anyio.run(hold)

@@ -70,6 +70,8 @@ class GatewayState:
     owners: dict[str, GatewayConversation | None] = field(default_factory=dict)
     """Id that was passed on → its conversation; None if several conversations have it."""
     begun: int = 0
+    keys: set[str] = field(default_factory=set)
+    """Keys with which agents called their models."""
     memory: str = "auto"
     output_tools: Collection[str] = ()
     on_note: Callable[[str], None] = lambda _: None
@@ -222,7 +224,7 @@ class GatewayConversation:
     given_up: bool = False
     """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
     idle_at: float = math.inf
-    """When an agent that was given up has surely ended its work."""
+    """When the agent of a conversation that ended has surely ended its work."""
     open_requests: int = 0
     tape: AgentTape | None = None
     problem: ModelError | None = None
@@ -252,7 +254,11 @@ class GatewayConversation:
     @property
     def at_work(self) -> bool:
         """True if the agent may make further requests although nobody waits for its reply."""
-        return self.given_up and (self.idle_at == math.inf or anyio.current_time() < self.idle_at)
+        return self.given_up and (self.idle_at == math.inf or self.has_just_ended)
+
+    @property
+    def has_just_ended(self) -> bool:
+        return self.idle_at != math.inf and anyio.current_time() < self.idle_at
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
@@ -291,8 +297,9 @@ class GatewayConversation:
         self.log.begin_turn()
         try:
             yield
-        except BaseException:
-            self.given_up = True
+        except BaseException as error:
+            # An agent that answers with an error has answered; `rest` tells of one that did not.
+            self.given_up = self.given_up or not isinstance(error, AgentError)
             raise
         finally:
             self.waiting -= 1
@@ -412,6 +419,7 @@ class GatewayConversation:
             briefing=self.briefing if self.briefing != self.told else None,
             faults=self.faults.end_turn() if self.faults else (),
             models=models,
+            secrets=tuple(self.gateway.keys),
             missing=None if self.seen_in == self.turn else f"in turn {self.turn + 1} the agent {what}",
         )
         self.told = self.briefing

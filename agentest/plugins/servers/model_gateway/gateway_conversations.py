@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field
 from typing import Any
 
@@ -18,8 +18,9 @@ from agentest.plugins.servers.model_gateway.conversation import (
     GatewayConversation,
     GatewayState,
 )
-from agentest.plugins.servers.model_gateway.placement import Unplaced
+from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
 from agentest.plugins.servers.model_gateway.request_log import RequestLog
+from agentest.plugins.servers.model_gateway.wire_form import normalized
 from agentest.runner.call_sources import WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
@@ -47,19 +48,20 @@ class GatewayTraffic:
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
-    _openings: dict[str, anyio.Lock] = field(default_factory=dict)
+    _openings: list[str] = field(default_factory=list)
+    """Those of conversations under way without copies."""
+    _left: anyio.Event = field(default_factory=anyio.Event)
+    """Set when a conversation ends."""
     _free_lanes: deque[int] = field(init=False)
     _closed_lanes: set[int | None] = field(default_factory=set)
     _rests_until: dict[int | str, float] = field(default_factory=dict)
     """Lane or, without copies, opening → when the agent of its last conversation is idle."""
-    _lane_places: anyio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         self.overrides = {
             agent: each if each and each.settings else None for agent, each in self.overrides.items()
         }
         self._free_lanes = deque(range(1, self.lanes + 1))
-        self._lane_places = anyio.Semaphore(self.lanes)
         self.state.on_note = self.on_note
 
     @property
@@ -84,19 +86,24 @@ class GatewayTraffic:
     def named(self, key: str) -> GatewayConversation | None:
         return self._active.get(key)
 
+    def learn(self, keys: Sequence[str]) -> None:
+        """Let keys with which agents call their models be redacted in everything that is shown or stored."""
+        if not self.state.keys.issuperset(keys):
+            self.state.keys.update(keys)
+            self.redact.learn(keys)
+
     def close_lane(self, lane: int) -> None:
         """Give no further conversation to this copy of the agent's server, unless it is the last one."""
         if len(self._closed_lanes) + 1 >= self.lanes:
             return
         self._closed_lanes.add(lane)
         if lane in self._free_lanes:
-            with suppress(anyio.WouldBlock):  # a conversation that has just stopped waiting will take it
-                self._lane_places.acquire_nowait()
-                self._free_lanes.remove(lane)
+            self._free_lanes.remove(lane)
 
     def rest(self, key: str, seconds: float) -> None:
         """Let the next conversation in this one's place wait, because its agent may still be at work."""
         conversation = self._active[key]
+        conversation.given_up = True
         conversation.idle_at = self._rests_until[conversation.place] = anyio.current_time() + seconds
 
     def note_refused(self, problem: str, conversation: str | None, lane: int | None) -> None:
@@ -127,8 +134,9 @@ class GatewayTraffic:
     ) -> AsyncIterator[GatewayConversation]:
         """Take requests of a conversation until the block ends.
 
-        Each copy of the agent's server has one conversation at a time. Without copies, conversations that
-        begin alike run one after the other, because their requests cannot be told apart.
+        Each copy of the agent's server has one conversation at a time. Without copies, conversations run one
+        after the other if one begins with the text, or a part of the text, with which the other begins,
+        because their requests cannot be told apart.
         """
         async with self._place(access.opening, outside) as lane:
             self.state.begun += 1
@@ -141,7 +149,7 @@ class GatewayTraffic:
                 allows_real=self.allows_real,
                 log=RequestLog(redact=self.redact),
                 lane=lane,
-                place=lane or access.opening,
+                place=lane or normalized(access.opening),
                 recorded=access.recorded if self.mocks else frozenset(),
                 named=access.named,
                 faults=ConversationFaults(access.faults) if access.faults else None,
@@ -156,6 +164,7 @@ class GatewayTraffic:
             finally:
                 del self._active[who.key]
                 conversation.end()
+                conversation.idle_at = min(conversation.idle_at, anyio.current_time() + access.timeout_s)
                 if len(self.ended) == _REMEMBERED:
                     self.ended[0].forget()
                 conversation.log = RequestLog()
@@ -164,14 +173,14 @@ class GatewayTraffic:
     @asynccontextmanager
     async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
         """Wait until a conversation may begin. Yields its lane; None if there are no copies."""
-        has_lane = self.lanes > 1
-        place = self._lane_places if has_lane else self._openings.setdefault(opening, anyio.Lock())
-        try:
-            place.acquire_nowait()
-        except anyio.WouldBlock:
+        opening = normalized(opening)
+        if self._must_wait(opening):
             async with outside():
-                await place.acquire()
-        lane = self._next_lane() if has_lane else None
+                while self._must_wait(opening):
+                    await self._left.wait()
+                lane = self._enter(opening)
+        else:
+            lane = self._enter(opening)
         try:
             idle_at = self._rests_until.get(lane or opening, 0.0)
             if idle_at > anyio.current_time():
@@ -179,13 +188,23 @@ class GatewayTraffic:
                     await anyio.sleep_until(idle_at)
             yield lane
         finally:
-            if lane not in self._closed_lanes:
-                if lane is not None:
-                    self._free_lanes.append(lane)
-                place.release()
+            if lane is None:
+                self._openings.remove(opening)
+            elif lane not in self._closed_lanes:
+                self._free_lanes.append(lane)
+            self._left.set()
+            self._left = anyio.Event()
 
-    def _next_lane(self) -> int:
-        """Take the free lane that has been free for longest, if possible one that does not rest."""
+    def _must_wait(self, opening: str) -> bool:
+        if self.lanes > 1:
+            return not self._free_lanes
+        return any(is_part(opening, each) or is_part(each, opening) for each in self._openings)
+
+    def _enter(self, opening: str) -> int | None:
+        """Take the lane that has been free for longest, if possible one that does not rest."""
+        if self.lanes == 1:
+            self._openings.append(opening)
+            return None
         now = anyio.current_time()
         lane = min(self._free_lanes, key=lambda each: max(now, self._rests_until.get(each, now)))
         self._free_lanes.remove(lane)

@@ -60,7 +60,12 @@ def place(
             owner = _by_text(texts, [*active, *ended])
     if owner is None and len(active) == 1:
         only = next(iter(active))
-        rivals = [each for each in at_work if each.number_at_end >= only.number]
+        # An agent may have jobs that go on after its reply.
+        rivals = [
+            each
+            for each in ended
+            if (each.at_work and each.number_at_end >= only.number) or (lane is None and each.has_just_ended)
+        ]
         owner = _several([only, *rivals]) if rivals else only
     if isinstance(owner, GatewayConversation):
         if not owner.over:
@@ -117,7 +122,7 @@ def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
 
 
 def _by_text(
-    texts: Sequence[_UserText], conversations: Iterable[GatewayConversation], *, wholly: bool = False
+    texts: Sequence[_UserText], conversations: Collection[GatewayConversation], *, wholly: bool = False
 ) -> GatewayConversation | str | None:
     """Return the conversation that accounts for all parts of the texts that any other accounts for.
 
@@ -154,6 +159,9 @@ def _by_text(
         best, most = max(candidates, key=lambda each: (_is_rival(each[0]), sum(map(int.bit_count, each[1]))))
     if wholly and not all(part == text.all for part, text in zip(most, texts, strict=True)):
         return None
+    forwarding = [each for each in conversations if each is not best and _may_forward(each, texts)]
+    if forwarding:
+        return _several([best, *forwarding])
     if len(covered) == 1:  # as for most requests
         return best
     # Agents write texts of the model and short arguments into their own texts, so these rule others out only.
@@ -168,6 +176,17 @@ def _by_text(
 
 def _within(parts: Sequence[int], whole: Sequence[int]) -> bool:
     return not any(a & ~b for a, b in zip(parts, whole, strict=True))
+
+
+def _may_forward(conversation: GatewayConversation, texts: Sequence[_UserText]) -> bool:
+    """Return True if each text is a part of one that the user said in a conversation."""
+    said = conversation.texts
+    return _is_rival(conversation) and all(any(is_part(text.text, each) for each in said) for text in texts)
+
+
+def is_part(part: str, text: str) -> bool:
+    """Return True if a text consists of whole words of another."""
+    return part in text and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
 
 
 def _is_rival(conversation: GatewayConversation) -> bool:

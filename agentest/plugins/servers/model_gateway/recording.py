@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from agentest.plugins.protocols.model_messages import Json
@@ -15,7 +15,7 @@ from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
+from agentest.support.redaction import HIDDEN, header_secrets, looks_secret, url_secrets
 
 _KEPT_HEADERS = re.compile(
     r"content-type|retry-after(-ms)?|x-should-retry|(x-)?request-id|(x|anthropic)-ratelimit-.+"
@@ -24,6 +24,20 @@ _IGNORED = "(ignored)"
 _SESSION = "(session-id-of-agentest)"
 _SHORTEST_KEY = 12
 """Shorter credentials, which agents have where none is needed, may be words of the conversation."""
+
+
+_names_secret = lru_cache(looks_secret)
+
+
+def keys_in(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
+    """Return the keys with which an agent calls its model."""
+    return _keys_in(tuple(each for each in headers if _names_secret(each[0])), url if "?" in url else "")
+
+
+@lru_cache
+def _keys_in(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
+    secrets = (*header_secrets(dict(headers)), *url_secrets(url))
+    return tuple(secret for secret in secrets if len(secret) >= _SHORTEST_KEY)
 
 
 class LiveApi(Protocol):
@@ -65,8 +79,7 @@ class RecordedApi:
         Raises GatewayError if nothing is recorded and the model must not be asked.
         """
         live = self.live
-        secrets = (*header_secrets(dict(live.headers)), *url_secrets(live.url))
-        hidden = {secret: HIDDEN for secret in secrets if len(secret) >= _SHORTEST_KEY}
+        hidden = dict.fromkeys(keys_in(live.headers, live.url), HIDDEN)
         if self.session_id:
             hidden[self.session_id] = _SESSION
         hide = partial(_hidden, hidden)

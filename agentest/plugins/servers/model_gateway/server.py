@@ -33,7 +33,7 @@ from agentest.plugins.servers.model_gateway.exchange import (
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
-from agentest.plugins.servers.model_gateway.recording import RecordedApi
+from agentest.plugins.servers.model_gateway.recording import RecordedApi, keys_in
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, encoded, tools_in
 from agentest.support.errors import described
@@ -126,7 +126,9 @@ class _Gateway:
             self._traffic.note_refused(problem, target.conversation, target.lane)
             return json_error(error.status, problem, target.form)
         url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
-        upstream = _Upstream(self._client, request.method, url, _passed_headers(request))
+        headers = _passed_headers(request)
+        self._traffic.learn(keys_in(headers, url))
+        upstream = _Upstream(self._client, request.method, url, headers)
         reply = Reply(request, target.form)
         try:
             if target.form is None or request.method != "POST":
