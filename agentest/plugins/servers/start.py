@@ -36,16 +36,8 @@ from agentest.plugins.servers.mcp import real_server
 from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls, ServerCalls
 from agentest.plugins.servers.worker_calls import MockProxy
+from agentest.runner import plan as plans
 from agentest.runner.call_sources import CallObservations, RunResources, ServerReports
-from agentest.runner.plan import (
-    Options,
-    Plan,
-    Unit,
-    agents_under_test,
-    finalized_entries,
-    map_units,
-    units_among,
-)
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError
@@ -60,7 +52,7 @@ from agentest.support.trace_context import new_key
 class RunServers(ServerCalls):
     """The servers of a run, in the process that has opened them."""
 
-    def __init__(self, plan: Plan, registry: Registry) -> None:
+    def __init__(self, plan: plans.Plan, registry: Registry) -> None:
         super().__init__(registry)
         self.registry = registry
         self._plan = plan
@@ -139,7 +131,7 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
     )
 
 
-def _replays(options: Options, agent: AgentConfig) -> bool:
+def _replays(options: plans.Options, agent: AgentConfig) -> bool:
     """Return True if the agent's model is replayed, so that its requests never reach the network."""
     gateway = agent.model_gateway
     return gateway is not None and (gateway.mode or options.tape) == "replay"
@@ -246,7 +238,7 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     return server.model_copy(update=changed)
 
 
-def _groups(plan: Plan) -> Iterator[ServerGroup]:
+def _groups(plan: plans.Plan) -> Iterator[ServerGroup]:
     """Group the agents that have servers: agents that receive the same addresses share them."""
     known: list[tuple[object, list[str]]] = []
     for name, agent in plan.agents.items():
@@ -266,7 +258,7 @@ def _groups(plan: Plan) -> Iterator[ServerGroup]:
         yield ServerGroup(tuple(names), Addresses(), exclusive=exclusive, called=called, places=places)
 
 
-def _check_own_servers(plan: Plan, registry: Registry) -> None:
+def _check_own_servers(plan: plans.Plan, registry: Registry) -> None:
     """Raise ConfigError if one agent server would need different addresses."""
     owners: list[str] = []
     for name, agent in plan.agents.items():
@@ -282,7 +274,7 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
             )
 
 
-def _check_gateways(plan: Plan, groups: Sequence[ServerGroup]) -> None:
+def _check_gateways(plan: plans.Plan, groups: Sequence[ServerGroup]) -> None:
     """Raise ConfigError if an agent that runs already would need the addresses of two model gateways."""
     owners: dict[str, tuple[str, ServerGroup]] = {}
     for group in groups:
@@ -300,7 +292,7 @@ def _check_gateways(plan: Plan, groups: Sequence[ServerGroup]) -> None:
                 )
 
 
-def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
+def _check_ports(plan: plans.Plan, groups: Sequence[ServerGroup]) -> None:
     owners: dict[int, str] = {}
     for group in groups:
         for key, server in plan.agents[group.agents[0]].beside.items():
@@ -334,7 +326,7 @@ async def compare_real_tools(
     loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
 ) -> list[RealTools]:
     """Request the tools of each real server (of one agent), and `write` them. Raises UsageError."""
-    _, agents = agents_under_test(loaded.config, agent)
+    _, agents = plans.agents_under_test(loaded.config, agent)
     try:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_client(AddressGuard()))
@@ -464,7 +456,7 @@ def with_real_tools(prepared: Prepared) -> Prepared:
         check_recordable(name, agent)
     options = replace(prepared.request.options, unmocked_tools="passthrough")
     entries = tuple(
-        map_units(
+        plans.map_units(
             plan.entries, lambda unit: replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None))
         )
     )
@@ -476,7 +468,7 @@ def with_real_tools(prepared: Prepared) -> Prepared:
         prepared,
         request=replace(prepared.request, options=options),
         unmocked_tools=options.unmocked_tools,
-        plan=replace(plan, entries=entries, units=units_among(entries), left_out=left_out),
+        plan=replace(plan, entries=entries, units=plans.units_among(entries), left_out=left_out),
         notes=notes,
     )
 
@@ -517,7 +509,7 @@ def prepare_one_conversation(
 ) -> Prepared:
     """Prepare one conversation without a scenario file; no `turns`: a caller's user. Raises UsageError."""
     loaded = configure(request, environ)
-    under_test, known = agents_under_test(loaded.config, request.options.agent)
+    under_test, known = plans.agents_under_test(loaded.config, request.options.agent)
     if len(under_test) > 1:
         raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
     name = under_test[0]
@@ -528,7 +520,7 @@ def prepare_one_conversation(
     scenario = Scenario(
         name=_NAME, file=str(request.root / _NAME), line=0, turns=tuple(ScriptedTurn(text) for text in turns)
     )
-    unit = Unit(
+    unit = plans.Unit(
         scenario=scenario,
         agent=name,
         file=_NAME,
@@ -539,6 +531,6 @@ def prepare_one_conversation(
         metrics=(),
         thresholds={},
     )
-    entries = tuple(finalized_entries([unit], known, request.root))
-    plan = Plan(entries, {name: known[name]}, False, (), units_among(entries), left_out=None)
+    entries = tuple(plans.finalized_entries([unit], known, request.root))
+    plan = plans.Plan(entries, {name: known[name]}, False, (), plans.units_among(entries), left_out=None)
     return with_real_tools(prepared_for(request, loaded, plan, (), environ))

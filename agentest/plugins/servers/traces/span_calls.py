@@ -14,14 +14,7 @@ from typing import Any
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, Usage
 from agentest.plugins.servers.port import Identity, SpanCall
-from agentest.plugins.servers.traces.conventions import (
-    ModelSpan,
-    RequestedCall,
-    Span,
-    ToolSpan,
-    model_of,
-    tool_of,
-)
+from agentest.plugins.servers.traces import conventions
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -41,8 +34,8 @@ class ParsedSpan:
     end_ns: int = 0
     scope: str = ""
     agentic: bool = False
-    tool: ToolSpan | None = None
-    model: ModelSpan | None = None
+    tool: conventions.ToolSpan | None = None
+    model: conventions.ModelSpan | None = None
 
 
 @dataclass(slots=True)
@@ -56,7 +49,7 @@ class _CallSpans:
         return {span.scope for span in self.spans}
 
     @property
-    def tools(self) -> list[ToolSpan]:
+    def tools(self) -> list[conventions.ToolSpan]:
         return [span.tool for span in self.spans if span.tool]
 
     @property
@@ -237,7 +230,7 @@ def same_tool(first: str, other: str) -> bool:
     return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
 
 
-def _models(spans: Sequence[ParsedSpan]) -> list[list[ModelSpan]]:
+def _models(spans: Sequence[ParsedSpan]) -> list[list[conventions.ModelSpan]]:
     """Return the model calls in order, each with its nested spans, innermost first.
 
     A span around several model calls contains their sums and is left out.
@@ -279,14 +272,14 @@ def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedS
     return unique
 
 
-def _innermost(chain: Sequence[ModelSpan]) -> ModelSpan:
+def _innermost(chain: Sequence[conventions.ModelSpan]) -> conventions.ModelSpan:
     return next((tool for tool in chain if tool.usage.total_tokens), chain[0])
 
 
 class _RequestedCalls:
     """Calls requested by models. Each is used for one call whose arguments no tool span contains."""
 
-    def __init__(self, chains: Sequence[Sequence[ModelSpan]], made: Sequence[_CallSpans]) -> None:
+    def __init__(self, chains: Sequence[Sequence[conventions.ModelSpan]], made: Sequence[_CallSpans]) -> None:
         self._made = Counter(call.name for call in made)
         self._calls = [
             call for chain in chains for call in max((each.requested_calls for each in chain), key=len)
@@ -301,11 +294,11 @@ class _RequestedCalls:
         self._calls.remove(requested)
         return requested.arguments
 
-    def _by_id(self, call: _CallSpans) -> RequestedCall | None:
+    def _by_id(self, call: _CallSpans) -> conventions.RequestedCall | None:
         named = (each for each in self._calls if each.call_id == call.call_id and each.name == call.name)
         return next(named, None)
 
-    def _by_value(self, call: _CallSpans) -> RequestedCall | None:
+    def _by_value(self, call: _CallSpans) -> conventions.RequestedCall | None:
         mine = [each for each in self._calls if each.name == call.name]
         if call.bare_value is None:
             return mine[0] if len(mine) == self._made[call.name] == 1 and not call.call_id else None
@@ -348,7 +341,7 @@ class SpanWriter:
         self._redact = redact
         self._waiting: dict[str, _WaitingSpans] = {}
 
-    def add(self, identity: Identity, span: Span) -> None:
+    def add(self, identity: Identity, span: conventions.Span) -> None:
         """Store a span until `write`."""
         if self._write is None:
             return
@@ -370,8 +363,8 @@ class SpanWriter:
             waiting.room -= len(text)
             self._write(text if waiting.room >= 0 else encoded({**at, "cut": True}) + b"\n")
 
-    def _form(self, span: Span) -> dict[str, Any]:
-        tool, model = tool_of(span), model_of(span)
+    def _form(self, span: conventions.Span) -> dict[str, Any]:
+        tool, model = conventions.tool_of(span), conventions.model_of(span)
         return {
             "traceId": span.trace_id,
             "spanId": span.span_id,
