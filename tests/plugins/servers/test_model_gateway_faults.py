@@ -534,7 +534,10 @@ DEVIATING: dict[str, tuple[str, Any]] = {
     "bare names, the first of no offered tool": (
         "chat",
         [
-            *({"choices": [{"delta": {"tool_calls": [{"function": {"name": n}}]}}]} for n in ("bo", "find")),
+            *(
+                {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": n}}]}}]}
+                for n in ("bo", "find")
+            ),
             {"choices": [FINISH]},
         ],
     ),
@@ -575,6 +578,10 @@ async def test_what_deviates_is_read_or_refused(name: str) -> None:
     assert fault is not None or calls or "second candidate of a stream" in name
     assert ("find", False) not in calls or fault is not None
     assert "bofind" not in response.text
+    if name == "an end without the reasoning":
+        assert (calls, fault) == ([("find", True)], None)
+    if name == "a candidate by itself":
+        assert fault is not None
 
 
 @pytest.mark.parametrize("cut", range(1, 16))
