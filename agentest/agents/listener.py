@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Middleware
 
 from agentest.config.agents.companion_servers import CompanionServer
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, OwnFault
 from agentest.support.http.caller_guard import CallerGuard, ConnectionLimit, Handler, json_refusal, listening
 
 HOST = "127.0.0.1"
@@ -33,6 +34,7 @@ CONNECTION_HEADERS = frozenset(
     }
 )
 """Headers about one connection, which are not passed on over another."""
+OnFault = Callable[[web.Request, str], Awaitable[None]]
 _GRACE_S = 1.0
 _LINGER_S = 2.0
 """How long a refused client may write on, because many read the answer only after that."""
@@ -70,6 +72,7 @@ async def listen(
     on_note: Callable[[str], None],
     refused: Callable[[str], web.Response] = json_refusal,
     connections: ConnectionLimit | None = None,
+    on_fault: OnFault | None = None,
 ) -> str:
     """Serve an application until the stack closes it. Returns its origin, like `http://127.0.0.1:8080`.
 
@@ -78,6 +81,7 @@ async def listen(
         on_note: receives a note about the first requests that are refused because of their origin.
         refused: makes the response to them, given the reason.
         connections: the maximum number of connections; None for as many as a large run needs.
+        on_fault: receives requests whose handler raised, with the problem; it ends their conversations.
 
     Raises ConfigError if the port is not available.
     """
@@ -91,7 +95,8 @@ async def listen(
 
     connections = connections or ConnectionLimit(most=_MOST_CONNECTIONS)
     guard = callers_of(settings, key).middleware(refuse)
-    app.middlewares[:0] = [guard, connections.middleware(), _closed_if_given_up]
+    faults = _faults(key, on_note, on_fault)
+    app.middlewares[:0] = [guard, connections.middleware(), _closed_if_given_up, faults]
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -116,6 +121,23 @@ async def listen(
     await stack.enter_async_context(connections.accepted(runner, [sock]))
     host, bound_port = sock.getsockname()
     return f"http://{host}:{bound_port}"
+
+
+def _faults(key: str, on_note: Callable[[str], None], on_fault: OnFault | None) -> Middleware:
+    @web.middleware
+    async def reported(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (web.HTTPException, HttpProcessingError, web.RequestPayloadError, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - ours, whatever it is: it must not become the agent's failure
+            problem = str(OwnFault.of(error, key))
+            on_note(problem)
+            if on_fault:
+                await on_fault(request, problem)
+            return web.json_response({"error": problem}, status=500)
+
+    return reported
 
 
 @web.middleware

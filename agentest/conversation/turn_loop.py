@@ -274,8 +274,7 @@ class TurnLoop:
         turn.reply_count += 1
         if reply.observed:
             self._mocks.observe(turn.in_rounds(reply.observed), may_repeat=reply.retells)
-        if self._sources:
-            await self._check_sources()
+        await self._check_sources()
         self._check_bypass(turn.turn_index)
         turn.note(reply, self._agent.name, self._redact)
         if self._initial_state is None:
@@ -300,6 +299,8 @@ class TurnLoop:
         self._messages.extend(results)
 
     async def _check_sources(self, cause_of: AgentError | None = None) -> None:
+        if self._mocks.fault:  # which the agent may have swallowed, or wrapped
+            raise self._mocks.fault from cause_of
         for source in self._sources:
             await source.check(cause_of)
 

@@ -38,6 +38,7 @@ from agentest.support.errors import (
     CannotSend,
     MockError,
     ModelError,
+    OwnFault,
     ProcessExitError,
     ProgramDelayed,
     SessionMismatch,
@@ -255,13 +256,12 @@ def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:
         blame = Blame.MODEL
     elif isinstance(error, MockError):
         blame = Blame.MOCK
-    elif isinstance(error, CannotSend | ProgramDelayed | SessionMismatch | ProcessExitError):
+    elif isinstance(error, CannotSend | OwnFault | ProgramDelayed | SessionMismatch | ProcessExitError):
         blame = Blame.INTERNAL
     else:  # an AgentError, or an AgentestError by which a mock reports a violation of the agent
         blame = Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
-    message = f"internal error: {type(error).__name__}: {error}"
-    if isinstance(error, AgentestError):
-        message = str(error) or type(error).__name__
+    ours = error if isinstance(error, AgentestError) else OwnFault.of(error)
+    message = str(ours) or type(error).__name__
     bypassed = error.tools if isinstance(error, MockBypassed) else ()
     return Failure(blame, redact(message), bypassed, denied=isinstance(error, AccessDenied))
 

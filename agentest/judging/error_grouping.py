@@ -29,7 +29,7 @@ from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import ModelError
+from agentest.support.errors import ModelError, OwnFault
 from agentest.support.json_text import encode_on_one_line, safe_repr
 from agentest.support.redaction import Redactor
 from agentest.support.text import shortened
@@ -145,8 +145,7 @@ async def group_failures(
     except ModelError as error:
         return replace(group_by_label(failures), error=str(error), graded=False)
     except Exception as error:  # noqa: BLE001 - stage boundary: no failure may be lost
-        problem = f"internal error: {type(error).__name__}: {error}"
-        return replace(group_by_label(failures), error=problem, graded=False)
+        return replace(group_by_label(failures), error=str(OwnFault.of(error)), graded=False)
     return Deduplication(_with_omitted(corrected_groups(answer.groups, selected), selected, omitted))
 
 

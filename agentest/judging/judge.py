@@ -33,7 +33,7 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import MAX_REPAIRS, AnswerProblem
 from agentest.scenarios.model import Criterion
 from agentest.support.calling import run_concurrently
-from agentest.support.errors import ModelError
+from agentest.support.errors import ModelError, OwnFault
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
@@ -212,7 +212,7 @@ async def ask_model(
     except ModelError as error:
         return AnswerProblem(str(error))
     except Exception as error:  # noqa: BLE001 - an error in a model adapter costs one answer, not the run
-        return AnswerProblem(f"internal error: {type(error).__name__}: {error}")
+        return AnswerProblem(str(OwnFault.of(error)))
 
 
 def usable_answers(samples: Sequence[Any]) -> SampledAnswers:

@@ -120,6 +120,9 @@ def _bind(function: Callable[..., Any]) -> BoundFunction:
     takes_ctx = "ctx" in names
     if "args" in names and names <= _RAW:
         return BoundFunction(function, waits, None, True, takes_ctx)
+    if names > _RAW:
+        others = ", ".join(f"`{name}`" for name in sorted(names - _RAW))
+        raise TypeError(f"it takes all arguments in `args`, so nothing is left for {others}")
     if names <= {"ctx"} and not _takes_any(parameters):
         return BoundFunction(function, waits, None, takes_ctx=takes_ctx)
     model = _shared_model(function, parameters)

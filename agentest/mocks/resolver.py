@@ -24,7 +24,7 @@ from agentest.mocks.calls import (
     shortened_args,
 )
 from agentest.support.calling import ends_the_run, message_of_error
-from agentest.support.errors import AgentestError, MockError, UnmockedToolError
+from agentest.support.errors import AgentestError, MockError, OwnFault, UnmockedToolError
 from agentest.support.json_text import (
     STRICT,
     BuiltinState,
@@ -78,6 +78,8 @@ class MockResolver:
         """The value of `ctx.state` in mocks: one object for the whole conversation."""
         self._called: ConversationMocks | None = None
         """None until the first call, as most conversations have none."""
+        self.fault: OwnFault | None = None
+        """Our own error that cost the conversation a call."""
         self.record = CallRecord(mocked=tools)
         self._attendant: Attendant | None = None
 
@@ -234,6 +236,9 @@ class MockResolver:
         except AgentestError as error:
             self.record.finish(call, None, error=self._redact(str(error)), simulated=False)
             raise
+        except Exception as error:
+            self.fault = OwnFault.of(error, f"the mock of {call.call.name!r} could not be called")
+            raise self.fault from error
         call.http = outcome.http
         self.record.finish(
             call,

@@ -12,6 +12,7 @@
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
     ├── SessionMismatch           the session differs from the scenario's: the scenario is errored
     ├── CannotSend                the agent's protocol cannot carry the message: the scenario is errored
+    ├── OwnFault                  our own code raised: the scenario is errored
     ├── HeldUp                    a delay of this program caused the failure: the scenario is errored
     └── ModelError                a model could not be called: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
@@ -131,6 +132,20 @@ class ProgramDelayed(AgentestError):
             "the machine was overloaded, or an async mock, metric or handler blocked the event loop. "
             "Run it again; if it happens again, fix that code or lower `concurrency`"
         )
+
+
+class OwnFault(AgentestError):
+    """Code of Agentest itself raised. Nobody else is to blame, so the scenario is errored."""
+
+    @classmethod
+    def of(cls, error: BaseException, part: str = "") -> OwnFault:
+        """Create it from an exception, with the end of its traceback. `part`: what raised, if known."""
+        import traceback
+
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        places = [f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno} in {f.name}" for f in reversed(frames)]
+        text = f"{part and part + ': '}internal error: {type(error).__name__}: {error}"
+        return cls(f"{text} (at {', called at '.join(places)})" if places else text)
 
 
 class ModelError(AgentestError):

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
+from agentest.config.agents.in_process import check_handler
 from agentest.domain.messages import ToolRequest
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
@@ -167,3 +168,25 @@ def test_any_answer(answer: Any, as_object: bool) -> None:
         reply = read_answer(attributes(answer) if as_object else answer)
         assert reply.text is None or isinstance(reply.text, str)
         assert all(isinstance(r.arguments, str) and r.name for r in reply.tool_requests)
+
+
+class Called:
+    def __call__(self, messages: Any, ctx: Any) -> str:
+        return "Hi"
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [lambda messages, ctx: "", lambda *all: "", lambda m, c, extra=1: "", lambda: "", Called(), print],
+)
+def test_a_handler_takes_messages_and_context(handler: Any) -> None:
+    """One without parameters makes an agent object."""
+    check_handler(handler)
+
+
+@pytest.mark.parametrize(
+    "handler", [lambda messages: "", lambda m, c, extra: "", lambda m, *, ctx: "", lambda **all: ""]
+)
+def test_a_handler_with_another_signature_is_refused_with_its_place(handler: Any) -> None:
+    with pytest.raises(ValueError, match=r"^test_handler_answers.py:\d+: .*called with \(messages, ctx\): "):
+        check_handler(handler)

@@ -729,6 +729,51 @@ class Broken(CallSource):
             raise KeyError(step)
 
 
+class BrokenAttendant:
+    async def answer(self, call: Any, proposed: Any) -> Any:
+        raise KeyError("attendant")
+
+    def noticed(self, *changes: Any) -> None:
+        pass
+
+
+class BrokenUser:
+    async def next_message(self, turns: Any) -> Any:
+        raise KeyError("user")
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_an_exception_of_our_own_around_a_mock_is_never_the_agents_failure(tells: bool) -> None:
+    """Whether the agent swallows it, or fails because of it."""
+    mocks = MockResolver({"find": 1}, scenario="s", conversation_id="s-1")
+    mocks.attended_by(BrokenAttendant())
+
+    class Calls:
+        name = "calls"
+
+        async def reply(self, messages: Any, ctx: Any) -> AgentReply:
+            try:
+                await mocks.resolve("find", {}, 0)
+            except Exception as error:
+                if tells:
+                    raise AgentError(f"the tool broke: {error}") from error
+            return AgentReply("Nothing found.")
+
+    spec = ConversationSpec("s-1", "s", 2)
+    talked = asyncio.run(TurnLoop(spec, Calls(), ScriptedUser(["1"]), mocks).run())
+    assert failure(talked).blame is Blame.INTERNAL
+    text = failure(talked).message
+    assert "the mock of 'find' could not be called: internal error: KeyError: 'attendant' (at " in text
+    assert "test_conversation.py:" in text
+
+
+def test_an_exception_of_a_user_is_never_the_agents_failure() -> None:
+    mocks = MockResolver({}, scenario="s", conversation_id="s-1")
+    talked = asyncio.run(TurnLoop(ConversationSpec("s-1", "s", 2), Echo(), BrokenUser(), mocks).run())
+    assert failure(talked).blame is Blame.INTERNAL
+    assert "internal error: KeyError: 'user' (at " in failure(talked).message
+
+
 class Echo:
     name = "echo"
 

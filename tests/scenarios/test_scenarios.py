@@ -199,6 +199,10 @@ def test_a_scenario_is_immutable() -> None:
             {"goal": "g", "tools": {"t": lambda a, /: a}},
             "tools['t']: the function cannot be called with a tool's",
         ),
+        (
+            {"goal": "g", "tools": {"t": lambda args, ctx, more: args}},
+            "it takes all arguments in `args`, so nothing is left for `more`",
+        ),
         ({"goal": "g", "trajectory": {}}, "trajectory: is empty, so it would check nothing"),
         (
             {"goal": "g", "trajectory": {"expected": ["a"], "match_mod": 1}},

@@ -58,11 +58,24 @@ class Servers:
             writer.close()
 
 
+def broken_part(*_: object, **__: object) -> Any:
+    raise KeyError("a planted bug")
+
+
+class BrokenRegistry(Registry):
+    async def answer(self, *_: Any, **__: Any) -> Any:
+        broken_part()
+
+
 @asynccontextmanager
 async def three_servers(
-    root: Path, mocks: dict[str, Any] | None = None, **settings: Any
+    root: Path, mocks: dict[str, Any] | None = None, *, broken: bool = False, **settings: Any
 ) -> AsyncIterator[Servers]:
-    """Servers with these settings. Calls without a mock go to a real API, which answers 200."""
+    """Servers with these settings. Calls without a mock go to a real API, which answers 200.
+
+    Args:
+        broken: what the servers hand calls to raises KeyError.
+    """
     resolver = MockResolver(
         scenario("s", turns=["hello"]).tools,
         scenario="s",
@@ -71,7 +84,8 @@ async def three_servers(
     )
     who = Identity(key="a" * 24, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
     group, notes = ServerGroup(("shop",), Addresses(), exclusive=True), list[str]()
-    registry, served = Registry((group,), notes.append), MockServerCalls(who, resolver)
+    registry = (BrokenRegistry if broken else Registry)((group,), notes.append)
+    served = MockServerCalls(who, resolver)
     real: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:

@@ -24,7 +24,7 @@ from agentest.agents.port import Resources
 from agentest.agents.reply_detection import text_of
 from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.errors import AgentError, CannotSend, ConfigError, OwnFault
 from agentest.support.http.client import Sender
 from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.templates import Template, Values, as_text
@@ -153,6 +153,8 @@ class ReplyInbox:
                         call = await self.calls.get()
                     if wait.cancelled_caught:
                         return first_s, last_s
+                    if isinstance(call, OwnFault):
+                        raise call
                     last_s = turn_s + limit.elapsed
                     if text := webhook.message_in(call):
                         first_s = first_s if texts else last_s
@@ -191,6 +193,11 @@ class WebhookReceiver:
             self.webhooks[0].report_stray(call)
         return web.json_response(self._ack(call))
 
+    async def report_fault(self, _: web.Request, problem: str) -> None:
+        """End all conversations that wait for a call: this one may have been theirs."""
+        for inbox in (inbox for webhook in self.webhooks for inbox in webhook.inboxes):
+            inbox.calls.put_nowait(OwnFault(problem))
+
     def _ack(self, call: Any) -> Any:
         paths = {f"call.{path}": JsonPath(path).find(call) for path in self.settings.ack_paths}
         return Template(self.settings.ack).filled({"call_id": str(next(self._numbers)), **paths})
@@ -226,7 +233,8 @@ async def open_receivers(
             stack.callback(opened.pop, settings.port)
             app = web.Application(client_max_size=MAX_BODY_BYTES)
             app.router.add_route("*", "/{path:.*}", receiver.handle)
-            await listen(app, settings, f"reply_webhook of agent {agent.name!r}", stack, on_note)
+            key, on_fault = f"reply_webhook of agent {agent.name!r}", receiver.report_fault
+            await listen(app, settings, key, stack, on_note, on_fault=on_fault)
         elif opened[settings.port].settings != settings:
             raise ConfigError(
                 f"reply_webhook of agent {agent.name!r}: port {settings.port} belongs to another agent with "

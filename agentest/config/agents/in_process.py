@@ -88,9 +88,26 @@ def check_handler(value: Any) -> None:
     found = _recognized(value)
     advice = found.facts.get("advice") if found else None
     if callable(value) and advice is None:
+        _check_signature(value)
         return
     shown_value = f"a {type(value).__name__}" if advice else repr(value)
     raise ValueError(f"found {shown_value:.200}; {advice or f'expected {accepted_handlers()}'}")
+
+
+def _check_signature(function: Any) -> None:
+    """Raise ValueError if a function cannot be a handler. One without parameters makes an agent object."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a C function without a signature
+        return
+    try:
+        if signature.parameters:
+            signature.bind("messages", "ctx")
+    except TypeError as error:
+        from agentest.support.importing import defined_at
+
+        name = f"{getattr(function, '__name__', 'the handler')}{signature}"
+        raise ValueError(f"{defined_at(function)}: {name} is called with (messages, ctx): {error}") from None
 
 
 def accepted_handlers() -> str:

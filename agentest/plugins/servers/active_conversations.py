@@ -6,6 +6,7 @@ A call that belongs to none of them is refused, which makes the run errored. It 
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from aiohttp import web
 
 from agentest.agents.bypassed_tools import REFUSED
 from agentest.agents.call_source_addresses import Addresses
+from agentest.agents.listener import headers_of
 from agentest.domain.messages import ToolSpec
 from agentest.plugins.servers import port
 from agentest.support.errors import AgentestError
@@ -205,7 +208,7 @@ class Registry:
         """
         owner = self._owner_of(group, names)
         if isinstance(owner, str):
-            return await self._refused(group, call, owner, self._may_have_made(group, names))
+            return await self._refused(group, call, owner, self.candidates(group, names))
         if isinstance(owner, _Ended):
             return await self._too_late(group, call, owner)
         owner.called = True
@@ -267,7 +270,7 @@ class Registry:
         # After an error, an agent that timed out may still be working. But if conversations run one at
         # a time, the call may belong to the active one, whose client still has an old name.
         # If calls have named their conversations before, this call belongs to the one that it names.
-        doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
+        doubtful = [] if group.admission.names_are_right else self.candidates(group)
         if ended.failed and not (group.admission.exclusive and self._of_group(group)):
             await _report_doubt(doubtful, call, why)
             return port.ServedAnswer(how=port.CallOutcome.REFUSED, message=_refusal(call, why))
@@ -291,7 +294,7 @@ class Registry:
             message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true"),
         )
 
-    def _may_have_made(self, group: ServerGroup, names: Iterable[Name] = ()) -> list[_Active]:
+    def candidates(self, group: ServerGroup, names: Iterable[Name] = ()) -> list[_Active]:
         """Return the conversations that may have made a call: the named one, or else all of the group."""
         named = [active for name in names if (active := self._active.get(name.text))]
         return named[:1] or self._of_group(group)
@@ -443,6 +446,7 @@ class Admission:
             self._waiting.popleft().set()
 
 
+_PATH_KEY = re.compile(r"^/(?:c|mcp|sse|mcp/sse)/([^/]+)")
 HEADER = "x-agentest-conversation"
 META = "agentest/conversation"
 
@@ -511,6 +515,12 @@ class ServerInputs:
     """True if no request of the agents to a model may reach the network."""
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span of a conversation as a line of JSON; None to discard spans."""
+
+    async def report_fault(self, request: web.Request, problem: str) -> None:
+        """End the conversations that a request of which our server failed may belong to."""
+        at = _PATH_KEY.search(request.path)
+        for each in self.registry.candidates(self.group, names_of(headers_of(request), at and at[1])):
+            await each.serving.refused(problem, ours=True)
 
     def key_location(self, key: str) -> str:
         """Return the location of a key, for errors."""

@@ -147,8 +147,8 @@ class ActiveConversation(Protocol):
         """
         ...
 
-    async def refused(self, why: str) -> None:
-        """Record that a call was refused that may belong to this conversation.
+    async def refused(self, why: str, *, ours: bool = False) -> None:
+        """Record that a call was refused that may belong to this conversation; `ours`: because we failed.
 
         A missing call then proves nothing about the conversation.
         """

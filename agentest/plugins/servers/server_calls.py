@@ -19,7 +19,7 @@ from agentest.plugins.servers import port
 from agentest.runner.call_sources import CallSources, LiveConversation
 from agentest.runner.plan import Unit
 from agentest.scenarios.trajectory import is_one_tool
-from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
+from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, OwnFault, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.redaction import Redactor
 from agentest.support.trace_context import TraceContext, in_turn, new_key
@@ -196,8 +196,10 @@ class MockServerCalls(CallSource):
             call, ran = self._forwarded[number]
             self._mocks.note_real(call, result, failed=failed, status=status, ran=ran, approval=approval)
 
-    async def refused(self, why: str) -> None:
-        """Note that a call was refused that may have belonged to the turn."""
+    async def refused(self, why: str, *, ours: bool = False) -> None:
+        """Note that a call was refused that may have belonged to the turn. `ours`: because we failed."""
+        if ours:
+            self._mocks.fault = OwnFault(why)
         self._doubts.setdefault(self.turn_index, why)
 
     def doubt_of(self, turn_index: int) -> str | None:

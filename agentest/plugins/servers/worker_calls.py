@@ -23,7 +23,7 @@ from agentest.plugins.servers import port
 from agentest.plugins.servers.active_conversations import Registry
 from agentest.plugins.servers.server_calls import ServerCalls
 from agentest.runner.call_sources import RunResources, WaitingBlock
-from agentest.support.errors import AgentError, AgentestError, described
+from agentest.support.errors import AgentError, AgentestError, OwnFault, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import can_be_sent
 
@@ -204,8 +204,8 @@ class _RemoteServing:
         asked = {"approval": approval} if approval else {}
         await self._ask("answered", number, sent, failed=failed, **asked)
 
-    async def refused(self, why: str) -> None:
-        await self._ask("refused", why)
+    async def refused(self, why: str, *, ours: bool = False) -> None:
+        await self._ask("refused", why, ours=ours)
 
 
 _CONVERSATION_ENDED = port.ServedAnswer(how=port.CallOutcome.REFUSED, message="the conversation has ended")
@@ -373,9 +373,9 @@ class ProxiedConversations(ServerCalls):
                         problem = "the mock's answer is nested too deeply"
                         answer = port.ServedAnswer(how=port.CallOutcome.FAILED, message=problem)
         except Exception as error:  # noqa: BLE001 - one failing call must not end the others or wait forever
-            answer = port.ServedAnswer(
-                how=port.CallOutcome.FAILED, message=f"internal error: {type(error).__name__}: {error}"
-            )
+            answer = port.ServedAnswer(how=port.CallOutcome.FAILED, message=str(OwnFault.of(error)))
+            if conversation := self._hosted.get(key):
+                await conversation.serving.refused(answer.message, ours=True)
         finally:
             del self._answering[number]
         self._run.answer(number, answer)

@@ -56,7 +56,9 @@ async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:
     app.router.add_post("/messages/{stream}", server.post_to_stream)
     app.on_shutdown.append(server.close)
     key = opening.key_location("mcp_mock")
-    origin = await listen(app, settings, key, opening.stack, opening.on_note, not_from_here)
+    origin = await listen(
+        app, settings, key, opening.stack, opening.on_note, not_from_here, on_fault=opening.report_fault
+    )
     return origin + PATH
 
 

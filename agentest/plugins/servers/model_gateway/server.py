@@ -89,9 +89,8 @@ async def open_model_gateway(
         lanes=lanes,
     )
     app = gateway_application(settings, traffic, opening.client)
-    origin = await listen(
-        app, settings, opening.key_location("model_gateway"), opening.stack, opening.on_note
-    )
+    key, on_fault = opening.key_location("model_gateway"), opening.report_fault
+    origin = await listen(app, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
     return origin

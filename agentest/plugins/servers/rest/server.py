@@ -59,7 +59,7 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
     server = _RestServer(opening, document, api, routes, upstream, callers_of(settings, key))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    return await listen(app, settings, key, opening.stack, opening.on_note)
+    return await listen(app, settings, key, opening.stack, opening.on_note, on_fault=opening.report_fault)
 
 
 def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:

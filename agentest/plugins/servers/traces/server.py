@@ -41,7 +41,8 @@ async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
         writer=SpanWriter(opening.keep_span, opening.redact),
         on_note=opening.on_note,
     )
-    origin = await listen(trace_application(collector), settings, key, opening.stack, opening.on_note)
+    app, on_fault = trace_application(collector), opening.report_fault
+    origin = await listen(app, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     opening.stack.callback(collector.close)
     opening.group.traces = collector
     return origin
