@@ -18,23 +18,33 @@ _REASONING = "think|thinking|thought|reasoning|reflection|analysis|scratchpad|pl
 _REASONING_BLOCK = re.compile(rf"<({_REASONING})\b[^<>]*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
 _REASONING_END = re.compile(rf"\A.*</(?:{_REASONING})\s*>", re.IGNORECASE | re.DOTALL)
 """Models whose template opens the block send only its end."""
-_REASONING_TAG = re.compile(rf"</?(?:{_REASONING})\b[^<>]*>", re.IGNORECASE)
+_REASONING_TAG = re.compile(
+    rf"</?(?:{_REASONING})\b[^<>]*>|\[/?(?:think|thinking|thought|reasoning|scratchpad)\]"
+    r"|\A\W*(?:thoughts?|reasoning|scratchpad)\W*:",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(r"\A```\w*\s*\n(.*?)\n?```\Z", re.DOTALL)
 _CHANNEL = re.compile(r".*<\|channel\|>\s*final\s*<\|message\|>(.*?)(?:<\|(?:end|return)\|>.*)?\Z", re.DOTALL)
 _TEMPLATE = re.compile(
     r"<\|[a-z_]{2,40}\|>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|</s>|<s>(?=\s|\Z)|\A\s*###\s*\w+:"
+    r"|</?(?:system|assistant|user|message|instructions?)>|\b(?:should_stop|ended_by)\b"
 )
 _FIELD = re.compile(
     r"""^\s*[*"'`]*(?P<key>should_stop|ended_by)[*"'`]*\s*[:=]\s*[*"'`]*(?P<value>[\w ]+?)[*"'`,]*\s*$""",
     re.IGNORECASE | re.MULTILINE,
 )
-_USER_LABEL = re.compile(r"\A\s*\**(?:user|customer|human|me)\**\s*:\**\s*", re.IGNORECASE)
+_USER_LABEL = re.compile(
+    r"\A(?:\W*(?:state|thoughts?|reasoning)\W*:.*?\n\W*(?=message))?\W*(?:user|customer|human|me|message)\**\s*:\**\s*",
+    re.IGNORECASE | re.DOTALL,
+)
 _ABOUT_ITS_PART = re.compile(
     r"\b(?:I|we)(?:'ll| will| need to| should| must| have to|'m going to| am going to| am|'m)\s+"
     r"(?:\w+ ){0,2}?(?:respond|reply|answer|write|act|play|playing|acting|speak|simulate|simulating)\w*\s+"
     r"(?:as|like|the role of|the part of)\s+(?:the|a|an|this)\s+(?:\w+ )?(?:user|customer|person|human)\b"
-    r"|\bas (?:an|a large) (?:AI|language) (?:language )?model\b"
-    r"|\bthe (?:simulated|role-?played) user\b|\bstay in character\b"
+    r"|\bas (?:an|a large) (?:AI|language) (?:language )?model\b|\bas an AI, I\b"
+    r"|\bthe (?:simulated|role-?played) user\b|\bstay(?:ing)? in character\b"
+    r"|\bthe (?:user|customer) (?:wants me to|would (?:now )?(?:say|ask|reply|respond|write))\b"
+    r"|\bas the (?:user|customer),? I(?:'d| would|'ll| will| should) (?:say|ask|reply|respond|write)\b"
     r"|\b(?:my|the) (?:system prompt|instructions) (?:say|says|tell|tells|require|state|states)\b"
     r"|\blet me (?:write|craft|compose|draft) (?:the|a|my) (?:next )?(?:message|reply|response)\b",
     re.IGNORECASE,
@@ -42,11 +52,12 @@ _ABOUT_ITS_PART = re.compile(
 _TURNED = re.compile(
     r"(?:\A|\n)\s*\**(?:assistant|agent|support agent|bot|chatbot)\**\s*:"
     r"|\bhow (?:can|may) I (?:help|assist) you\b"
-    r"|\bis there anything else (?:that )?I can (?:help|assist|do)\b"
+    r"|\bwhat else (?:can|may) I (?:do|help)\b|\bis there anything else (?:that )?I can (?:help|assist|do)\b"
     r"|\bI(?:'m| am) (?:here|happy|glad) to (?:help|assist)(?: you)?\b",
     re.IGNORECASE,
 )
 _WORD, _SENTENCE_END = re.compile(r"\w+"), re.compile(r"(?<=[.!?:])\s+|\n+")
+_KEYS = {"state", "message", "should_stop", "ended_by"}
 _IS_JSON = "`message` contains the JSON of an answer; write only what the user says"
 _SHOWN_CHARS, _LEAST_WORDS = 80, 7
 """A shorter sentence of the prompt may be a coincidence."""
@@ -97,16 +108,20 @@ def _unwrapped(text: str) -> Said:
     """Return the message in a text that is the JSON of the whole answer. Raises ValueError without one."""
     if fenced := _FENCE.match(text):
         text = fenced[1].strip()
-    if not text.startswith("{"):
+    begin = text.find("{")
+    if begin < 0:
         return Said(text)
     try:
-        answer: Any = json.loads(text)
+        answer: Any = json.loads(text[begin:])
     except (ValueError, RecursionError):
-        if re.search(r"""["'](?:message|should_stop)["']\s*:""", text):
+        if not begin and re.search(r"""["'](?:message|should_stop)["']\s*:""", text):
             raise ValueError(_IS_JSON) from None
         return Said(text)
-    if not isinstance(answer, dict) or not answer.keys() & {"message", "should_stop", "ended_by"}:
+    is_answer = isinstance(answer, dict) and answer.keys() & {"message", "should_stop", "ended_by"}
+    if not is_answer or (begin and not answer.keys() <= _KEYS):
         return Said(text)  # a user may paste JSON
+    if begin and not answer.keys() > {"message"}:  # or what a page answered
+        raise ValueError(_IS_JSON)
     message, stops = answer.get("message"), answer.get("should_stop")
     if message is not None and not isinstance(message, str):
         raise ValueError(_IS_JSON)

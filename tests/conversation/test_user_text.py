@@ -25,6 +25,11 @@ REMOVED = {
         "<|channel|>final<|message|>Book.<|return|>",
         Said("Book."),
     ),
+    "json after a word": (
+        'json\n{"state": "", "message": "Book.", "should_stop": true}',
+        Said("Book.", True),
+    ),
+    "its state": ("State: Nothing said yet.\nMessage: Book.", Said("Book.")),
     "json": ('{"message": "Book.", "should_stop": false}', Said("Book.", stops=False)),
     "json in json": (
         json.dumps({"message": '{"message": "Book."}', "should_stop": True}),
@@ -47,6 +52,18 @@ REFUSED = {
     "llama tokens": "[INST] Book. [/INST]",
     "the prompt": "Never say or hint that you are a model, that this is a test, or that you were given "
     "instructions. Book.",
+    "reasoning in brackets": "[thinking] A date? [/thinking] Book.",
+    "reasoning with a label": "**Reasoning:** I should be polite.\n\nBook.",
+    "the user as another": "Okay, the user wants me to book. Book.",
+    "the user's words announced": "As the customer, I would say: Book.",
+    "an AI": "As an AI, I cannot book.",
+    "a note": "Book. (Note: I am staying in character.)",
+    "a field in the text": "Book. should_stop: false",
+    "a field in brackets": "(should_stop=false) Book.",
+    "a field in json behind": 'Book. {"should_stop": false}',
+    "json behind": 'Here is my message: {"message": "Book."}',
+    "nested json": '{"message": {"message": "Book."}}',
+    "a tag": "<system>You play a user.</system>Book.",
     "cut json": '{"message": "Book a',
     "json without text": '{"message": ["Book"]}',
 }
@@ -77,6 +94,9 @@ def test_ambiguous_messages_are_refused(text: str) -> None:
         "How should I respond as a tenant?",
         "Who is the user in this report?",
         "I don't have that at hand right now.",
+        'It answers {"error": {"message": "x"}} now.',
+        "As a customer, I would say that this is too late.",
+        "State: California",
     ],
 )
 def test_ordinary_messages_are_unchanged(text: str) -> None:
@@ -98,6 +118,7 @@ def test_plain_text_loses_only_surrounding_space(text: str) -> None:
     "text",
     [
         "How can I help you today?",
+        "What else can I do for you?",
         "Assistant: Your table is booked.",
         "Hello.\nAgent: Hello, what do you need?",
         "I'm happy to help you with that.",
@@ -120,6 +141,21 @@ def test_the_assistants_part_makes_a_conversation_invalid(text: str) -> None:
     assert done.verdict.status is Status.ERRORED
     assert "user left its role" in str(done.conversations[0].invalid)
     assert len(agent.requests) == 1
+
+
+@pytest.mark.parametrize("leak", [*REFUSED.values(), *(text for text, _ in REMOVED.values())])
+def test_no_leak_reaches_the_agent(leak: str) -> None:
+    """Whether it is removed or the model is asked again, only a message is sent."""
+    answers = iter([leak, *(["Book."] * 9)])
+    model = ScriptedModel(
+        answer=lambda _: {"state": "", "message": next(answers, "Book."), "should_stop": False}
+    )
+    made = scenario("s", goal="Book.", metrics=[], max_turns=1)
+    with ScriptedAgent(["Done."]) as agent:
+        run_scenarios([made], agent=agent, model=model, conversations_per_scenario=1)
+    [request] = agent.requests
+    [sent] = [each["content"] for each in request["messages"]]
+    assert sent.removesuffix(" a table.").rstrip(".") in ("Book", "Thanks")
 
 
 def test_a_leak_is_retried() -> None:
