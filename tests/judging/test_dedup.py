@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -154,9 +153,9 @@ def test_labels_that_the_model_never_saw_do_not_join_the_worst_group() -> None:
     worst, *others = groups_found
     assert worst.severity is Severity.CRITICAL
     assert {each.severity for each in others} == {Severity.MEDIUM}
-    graded = [replace(each, severity=Severity.LOW) for each in many[:-1]]
-    worst, *others = asked(ScriptedModel(answer=answer), [*common, *graded, many[-1]]).groups
-    assert Counter(each.severity for each in others)[Severity.LOW] >= len(others) - 1
+    graded = [replace(each, severity=Severity.LOW) for each in many]
+    _, *others = asked(ScriptedModel(answer=answer), [*common, *graded]).groups
+    assert {each.severity for each in others} == {Severity.LOW}
     assert sum(len(each.occurrences) for each in groups_found) == 2 * MOST_FAILURES
 
 
