@@ -222,7 +222,7 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
         causes.append(f"\n… and {len(report.causes) - _MOST_CAUSES:,} more root causes\n")
     head = table_head(["Severity", "Cause", "Scenarios", "Conversations", "First seen in"])
     yield _Section("root causes", f"\n### Root causes\n\n{head}", causes)
-    yield _Section("failures", "\n### Failures\n\n", report.not_passed, partial(_failure, transcripts))
+    yield _Section("failures", "\n### Not passed\n\n", report.not_passed, partial(_failure, transcripts))
     yield _Section("comparisons", "\n", compared)
     yield _others(report)
     head = table_head(["Severity", "Error", "Scenario", "Times", "Explanation"])
@@ -242,7 +242,7 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
     fold = "\n<details>\n<summary>Notes</summary>\n\n"
     yield _Section("notes", fold, [*map(_questions, report.notes)], foot="\n</details>\n")
     stories = [(s, each) for s in report.finished for each in transcripts.of(s)]
-    left_out, head = transcripts.left_out, "\n### Transcripts of failures\n\n"
+    left_out, head = transcripts.left_out, "\n### Transcripts of what did not pass\n\n"
     yield _Section("transcripts", head, stories, _details, left_out)
     averages = [row for scenario in report.finished for row in _average_rows(scenario)]
     head = table_head(["Scenario", "Metric", "Average", "n", "Threshold"])

@@ -57,7 +57,7 @@ def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
     assert headings[:4] == [
         "## ❌ Agentest: 1 failed, 1 passed",
         "### Root causes",
-        "### Failures",
+        "### Not passed",
         "### ❌ Agentest, compared: 1 broke, 1 unchanged",
     ]
     kept = json.loads((project.root / ".agentest" / "comparison.json").read_text("utf-8"))

@@ -251,7 +251,7 @@ def summary(result: ScenarioResult, room: int = PLENTY) -> str:
 def test_the_summary_for_github_has_a_table() -> None:
     """A failed trajectory is a Markdown table; its transcript has both columns as text."""
     text = summary(scenario())
-    table = text[text.index("### Failures") :]
+    table = text[text.index("### Not passed") :]
     assert "| ❌ | <code>find_user(name='Ann', …)</code> | <code>(not made)</code> | – |" in table
     assert (
         "| ➖ | <code>(nothing)</code> | <code>get_order(id=17)</code> | free: a read (get_&#42;) |" in table
@@ -266,7 +266,7 @@ def test_tables_of_hostile_texts_stay_tables() -> None:
     found = replace(WRITES, alignment=(row(bad, 0, RowStatus.DIFFERENT, bad),))
     result = scenario(held(found, [make.tool_call("pay", {"to": bad})]))
     text = summary(result)
-    table = text[text.index("### Failures") : text.index("### Transcripts")]
+    table = text[text.index("### Not passed") : text.index("### Transcripts")]
     (line,) = [each for each in table.splitlines() if each.startswith("  | ❌")]
     assert line.count("|") == 5
     assert "</pre>" not in table
@@ -319,7 +319,7 @@ def test_conversations_that_failed_alike_are_grouped() -> None:
     result = scenario(*(held(WRITES, CALLS, SAYS, id=f"c{n}") for n in range(3)))
     (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
     text = summary(result)
-    tables = text[text.index("### Failures") : text.index("### Transcripts")]
+    tables = text[text.index("### Not passed") : text.index("### Transcripts")]
     assert error.count("amount: expected 5, got 500") == error.count("says: no reply says") == 1
     assert "expected calls are missing: find_user (and 2 more conversations)%0Aexpected (strict)" in error
     assert tables.count("expected calls are missing: find_user (and 2 more conversations)") == 1
@@ -331,7 +331,7 @@ def test_a_failure_of_two_trajectories_loses_no_side_in_the_summary() -> None:
     """The first trajectory has a table; the second keeps both sides in its reason."""
     other = replace(WRITES, name="second", alignment=(row("pay()", None, RowStatus.MISSING),))
     text = summary(scenario(held(replace(WRITES, alignment=(), parts=(WRITES, other)))))
-    failures = text[text.index("### Failures") : text.index("### Transcripts")]
+    failures = text[text.index("### Not passed") : text.index("### Transcripts")]
     first, second = (f"trajectory '{name}'" for name in ("writes only these", "second"))
     assert f"  c1: {first}: expected calls are missing: find_user\n\n  |  | Expected" in unescape(failures)
     reasons = [line for line in unescape(failures).splitlines() if line.startswith("  - ")]
@@ -346,7 +346,7 @@ def test_a_table_has_no_empty_columns() -> None:
     result = scenario(held(replace(ORDER, alignment=(*ORDER.alignment[:1], alone))))
     assert shown(result).count(words) == 1
     text = summary(result)
-    table = text[text.index("### Failures") : text.index("### Transcripts")]
+    table = text[text.index("### Not passed") : text.index("### Transcripts")]
     assert "  |  | Made |\n  | --- | --- |\n  | ➖ | <code>get_order(id=17)</code> |\n" in table
 
 

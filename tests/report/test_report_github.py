@@ -217,7 +217,7 @@ def test_summary_begins_with_what_failed() -> None:
     assert command
     words = shlex.split(html.unescape(command[1]))
     assert words == ["agentest", "show", ".agentest/results.json", "--scenario", "=it's | bad", "--verbose"]
-    failures = html.unescape(head.partition("### Failures\n\n")[2]).splitlines()
+    failures = html.unescape(head.partition("### Not passed\n\n")[2]).splitlines()
     assert failures[0] == "- ❌ **it's | bad** scenarios/booking.sim.py:7"
     assert failures[1].startswith("  - c1: trajectory: expected calls are missing: create_booking")
     assert failures[2:4] == ["- ⚠️ **scenarios/broken.sim.py** scenarios/broken.sim.py:1", "  - SyntaxError"]
