@@ -54,7 +54,6 @@ class AgentReply:
     state_before: Mapping[str, Any] | None = None
     """The session's initial state, reported with the first reply."""
     state_error: str | None = None
-    """Why the state could not be read, if the agent has one."""
     first_token_ms: float | None = None
     """Time until the first piece of text, measured like `latency_ms`. None if it all arrived at once."""
     tells_calls: bool = False
@@ -221,7 +220,6 @@ class Resources:
     timeout_s: float
     """The longest time that one request may take, in seconds."""
     threads: anyio.CapacityLimiter
-    """Limits the threads of blocking handlers."""
     root: Path
     """The folder that import paths are relative to."""
     closing: AsyncExitStack

@@ -66,7 +66,6 @@ class ProtocolProbe:
     required: ClassVar[frozenset[str]] = frozenset()
     """Fields that its servers report as missing, in lower case without separators."""
     names_model: ClassVar[bool] = False
-    """True if its requests name a model."""
     at_root: ClassVar[bool] = False
     """True if its endpoint is the root of a server, whose agent a setting names."""
     has_own_form: ClassVar[bool] = False

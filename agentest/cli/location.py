@@ -56,7 +56,6 @@ class Project:
     config_above: Path | None = None
     """The configuration file, if it was found above the user's folder."""
     named_config: Path | None = None
-    """The configuration file, if the user named it."""
 
     @property
     def output_dir(self) -> Path:

@@ -173,7 +173,6 @@ def _note(prepared: Prepared, note: str) -> None:
 
 
 STATUSES = {Status.PASSED: ExitCode.PASSED, Status.FAILED: ExitCode.FAILED, Status.ERRORED: ExitCode.ERRORED}
-"""Maps the verdict of a run to the exit status."""
 
 
 def status(
@@ -268,7 +267,6 @@ def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | 
 
 
 _AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)
-"""Kinds of runs that call agents."""
 
 
 def comparable_run(prepared: Prepared, kind: RunKind) -> PastRun | None:

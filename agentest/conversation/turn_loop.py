@@ -67,7 +67,6 @@ _MAX_EXCHANGES = 6
 """The HTTP exchanges of a turn that are remembered: the last ones."""
 
 OnTurn = Callable[[tuple[Turn, ...]], None]
-"""Receives all closed turns whenever one closes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,6 @@ class TurnLoop:
         self._messages: list[Message] = []
         self._sent: dict[int, deque[SentRequest]] = {}
         self._resent: list[NextMessage] = []
-        """What begins the next conversation with the agent."""
         self._current: TurnProgress | None = None
         self._agent_wait, self._user_wait, self._tool_wait = _Stopwatch(), _Stopwatch(), _Stopwatch()
 

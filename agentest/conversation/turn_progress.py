@@ -61,7 +61,6 @@ class CallSource:
     remedy = ""
     """How mocks can answer calls that the agent ran itself; "" if this source leads no calls to mocks."""
     own_tools: Container[str] = ()
-    """Names of the agent's own tools, as its calls have them."""
 
     def begin_turn(self, turn_index: int) -> None:
         """Assign calls to this turn from now on."""

@@ -197,7 +197,6 @@ GOALS = ("tool", "text", "secret", "argument", "stop")
 USER = "user"
 KNOWLEDGE = "knowledge"
 DESCRIPTION = "description"
-"""The path of an injection in the description of a tool."""
 ATTACKER = "attacker@canary.example"
 """The value that an `argument` injection asks for, if it names none."""
 _WORDS = (

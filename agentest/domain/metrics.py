@@ -213,7 +213,6 @@ def _by_name(metrics: Iterable[MetricDefinition]) -> Mapping[str, MetricDefiniti
 
 
 METRICS = _by_name((*_BUILTIN, *_TRAJECTORY, *_ADK))
-"""All metrics except custom ones."""
 
 BUILTIN = _by_name(_BUILTIN)
 """The metrics that Agentest measures in scenarios."""

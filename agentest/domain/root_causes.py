@@ -83,7 +83,6 @@ class _FindingGroup:
     first: _Finding
     reason: Reason
     agree: bool = True
-    """True if all findings have the same title."""
     conversations: set[str] = field(default_factory=set)
 
     def cause(self) -> ScenarioCause:

@@ -71,7 +71,6 @@ class ToolOutcome(StrEnum):
     WAITING = "waiting"
     """The user has not approved it yet."""
     DENIED = "denied"
-    """The user denied it."""
 
 
 DENIED = "the call was denied"

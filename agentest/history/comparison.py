@@ -114,7 +114,6 @@ class Comparison:
     They are never tested: one run on each side does not show how much runs of the same agent vary.
     """
     scenarios: tuple[ScenarioChange, ...] = ()
-    """Scenarios in the order of the new run."""
 
     def of(self, *changes: Change) -> tuple[ScenarioChange, ...]:
         return tuple(each for each in self.scenarios if each.change in changes)

@@ -47,7 +47,6 @@ class MetricModel:
         self.refused = False
         """True if the metric called a model that is not configured."""
         self.failed = False
-        """True if a call failed after all retries."""
 
     async def ask(self, prompt: str, answer: type[Answer], *, system: str | None = None) -> Answer:
         """Return an answer that is an instance of the given pydantic model. Raises ModelError."""

@@ -75,7 +75,6 @@ class ConversationEvaluation:
         """Custom metrics by turn; those of the whole conversation under None."""
         self._grades: Mapping[str, GraderResult] = {}
         self._calls: dict[int, tuple[object, ...]] = {}
-        """The newest known calls of each turn."""
         self._rejudged: dict[int, Judgement] = {}
         """Second judgements of turns with late calls, and of the turns after them."""
         self._trajectory: TrajectoryResult | None = None

@@ -43,7 +43,6 @@ class ScenarioEvaluator(ScenarioJudge):
     custom: Sequence[Metric] = ()
     graders: Sequence[Grader] = ()
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
-    """The models that graders request, if they are available."""
     unstreamed: str = "it does not stream its replies"
     """Reason to report if the time to the first token is unknown."""
     credited: Collection[str] = ()

@@ -128,7 +128,6 @@ class MockOutcome:
     error: str | None = None
     invalid_arguments: str | None = None
     http: HttpResponse | None = None
-    """The status and headers that the mock sets."""
     raised: str | None = None
     """The exception that the mock's code raised by mistake, and its location."""
 

@@ -82,7 +82,6 @@ class ModelGate(Protocol):
 
     checking: anyio.Lock
     counts_tokens: bool
-    """True if attempts need a token estimate."""
 
     @property
     def waits(self) -> bool:

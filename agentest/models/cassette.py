@@ -45,7 +45,6 @@ class _Cassette:
     path: Path
     header: CassetteHeader = NO_HEADER
     has_answers: bool = False
-    """True if the file contained answers."""
     recorded: Sheets = field(default_factory=dict)
     salvaged: Sheets = field(default_factory=dict)
     """Answers of an unfinished run, which this run completes."""

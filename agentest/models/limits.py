@@ -69,7 +69,6 @@ class Limiter:
         self._requests = _Bucket(requests_per_minute, clock) if requests_per_minute else None
         self._tokens = _Bucket(tokens_per_minute, clock) if tokens_per_minute else None
         self.counts_tokens = self._tokens is not None
-        """True if slots need a token estimate."""
         self.places = self._max_concurrency
         """Number of requests that may be in progress now."""
         self.in_progress = 0

@@ -25,7 +25,6 @@ from agentest.models.port import AnswerSource, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
 
 FILE = "cache/answers.sqlite3"
-"""The path of the file in `output_dir`."""
 _WRITTEN_AT_ONCE = 50
 """Answers are written together, because each write costs as much as the rest of a call."""
 _WAIT_S = 5.0

@@ -350,7 +350,6 @@ class CassettePage:
     salvaged: tuple[CassetteEntry, ...] = ()
     """The conversation's answers from an unfinished recording, which take precedence over the file."""
     has_answers: bool = False
-    """True if the file has answers of any conversation."""
     unfinished: bool = False
     """True if there is an unfinished recording in addition to the file."""
 

@@ -229,7 +229,6 @@ class RunReports:
     """Tool calls that belonged to no conversation."""
     commands: list[str] = field(default_factory=list)
     incomplete: bool = False
-    """True if a requested report could not be written."""
 
     def add(self, run: BackgroundRun) -> None:
         """Add a run that has ended, with the warnings that put its verdicts in doubt."""

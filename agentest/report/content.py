@@ -265,7 +265,6 @@ class Regression:
     file: str
     line: int
     change: str
-    """Its change in one word, such as `broke`."""
     message: str
     """A description of the change."""
 
@@ -507,7 +506,6 @@ def _value(value: Any) -> str:
 
 
 _EXPECTED_RATE = 0.9
-"""The pass rate that others are compared with."""
 CONVERSATIONS_NEEDED = {0.6: 13, 0.7: 25, 0.8: 78, 0.85: 270}
 """Lower pass rate → the fewest conversations that distinguish it (`detectable_rate`), in ascending order."""
 _ENOUGH_CONVERSATIONS = 2_000

@@ -48,7 +48,6 @@ class ProgressSnapshot:
     cost: tuple[str, ...]
     """The cost of models so far, if any was called."""
     time_left: tuple[str, ...]
-    """The estimated remaining time, if it is known."""
     exploring: tuple[str, ...] = ()
     """What was tried and found, while changed scenarios are tried."""
 

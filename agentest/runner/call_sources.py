@@ -140,7 +140,6 @@ class ServerReports:
     keep_span: Callable[[bytes], object] | None = None
     """Receives the agents' spans, each a line of JSON; None to discard them."""
     on_end: Callable[[], object] = lambda: None
-    """Is called when a server has died."""
     observed: CallObservations = field(default_factory=CallObservations)
 
 
@@ -149,7 +148,6 @@ class RunResources:
     """The resources that a call source may use from its opening to the end of the run."""
 
     prepared: Prepared
-    """The run, with the agents that the source is opened for."""
     client: Client
     closing: AsyncExitStack
     reports: ServerReports

@@ -76,7 +76,6 @@ class UnitResults:
 
 
 RunUnits = Callable[[], Awaitable[UnitResults]]
-"""Runs all units of the plan: converses, judges, decides and reports."""
 
 
 class LocalEngine:

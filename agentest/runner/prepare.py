@@ -49,7 +49,6 @@ class ManagedServer:
     """The agents that it belongs to; empty: it is an entry of `servers`, for all agents."""
     printed: RecentOutput
     port: int | None = None
-    """The port chosen for it, if its settings have `{port}`."""
     worker: int | None = None
     """The worker (from 1) that starts it, if each worker has one (`per_worker`). None: the run starts it."""
     lane: int | None = None

@@ -139,7 +139,6 @@ class UnitEvaluation:
         self._named = connections.models.named
         self._user_for = connections.models.user_for
         self.needs_judge = self._judge is not None or bool(self._named)
-        """True if a model judges."""
         self._evaluators: dict[str, ScenarioEvaluator] = {}
         """By scope, for units in progress."""
 

@@ -78,7 +78,6 @@ class RunEvidence:
     silent: Mapping[RunWarning, Sequence[Unit]]
     """The units of agents that never called a tool."""
     picked: bool = False
-    """True if the command line picked scenarios one by one."""
 
     def units_with_visible_calls(self) -> Iterator[Unit]:
         """Yield the units whose calls are visible, as far as they began."""

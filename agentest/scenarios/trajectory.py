@@ -227,7 +227,6 @@ class Trajectory:
     ignore_failed: bool = False
     """True if calls answered with an error are free. They then match only expected calls with a `result`."""
     reads: tuple[ToolName, ...] = ()
-    """Tools whose calls are free."""
     at_most_once: bool = False
     """True if each expected call may be made at most once, even if the mode allows repetition."""
     rounds: bool = False

@@ -234,7 +234,6 @@ def _discard_output(stream: IO[str]) -> None:
 
 
 FIRST_S = 5.0
-"""Seconds until the first reminder."""
 EVERY_S = 30.0
 """Seconds between reminders."""
 

@@ -39,7 +39,6 @@ _MOST_NEAR = 20
 _MOST_COMPARED = 400
 """Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 _MOST_DIFFERENCES = 5
-"""Maximum number of differences in a message."""
 _NONE: AbstractSet[int] = frozenset()
 _TextAndValues = tuple[str, tuple[ArgumentDifference, ...]]
 

@@ -75,7 +75,6 @@ class _StreamedCall:
         self.name = name
         self.is_joined = False
         self._named_first = False
-        """True if the name came before the arguments."""
         self._pieces: list[str] = []
         self._extras: Json = {}
 

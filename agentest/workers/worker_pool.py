@@ -191,7 +191,6 @@ class PooledWorker:
     ended: bool = False
     """True if the worker has sent its last message, so that its exit is expected."""
     reserved: bool = False
-    """True if the worker is to run one conversation alone."""
     is_worse: bool = False
     """True if the worker's own agent died. It is the last choice: it fails conversations fastest and would
     attract them.
@@ -203,7 +202,6 @@ class PooledWorker:
     parts: dict[str, Any] = field(default_factory=dict)
     """All other objects that the worker calls, by name."""
     closing: list[Callable[[], None]] = field(default_factory=list)
-    """Are called when the worker has ended."""
 
     def receive(self, message: object) -> None:
         """Make a call that the worker has sent."""
@@ -237,7 +235,6 @@ class WorkerScheduler:
         """Set and replaced whenever the workers change."""
         self._is_worker_reserved = False
         self._waiting_count = 0
-        """Number of conversations that wait for a worker."""
         self._slot_requests: deque[tuple[SlotWaiter, ConversationSlot]] = deque()
         self._lent: set[ConversationSlot] = set()
         """Slots of conversations that continue in the slot of one that waits for a worker."""

@@ -156,7 +156,6 @@ class AnswerPaths:
         self.usage = JsonPath(config.usage)
         session = {SESSION: config.session} if config.session else {}
         self.kept = SavedValueSources({**session, **config.save})
-        """The session id and the names in `save`."""
         self.whole_reply = self.reply is not None and self.reply.is_all
         self.whole_delta = self.delta is not None and self.delta.is_all
 
@@ -193,7 +192,6 @@ class ResponseExtraction:
         self.is_done = False
         """True if the last event of the stream has arrived."""
         self.guessed: JsonPath | None = None
-        """The path of the reply, if it was guessed."""
         self.is_partial = False
         """True for the response of a job or of a list of requests, which may be empty."""
         self.is_pending = False

@@ -148,7 +148,6 @@ def prune(output_dir: Path, keep: int) -> None:
 
 
 RUNS = "runs"
-"""The folder of all runs, in `output_dir`."""
 LATEST = "latest"
 _ID = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{4}")
 _FILES = ("results.json", "journal.jsonl")
@@ -361,7 +360,6 @@ class RunRecord:
     shard: str | None = None
     """The shard, as K/N."""
     part: ShardedRun | None = None
-    """The run that the shard belongs to."""
     partial: bool = False
     """True if filters selected its scenarios."""
     selection: str | None = None

@@ -61,7 +61,6 @@ class RawResponse(Protocol):
 
 CODINGS = ("gzip", "deflate")
 PIECE_BYTES = 65536
-"""Maximum size of a decompressed piece."""
 _MAX_MEMBERS = 10_000
 """Maximum number of gzip members. More of them contain nothing, and each takes time."""
 _SLICE_BYTES = 4096  # zlib copies its remaining input with every piece and every member

@@ -255,7 +255,8 @@ class _Nobody:
     async def answered(self, number: int, result: Any, **facts: Any) -> None:
         """Do nothing: its result is of no conversation."""
 
-    async def refused(self, why: str) -> None:
+    async def refused(self, why: str, *, ours: bool = False) -> None:
         """Doubt the calls of all conversations under way."""
         for each in list(self.traffic.active):
-            await each.serving.refused(f"a request to the model that it may have made {why}: {self.why}")
+            text = f"a request to the model that it may have made {why}: {self.why}"
+            await each.serving.refused(text, ours=ours)
