@@ -101,5 +101,5 @@ def test_judges_see_the_tools() -> None:
         shown = {metric for metric, question in asked.items() if '<data name="assistant_tools">' in question}
         assert shown == (asked.keys() if tools else set())
         if tools:
-            block = 'look\n{"name": "pay", "description": "&lt;/data&gt;"}\n</data>\n\n'
+            block = 'look\n{"name": "pay", "description": "&lt;/data&gt;"}\n</data>'
             assert all(block in question for question in asked.values())

@@ -146,7 +146,7 @@ def test_measurements_are_stored() -> None:
     assert "judgedMs" in written["evaluation"]["turnEvaluations"][0]
     assert written["trajectory"]["alignment"] == [
         {"expected": "look", "call": 0, "status": "matched"},
-        {"expected": "find", "call": None, "status": "missing"},
+        {"expected": "find", "call": None, "status": "missing", "tool": "find"},
     ]
     rewritten = json.loads(json.dumps(CODECS.write(again)))
     for part in ("turns", "evaluation", "trajectory"):

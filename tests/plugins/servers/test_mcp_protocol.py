@@ -79,7 +79,7 @@ MESSAGES: dict[str, tuple[Any, int, Any]] = {
     "an id that is infinite": (
         b'{"id": 1e999, "method": "ping"}',
         400,
-        {"id": None, "error": {"code": -32600}},
+        {"id": None, "error": {"code": -32700}},
     ),
     "an empty batch": ([], 400, {"id": None, "error": {"code": -32600}}),
     "a notification": ({"jsonrpc": "2.0", "method": "notifications/initialized"}, 202, None),
