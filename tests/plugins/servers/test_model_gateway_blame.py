@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.from_thread
 import pytest
 from aiohttp import web
@@ -185,6 +186,48 @@ async def test_an_agent_that_recovers_is_judged() -> None:
 
     assert await talk.known.error_of(None) is None
     assert "refuses the key" in str(await talk.known.error_of(Exception("it failed")))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_model_that_hangs_is_given_up_and_named(stream: bool, begins: bool) -> None:
+    async def hang(request: web.Request, _: int) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if begins:
+            await response.prepare(request)
+            await response.write(b'data: {"choices": [{"index": 0, "delta": {"content": "Hel"}}]}\n\n')
+        await anyio.sleep_forever()
+        return response
+
+    path, body = request_of("chat", stream=stream)
+    async with gateway(provider=Faulty(hang)) as gate, gate.talk("chat", "a") as talk:
+        talk.known.timeout_s = 0.2
+        response = await gate.client.post(gate.origin + path, json=body)
+        error = str(await talk.known.error_of(None))
+
+    assert response.status_code == (200 if stream and begins else 504)
+    assert "/v1/chat/completions has not answered within 0.18 s" in response.text
+    assert "has not answered within" in error
+
+
+@pytest.mark.anyio
+async def test_a_model_that_hangs_is_named_if_the_agent_is_given_up() -> None:
+    late = Exception("no reply within 60 s: raise request_timeout_ms")
+    async with gateway() as gate, gate.talk("chat", "a") as talk:
+        with talk.known.said("look one"), talk.known.asking("http://model"):
+            talk.known.gateway.reached = True
+            assert await talk.known.error_of(late) is None  # it was asked only now
+            talk.known.timeout_s = 0
+            error = str(await talk.known.error_of(late))
+            await talk.known.error_of(None)
+        with pytest.raises(TimeoutError), talk.known.said("look two"), talk.known.asking("http://other"):
+            raise TimeoutError
+        other = str(await talk.known.error_of(late))
+
+    assert "the model at http://model had not answered after" in error
+    assert "the model at http://other had not answered after" in other
+    assert "request_timeout_ms" not in error + other
 
 
 @pytest.mark.anyio

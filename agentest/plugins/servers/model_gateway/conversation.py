@@ -226,6 +226,12 @@ class GatewayConversation:
     idle_at: float = math.inf
     """When the agent of a conversation that ended has surely ended its work."""
     open_requests: int = 0
+    timeout_s: float = math.inf
+    """The time that the agent has for a reply."""
+    asked: dict[float, str] = field(default_factory=dict)
+    """When a model was asked that has not answered yet → its address."""
+    hangs: str | None = None
+    """Which model has not answered for most of that time, if a request for the last message met one."""
     tape: AgentTape | None = None
     problem: ModelError | None = None
     log: RequestLog = field(default_factory=RequestLog)
@@ -291,7 +297,7 @@ class GatewayConversation:
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
         if not self.waiting:
-            self.fault, self.recovered = None, False
+            self.fault, self.recovered, self.hangs = None, False, None
         self.waiting += 1
         self.said_in = self.turn
         self.log.begin_turn()
@@ -317,6 +323,26 @@ class GatewayConversation:
             yield self.turn if self.waiting and request.tools else -1
         finally:
             self.open_requests -= 1
+
+    @contextmanager
+    def asking(self, address: str) -> Iterator[None]:
+        """Note that a model has to answer until the block ends. A client that gives up may be right."""
+        since = anyio.current_time()
+        self.asked[since] = address
+        try:
+            yield
+        except BaseException:
+            self._note_hanging()
+            raise
+        finally:
+            self.asked.pop(since, None)
+
+    def _note_hanging(self) -> None:
+        since = min(self.asked, default=math.inf)
+        waited_s = anyio.current_time() - since
+        if waited_s >= self.timeout_s / 2 and self.faults is None:
+            self.hangs = f"the model at {self.asked[since]} had not answered after {waited_s:.3g} s"
+            self.note_fault(self.hangs)
 
     def remembered(self, request: wire.WireRequest) -> list[wire.PassedAnswer]:
         """Return the answers of which the model is to be given what the agent did not receive.
@@ -386,6 +412,9 @@ class GatewayConversation:
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
+        self._note_hanging()
+        if self.hangs and agent_error and not self.recovered:
+            return MockError(f"{self.hangs}, and the agent did not reply")
         if self.fault and (agent_error or not self.recovered):
             then = shortened(str(agent_error), 200) if agent_error else "the agent answered without its model"
             return MockError(f"{self.fault}. Then {then}")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from dataclasses import field
 from typing import Any, Protocol
 
+import anyio
 from aiohttp import web
 from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict
@@ -30,6 +31,8 @@ NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding"}  # 
 _NOT_RETURNED = NOT_PASSED_ON | {"date", "server"}
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
+_PATIENCE = 0.9
+"""The part of the time for a reply in which a model has to answer."""
 
 
 class ModelResponse(Protocol):
@@ -210,7 +213,7 @@ class ModelExchange:
         rounds = _Rounds()
         for number in range(MOST_ROUNDS + 1):
             with self.conversation.log.under_way(body, number, self.request.model) as record:
-                answered = await self._round(body, stream, record)
+                answered = await self._answered(body, stream, record)
             if answered is None:  # an error of the model, which was passed on
                 return
             response, data, answer = answered
@@ -234,6 +237,15 @@ class ModelExchange:
             f"the model called mocked tools more than {MOST_ROUNDS} times in a row and never answered the "
             "agent: check the results of the mocks"
         )
+
+    async def _answered(
+        self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
+    ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
+        """Ask the model once, as `_round`. Gives up before the agent is given up."""
+        limit_s = self.conversation.timeout_s * _PATIENCE
+        with self.conversation.asking(self.address), anyio.move_on_after(limit_s):
+            return await self._round(body, stream, record)
+        raise GatewayError(f"the model at {self.address} has not answered within {limit_s:g} s", 504)
 
     async def _result(self, call: wire.ModelCall, answer: wire.WireAnswer) -> wire.CallResult | None:
         forced = self.request.forced == wire.ANY_TOOL

@@ -153,6 +153,7 @@ class GatewayTraffic:
                 recorded=access.recorded if self.mocks else frozenset(),
                 named=access.named,
                 faults=ConversationFaults(access.faults) if access.faults else None,
+                timeout_s=access.timeout_s,
             )
             if access.recordings:
                 conversation.tape = agent_tape(
