@@ -10,11 +10,12 @@ import anyio
 import httpx
 import pytest
 from aiohttp import web
+from anyio.lowlevel import checkpoint
 from scripted_provider import FORMS, Chat, Json, Provider, Responses, Said
 from test_model_gateway import BOTH_WAYS, EACH_FORM, Talk, anyio_backend, gateway, made
 from test_model_gateway_faults import Faulty, events, request_of, sent
 
-from agentest.mocks.binding import RecordedAnswer
+from agentest.mocks.binding import RecordedAnswer, bind
 
 __all__ = ["anyio_backend"]
 pytestmark = pytest.mark.anyio
@@ -172,6 +173,45 @@ async def test_text_before_a_mocked_call_does_not_break_structured_output() -> N
 
     lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
     assert Chat().assembled(list(map(json.loads, lines)))["choices"][0]["message"]["content"] == '{"a": 1}'
+
+
+@EACH_FORM
+@BOTH_WAYS
+@pytest.mark.parametrize("waits_for", ["the model", "the mock"])
+async def test_a_client_that_gives_up_and_repeats_gets_the_answers_of_the_first_request(
+    form: str, stream: bool, waits_for: str
+) -> None:
+    stuck, go_on = anyio.Event(), anyio.Event()
+
+    async def slow(args: Any, ctx: Any) -> Any:
+        if waits_for == "the mock":
+            stuck.set()
+            await go_on.wait()
+        return {"mocked": args["q"]}
+
+    class Slow(Provider):
+        async def _handle(self, request: web.Request, *, write: bool = True) -> web.StreamResponse:
+            if waits_for == "the model" and len(self.histories) == 1 and not stuck.is_set():
+                stuck.set()
+                await anyio.sleep_forever()
+            return await super()._handle(request, write=write)
+
+    mocks = {"find": bind(slow)}
+    async with gateway(provider=Slow()) as gate, gate.talk(form, "a", stream=stream, mocks=mocks) as talk:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.say, "look one")
+            await stuck.wait()
+            tasks.cancel_scope.cancel()
+        while not talk.known.unfinished:
+            await checkpoint()
+        go_on.set()
+        talk.agent.history.clear()
+        assert await talk.say("look one") == "Done."
+        reply = await talk.say("recall")
+
+    assert reply == "I recall {'mocked': 'one'}"
+    assert made(talk.calls) == [("find", "one", True)]
+    assert gate.provider.refused == []
 
 
 async def test_the_rounds_of_a_stream_have_one_response_id() -> None:

@@ -254,6 +254,8 @@ class GatewayConversation:
     """True if the agent sends no calls of earlier turns, although it ran some."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
+    unfinished: list[tuple[wire.WireRequest, Any]] = field(default_factory=list)
+    """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
 
@@ -375,6 +377,25 @@ class GatewayConversation:
         self.number_at_end = self.gateway.begun
         self.given_up = self.given_up or self.open_requests > 0
         self.answers.clear()
+        self._drop_unfinished()
+
+    def resumed(self, request: wire.WireRequest) -> Any:
+        """Return the rounds of the same request that had no answer; None if there was none."""
+        for each in self.unfinished:
+            if (each[0].body, each[0].streams) == (request.body, request.streams):
+                self.unfinished.remove(each)
+                return each[1]
+        return None
+
+    def renew(self, call: wire.ModelCall, again: wire.ModelCall) -> None:
+        """Note that the model has repeated a call, whose result will have the new id."""
+        for each in self._pending:
+            each.call = again if each.call is call else each.call
+
+    def _drop_unfinished(self) -> None:
+        for _, rounds in self.unfinished:
+            rounds.drop()
+        self.unfinished.clear()
 
     def passed(self, answer: wire.PassedAnswer) -> None:
         if self.over:
@@ -431,6 +452,7 @@ class GatewayConversation:
                 f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
                 f"may have run: {WAY_TO_REACH}"
             )
+        self._drop_unfinished()
         pending, self._pending = self._pending, []
         for each in pending:  # such as calls that end the agent's work
             await self.serving.answered(each.number, None, failed=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -156,10 +157,24 @@ def _called_in(value: Any) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class _Rounds:
+    """The rounds so far. A repeated request goes on where the client of the first gave up."""
+
+    body: Json
+    """The request of the current round."""
+    number: int = 0
+    """The number of hidden rounds before it."""
+    calls: list[tuple[wire.ModelCall, asyncio.Task[wire.CallResult | None]]] = field(default_factory=list)
+    """The calls of the current round whose answers are known or under way."""
+    done: bool = False
     new: list[Json] = field(default_factory=list)
     """Messages that the agent has not received: those of the model with the results of its calls."""
     seen_calls: set[str] = field(default_factory=set)
     output_tokens: int = 0
+
+    def drop(self) -> None:
+        """Stop what is under way."""
+        for _, task in self.calls:
+            task.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +196,13 @@ class ModelExchange:
             return
         self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
-        body = self.form.completed(self.request, self.conversation.remembered(self.request))
+        rounds: _Rounds = self.conversation.resumed(self.request) or _Rounds(
+            body=self.form.completed(self.request, self.conversation.remembered(self.request))
+        )
         outputs = self.conversation.output_tools(self.request)
         stream = self.form.stream(self.request) if self.request.streams else None
         try:
-            await self._rounds(body, stream, outputs)
+            await self._rounds(rounds, stream, outputs)
         except CallsEnded as error:
             await self._fail(409, str(error), stream)
         except GatewayError as error:
@@ -198,6 +215,9 @@ class ModelExchange:
             await self._fault(f"the model's answer cannot be read: {describe(error)}", stream)
         except Exception as error:  # noqa: BLE001 - what cannot be read never passes by
             await self._fault(f"the gateway cannot read the model's answer: {described(error)}", stream)
+        finally:
+            if not rounds.done and (rounds.number or rounds.calls) and not self.conversation.over:
+                self.conversation.unfinished.append((self.request, rounds))
 
     async def _fault(self, message: str, stream: wire.AnswerStream | None) -> None:
         self.conversation.note_fault(message)
@@ -209,28 +229,30 @@ class ModelExchange:
         else:
             await self.reply.refuse(status, message)
 
-    async def _rounds(self, body: Json, stream: wire.AnswerStream | None, outputs: Collection[str]) -> None:
-        rounds = _Rounds()
-        for number in range(MOST_ROUNDS + 1):
-            with self.conversation.log.under_way(body, number, self.request.model) as record:
+    async def _rounds(
+        self, rounds: _Rounds, stream: wire.AnswerStream | None, outputs: Collection[str]
+    ) -> None:
+        while rounds.number <= MOST_ROUNDS:
+            body = rounds.body
+            with self.conversation.log.under_way(body, rounds.number, self.request.model) as record:
                 answered = await self._answered(body, stream, record)
             if answered is None:  # an error of the model, which was passed on
                 return
             response, data, answer = answered
+            results = await self._results(answer, rounds, outputs)
             rounds.output_tokens += answer.usage.completion_tokens
-            results = [
-                await self._result(call, answer) if call.name not in outputs else None
-                for call in answer.calls
-            ]
             hidden = [each for each in results if each is not None]
             record.note_calls(answer.calls, [each is not None for each in results])
             if hidden and len(hidden) == len(answer.calls):
                 lift = not outputs and self._lifts(answer.calls, rounds)
-                body, new = self.form.next_round(body, answer, hidden, lift=lift)
+                rounds.body, new = self.form.next_round(body, answer, hidden, lift=lift)
                 rounds.new += new
+                rounds.number += 1
+                rounds.calls.clear()
                 continue
             if hidden or rounds.new or body is not self.request.body:
                 data = None
+            rounds.done = True
             await self._finish(response, data, answer, results, rounds, stream, outputs)
             return
         raise GatewayError(
@@ -247,6 +269,30 @@ class ModelExchange:
             return await self._round(body, stream, record)
         raise GatewayError(f"the model at {self.address} has not answered within {limit_s:g} s", 504)
 
+    async def _results(
+        self, answer: wire.WireAnswer, rounds: _Rounds, outputs: Collection[str]
+    ) -> list[wire.CallResult | None]:
+        """Answer the calls of an answer, also if the client gives up meanwhile, and each only once."""
+        earlier, results = list(rounds.calls), list[wire.CallResult | None]()
+        for call in answer.calls:
+            if call.name in outputs:
+                results.append(None)
+                continue
+            same = (
+                each for each in earlier if (each[0].name, each[0].arguments) == (call.name, call.arguments)
+            )
+            known = next(same, None)
+            if known is None:
+                known = call, asyncio.ensure_future(self._result(call, answer))
+                known[1].add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                rounds.calls.append(known)
+            else:
+                earlier.remove(known)
+                self.conversation.renew(known[0], call)
+            result = await asyncio.shield(known[1])
+            results.append(result and replace(result, call_id=call.call_id))
+        return results
+
     async def _result(self, call: wire.ModelCall, answer: wire.WireAnswer) -> wire.CallResult | None:
         forced = self.request.forced == wire.ANY_TOOL
         return await self.conversation.answer(call, cut=answer.incomplete, forced=forced)
@@ -258,18 +304,17 @@ class ModelExchange:
         data = None
         response = await self.upstream.send(body)
         record.responded(response.status_code)
-        first = record.is_first
         try:
             streams = stream is not None and response.is_success
             if stream is None or not streams:
                 data = await response.read()
                 if not response.is_success:
                     record.failed(data.decode(errors="replace"))
-                    await self._pass_error_on(response, data, stream, first=first)
+                    await self._pass_error_on(response, data, stream)
                     return None
                 answer = self.form.answer(_object(data, self.address))
             else:
-                if first:
+                if not self.reply.begun:
                     self.reply.like(response)
                 parser = EventParser()
                 async for piece in response.pieces():
@@ -291,12 +336,12 @@ class ModelExchange:
                 await checkpoint()  # a piece may contain thousands
 
     async def _pass_error_on(
-        self, response: ModelResponse, data: bytes, stream: wire.AnswerStream | None, *, first: bool
+        self, response: ModelResponse, data: bytes, stream: wire.AnswerStream | None
     ) -> None:
         """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
         text = data.decode(errors="replace")
         self.conversation.note_error(response.status_code, self.address, text)
-        if first or stream is None:
+        if stream is None or not self.reply.begun:
             await self.reply.whole(response, data)
         else:
             await self.reply.write(stream.error(f"the model answered {response.status_code}: {text[:2000]}"))
