@@ -175,6 +175,65 @@ async def test_text_before_a_mocked_call_does_not_break_structured_output() -> N
     assert Chat().assembled(list(map(json.loads, lines)))["choices"][0]["message"]["content"] == '{"a": 1}'
 
 
+@pytest.mark.parametrize(
+    ("calls", "text", "results"),
+    [
+        (["one"], "Observation:\n7", [7]),
+        (["one"], "Observation:\na\nb\nNew task:\nnext", ["a\nb"]),
+        (["one", "two"], "Observation:\n7\n8", [7, 8]),
+        (["one", "two"], "Observation:\na\nb\nc", ["a\nb\nc"] * 2),
+        (["one"], "Call id: x\nError:\nit broke\nNow let's retry: …", ["it broke"]),
+    ],
+)
+async def test_results_that_smolagents_writes_as_text_are_recorded(
+    calls: list[str], text: str, results: list[Any]
+) -> None:
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        return ("", [("send", {"q": q}) for q in calls]) if len(history) == 1 else ("Done.", [])
+
+    async with gateway(provider=Provider(reply)) as gate, gate.talk("chat", "a") as talk:
+        path, body = request_of("chat", stream=False)
+        talk.turn = 0
+        with talk.known.said("look one"):
+            answer = (await gate.client.post(gate.origin + path, json=body)).json()
+            made = [
+                {"id": each["id"], "type": "function"}
+                for each in answer["choices"][0]["message"]["tool_calls"]
+            ]
+            body["messages"] += [
+                {"role": "assistant", "content": [{"type": "text", "text": f"Calling tools:\n{made}"}]},
+                {"role": "user", "content": [{"type": "text", "text": text}]},
+            ]
+            await gate.client.post(gate.origin + path, json=body)
+        await talk.known.end_turn()
+
+    assert [each.result for each in talk.calls] == results
+
+
+@pytest.mark.parametrize("form", ["gemini", "chat"])
+async def test_a_result_that_is_lost_when_an_agent_hands_over_is_no_fault_of_the_agent(form: str) -> None:
+    """google-adk tells the next agent of the calls of the first one as texts of the user."""
+
+    def reply(history: Sequence[Said]) -> tuple[str, list[tuple[str, Any]]]:
+        made = [name for each in history for _, name, _ in each.calls]
+        return ("", [("send" if made else "find", {"q": "x"})]) if len(made) < 2 else ("Done.", [])
+
+    async with gateway(provider=Provider(reply)) as gate, gate.talk(form, "a") as talk:
+        with talk.known.said("look one"):
+            path, body = request_of(form, stream=False)
+            await gate.client.post(gate.origin + path, json=body)
+            assert await talk.known.error_of(None) is None
+            quoted = talk.agent.form.user(
+                "For context:\n[shop] called tool `send` with parameters: {'q': 'x'}"
+            )
+            body["messages" if form == "chat" else "contents"].append(quoted)
+            await gate.client.post(gate.origin + path, json=body)
+        error = str(await talk.known.error_of(None))
+
+    assert "the result of the mock of 'find' is lost" in error
+    assert not talk.known.forgets
+
+
 @EACH_FORM
 @BOTH_WAYS
 @pytest.mark.parametrize("waits_for", ["the model", "the mock"])

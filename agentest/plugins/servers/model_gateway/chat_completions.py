@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import field
 from typing import Any
@@ -10,6 +11,7 @@ from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.wire.stream_assembly import StreamedCalls
 
@@ -32,7 +34,9 @@ class ChatCompletions(wire.WireForm):
         if body.get("functions"):
             unmockable = "it offers `functions`, which APIs have replaced by `tools`"
         forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
-        return {"forced": forced, "unmockable": unmockable}
+        observed = _observed(body)
+        found = {"results": observed} if observed else {}
+        return {"forced": forced, "unmockable": unmockable, **found}
 
     def output(self, body: Json) -> list[Json]:
         return [{"role": "assistant", **entry(_choice(body), "message")}]
@@ -96,6 +100,23 @@ def openai_error(status: int, message: str) -> Json:
     """Return the body of an error response of OpenAI's APIs."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": "agentest_gateway"}}
+
+
+def _observed(body: Json) -> tuple[wire.CallResult, ...]:
+    """Return the results that smolagents writes as text of the user, after calls as text of the model."""
+    *_, made, seen = [texts_of(each.get("content")) for each in [{}, {}, *objects(body.get("messages"))[-2:]]]
+    ids = re.findall(r"'id': '([^']+)'", made.rpartition("Calling tools:\n")[2])
+    error = re.search(r"(?:^|\n)Call id: \S+\nError:\n(.*?)(?:\nNow let's retry|$)", seen, re.DOTALL)
+    if "Calling tools:\n" not in made or not (error or "Observation:\n" in seen):
+        return ()
+    text = seen.partition("Observation:\n")[2].partition("\nNew task:\n")[0].strip()
+    text = error[1] if error else text
+    lines = text.splitlines()
+    results = lines if len(lines) == len(ids) else [text] * len(ids)  # which part is whose, nobody knows
+    return tuple(
+        wire.CallResult(name="", result=json_or(each, each), call_id=known, failed=error is not None)
+        for known, each in zip(ids, results, strict=True)
+    )
 
 
 @dataclass(slots=True)

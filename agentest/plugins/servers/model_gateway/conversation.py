@@ -16,7 +16,7 @@ import anyio
 from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
-from agentest.plugins.protocols.model_messages import Json, messages_of, objects
+from agentest.plugins.protocols.model_messages import Json, messages_of, objects, read_message
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway import wire_form as wire
@@ -230,6 +230,8 @@ class GatewayConversation:
     """The time that the agent has for a reply."""
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
+    lost: str | None = None
+    """Which result of a mock the model was not given although the agent remembers its turn."""
     hangs: str | None = None
     """Which model has not answered for most of that time, if a request for the last message met one."""
     tape: AgentTape | None = None
@@ -354,14 +356,25 @@ class GatewayConversation:
         if request.chained:
             return self.answers
         ids = frozenset(request.ids)
-        kept = [each for each in self.answers if not each.shown.calls or _has_calls_of(request, ids, each)]
+        quoted = [each for each in self.answers if _is_quoted(request, ids, each)]
+        if lost := next((each for each in quoted if each.hides), None):
+            self.lost = self.lost or (
+                f"the result of the mock of {_hidden_name(lost)!r} is lost: the agent passes its work on to "
+                "another agent as text, into which the gateway cannot put it. Run the agent in process, or "
+                "give it the tool by mcp_mock"
+            )
+        kept = [
+            each
+            for each in self.answers
+            if not each.shown.calls or each in quoted or _has_calls_of(request, ids, each)
+        ]
         memory, told = self.gateway.memory, request.user_texts[:-1]
         self.forgets = self.forgets or (
             len(kept) < len(self.answers)
             and any(
                 each.turn < self.turn and any(wire.same_text(each.user_text, text) for text in told)
                 for each in self.answers
-                if each.shown.calls and not _has_calls_of(request, ids, each)
+                if each not in kept
             )
         )
         if memory == "auto":
@@ -433,6 +446,8 @@ class GatewayConversation:
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
+        if self.lost:
+            return MockError(self.lost)
         self._note_hanging()
         if self.hangs and agent_error and not self.recovered:
             return MockError(f"{self.hangs}, and the agent did not reply")
@@ -584,6 +599,23 @@ def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.
         or any((call.call_id or f"{call.name}(") in text for text in request.history_texts)
         for call in answer.shown.calls
     )
+
+
+def _is_quoted(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
+    """Return True if google-adk has told another agent of an answer, as a text of the user."""
+    if _has_calls_of(request, ids, answer):
+        return False
+    marks = [f"called tool `{call.name}`" for call in answer.shown.calls]
+    said = [] if marks or not answer.shown.text.strip() else ["] said:", answer.shown.text.strip()]
+    return any(
+        any(mark in text for mark in marks) or bool(said and all(part in text for part in said))
+        for text in request.user_texts
+    )
+
+
+def _hidden_name(answer: wire.PassedAnswer) -> str:
+    calls = [call.name for each in answer.before for call in read_message(each).calls]
+    return next(iter([*calls, *(call.name for call in answer.hidden_calls)]))
 
 
 def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
