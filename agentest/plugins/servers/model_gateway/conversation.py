@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -13,15 +14,13 @@ from typing import Any
 
 import anyio
 
-from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
-from agentest.plugins.protocols.model_messages import Json, messages_of, objects, read_message
+from agentest.plugins.protocols.model_messages import Json, read_message
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway import wire_form as wire
-from agentest.plugins.servers.model_gateway.request_log import RequestLog
-from agentest.plugins.servers.model_gateway.responses import conversation_id
+from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
 from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
@@ -106,83 +105,26 @@ class PendingCall:
     number: int
 
 
-class ConversationFaults:
-    """The faults of one conversation, and what the provider does not know because of them."""
+@dataclass(slots=True, kw_only=True)
+class Rounds:
+    """The rounds so far. A repeated request goes on where the client of the first gave up."""
 
-    def __init__(self, settings: port.ModelFaults) -> None:
-        self.hang_s = settings.hang_s
-        self._due = DueFaults(settings.faults)
-        self._requests = 0
-        self._injected: list[InjectedFault] = []
-        self._ids: set[str] = set()
-        self._unknown: dict[str, tuple[str | None, list[Json]]] = {}
-        """Id of an invented response, or of a stored conversation → the response before it, and the items
-        that the provider never received."""
+    body: Json
+    """The request of the current round."""
+    number: int = 0
+    """The number of hidden rounds before it."""
+    calls: list[tuple[wire.ModelCall, asyncio.Task[wire.CallResult | None]]] = field(default_factory=list)
+    """The calls of the current round whose answers are known or under way."""
+    done: bool = False
+    new: list[Json] = field(default_factory=list)
+    """Messages that the agent has not received: those of the model with the results of its calls."""
+    seen_calls: set[str] = field(default_factory=set)
+    output_tokens: int = 0
 
-    def end_turn(self) -> tuple[InjectedFault, ...]:
-        """Return the faults that were injected since the turn before."""
-        injected, self._injected = tuple(self._injected), []
-        return injected
-
-    def take(self, request: wire.WireRequest) -> tuple[int, Fault | None]:
-        """Count a request. Returns its number and its fault."""
-        self._requests += 1
-        fault = self._due.take(self._requests, frozenset(request.tools))
-        if fault is not None:
-            self._injected.append(InjectedFault(fault.kind, self._requests))
-        return self._requests, fault
-
-    def invent(self, body: Json, answer: Json, ids: Collection[str]) -> None:
-        """Remember a request that was answered in the provider's place. `ids`: those of the answer."""
-        self._ids.update(ids)
-        if "output" not in answer:
-            return  # only responses have a history that the provider stores
-        items = messages_of(body)
-        items += [{key: value for key, value in item.items() if key != "id"} for item in answer["output"]]
-        conversation = conversation_id(body)
-        self._unknown[conversation or str(answer["id"])] = body.get("previous_response_id"), items
-
-    def known_to_provider(self, body: Json) -> Json:
-        """Return a request that refers only to what the provider has received, without invented calls.
-
-        Some providers refuse a history in which arguments are broken, or thoughts are missing before a call.
-        """
-        body = self._resolved(body)
-        key = "input" if isinstance(body.get("input"), list) else "messages"
-        if not self._ids or not isinstance(body.get(key), list):
-            return body
-        kept = (self._without_calls(each) for each in objects(body[key]))
-        return {**body, key: [each for each in kept if each is not None]}
-
-    def _without_calls(self, message: Json) -> Json | None:
-        """Return a message without invented calls and their results; None if nothing else is in it."""
-        if not self._ids.isdisjoint((message.get("call_id"), message.get("tool_call_id"))):
-            return None
-        if message.get("id") in self._ids:
-            message = {key: value for key, value in message.items() if key != "id"}
-        for key in ("tool_calls", "content"):
-            parts = objects(message.get(key))
-            left = [part for part in parts if self._ids.isdisjoint((part.get("id"), part.get("tool_use_id")))]
-            if len(left) == len(parts):
-                continue
-            message = {name: value for name, value in message.items() if name != key}
-            if left:
-                message[key] = left
-            elif not message.get("content"):
-                return None
-        return message
-
-    def _resolved(self, body: Json) -> Json:
-        conversation = conversation_id(body)
-        if conversation in self._unknown:
-            _, items = self._unknown.pop(conversation)
-            return {**body, "input": [*items, *messages_of(body)]}
-        while (before := body.get("previous_response_id")) in self._unknown:
-            earlier, items = self._unknown[str(before)]
-            body = {**body, "previous_response_id": earlier, "input": [*items, *messages_of(body)]}
-            if earlier is None:
-                del body["previous_response_id"]
-        return body
+    def drop(self) -> None:
+        """Stop what is under way."""
+        for _, task in self.calls:
+            task.cancel()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -256,7 +198,7 @@ class GatewayConversation:
     """True if the agent sends no calls of earlier turns, although it ran some."""
     wrapper: str | None = None
     """The key in which this agent's framework wraps results; None if it does not."""
-    unfinished: list[tuple[wire.WireRequest, Any]] = field(default_factory=list)
+    unfinished: list[tuple[wire.WireRequest, Rounds]] = field(default_factory=list)
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
@@ -392,7 +334,7 @@ class GatewayConversation:
         self.answers.clear()
         self._drop_unfinished()
 
-    def resumed(self, request: wire.WireRequest) -> Any:
+    def resumed(self, request: wire.WireRequest) -> Rounds | None:
         """Return the rounds of the same request that had no answer; None if there was none."""
         for each in self.unfinished:
             if (each[0].body, each[0].streams) == (request.body, request.streams):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Protocol
 
 import anyio
 from aiohttp import web
@@ -15,9 +14,9 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS
-from agentest.plugins.protocols.model_messages import Json, entry
+from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.model_gateway import wire_form as wire
-from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation
+from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, Rounds
 from agentest.plugins.servers.model_gateway.request_log import RequestRecord
 from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody
@@ -135,48 +134,6 @@ def check_no_call(data: bytes) -> None:
         raise HiddenCall(_HIDDEN.format(found[0].decode()))
 
 
-def _called_in(value: Any) -> Iterator[str]:
-    """Yield the names in all tool calls of a JSON value, in whatever API and at whatever place."""
-    if isinstance(value, list):
-        for each in value:
-            yield from _called_in(each)
-    if not isinstance(value, dict):
-        return
-    if value.get("type") in ("function_call", "custom_tool_call", "tool_use"):
-        yield str(value.get("name") or "")
-        return
-    for key, each in value.items():
-        if key == "tool_calls":
-            for call in each if isinstance(each, list) else [each]:
-                yield str((entry(call, "function") or entry(call, "custom")).get("name") or "")
-        elif key in ("functionCall", "function_call") and isinstance(each, dict):
-            yield str(each.get("name") or "")
-        else:
-            yield from _called_in(each)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Rounds:
-    """The rounds so far. A repeated request goes on where the client of the first gave up."""
-
-    body: Json
-    """The request of the current round."""
-    number: int = 0
-    """The number of hidden rounds before it."""
-    calls: list[tuple[wire.ModelCall, asyncio.Task[wire.CallResult | None]]] = field(default_factory=list)
-    """The calls of the current round whose answers are known or under way."""
-    done: bool = False
-    new: list[Json] = field(default_factory=list)
-    """Messages that the agent has not received: those of the model with the results of its calls."""
-    seen_calls: set[str] = field(default_factory=set)
-    output_tokens: int = 0
-
-    def drop(self) -> None:
-        """Stop what is under way."""
-        for _, task in self.calls:
-            task.cancel()
-
-
 @dataclass(frozen=True, slots=True)
 class ModelExchange:
     """One request of an agent in a conversation."""
@@ -196,7 +153,7 @@ class ModelExchange:
             return
         self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
-        rounds: _Rounds = self.conversation.resumed(self.request) or _Rounds(
+        rounds: Rounds = self.conversation.resumed(self.request) or Rounds(
             body=self.form.completed(self.request, self.conversation.remembered(self.request))
         )
         outputs = self.conversation.output_tools(self.request)
@@ -230,7 +187,7 @@ class ModelExchange:
             await self.reply.refuse(status, message)
 
     async def _rounds(
-        self, rounds: _Rounds, stream: wire.AnswerStream | None, outputs: Collection[str]
+        self, rounds: Rounds, stream: wire.AnswerStream | None, outputs: Collection[str]
     ) -> None:
         while rounds.number <= MOST_ROUNDS:
             body = rounds.body
@@ -270,7 +227,7 @@ class ModelExchange:
         raise GatewayError(f"the model at {self.address} has not answered within {limit_s:g} s", 504)
 
     async def _results(
-        self, answer: wire.WireAnswer, rounds: _Rounds, outputs: Collection[str]
+        self, answer: wire.WireAnswer, rounds: Rounds, outputs: Collection[str]
     ) -> list[wire.CallResult | None]:
         """Answer the calls of an answer, also if the client gives up meanwhile, and each only once."""
         earlier, results = list(rounds.calls), list[wire.CallResult | None]()
@@ -346,7 +303,7 @@ class ModelExchange:
         else:
             await self.reply.write(stream.error(f"the model answered {response.status_code}: {text[:2000]}"))
 
-    def _lifts(self, calls: Sequence[wire.ModelCall], rounds: _Rounds) -> bool:
+    def _lifts(self, calls: Sequence[wire.ModelCall], rounds: Rounds) -> bool:
         """Return True if the model may answer with text from now on, because what was forced has happened."""
         forced = self.request.forced
         if forced is None:
@@ -365,7 +322,7 @@ class ModelExchange:
         data: bytes | None,
         answer: wire.WireAnswer,
         results: Sequence[wire.CallResult | None],
-        rounds: _Rounds,
+        rounds: Rounds,
         stream: wire.AnswerStream | None,
         outputs: Collection[str],
     ) -> None:
@@ -419,7 +376,7 @@ def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None
     if not recorded and not _CALL.search(data):
         return
     values = [json_or(event.data) for event in EventParser().feed(data)] if streams else json_or(data)
-    names = [name for name in _called_in(values) if name or not streams]
+    names = [name for name in wire.called_in(values) if name or not streams]
     if set(names) != set(recorded) or (not streams and len(names) != len(recorded)):
         raise HiddenCall(_HIDDEN.format(", ".join(names)))
 

@@ -11,8 +11,9 @@ import anyio
 from agentest.domain.changes import Fault
 from agentest.domain.messages import ToolSpec
 from agentest.plugins.protocols.model_messages import Json, entry
-from agentest.plugins.servers.model_gateway.conversation import ConversationFaults, GatewayConversation
+from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.exchange import ModelApi, ModelResponse
+from agentest.plugins.servers.model_gateway.request_log import ConversationFaults
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, sse
 from agentest.support.http.client import StoredResponse
 from agentest.support.lazy_dataclasses import dataclass

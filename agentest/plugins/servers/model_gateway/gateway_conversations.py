@@ -14,12 +14,11 @@ from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import agent_tape
 from agentest.plugins.servers.model_gateway.conversation import (
-    ConversationFaults,
     GatewayConversation,
     GatewayState,
 )
 from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
-from agentest.plugins.servers.model_gateway.request_log import RequestLog
+from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import normalized
 from agentest.runner.call_sources import WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
+from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage
-from agentest.plugins.protocols.model_messages import Json, instructions_of, messages_of, texts_of
-from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireAnswer, model_of
+from agentest.plugins.protocols.model_messages import Json, instructions_of, messages_of, objects, texts_of
+from agentest.plugins.servers import port
+from agentest.plugins.servers.model_gateway.responses import conversation_id
+from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireAnswer, WireRequest, model_of
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import well_formed
@@ -47,11 +50,6 @@ class RequestRecord:
     @property
     def request(self) -> ModelRequest:
         return replace(self._begun, **self._facts)
-
-    @property
-    def is_first(self) -> bool:
-        """True if the agent made it, and not the gateway after mocked calls."""
-        return self._begun.round == 0
 
     def responded(self, status: int) -> None:
         """Note that the head of a response came."""
@@ -239,3 +237,82 @@ def _shortened(text: str, redact: Callable[[str], str]) -> str:
     elif len(redacted) <= kept:
         return redacted
     return f"{redacted[:kept]}… ({len(text):,} characters)"
+
+
+class ConversationFaults:
+    """The faults of one conversation, and what the provider does not know because of them."""
+
+    def __init__(self, settings: port.ModelFaults) -> None:
+        self.hang_s = settings.hang_s
+        self._due = DueFaults(settings.faults)
+        self._requests = 0
+        self._injected: list[InjectedFault] = []
+        self._ids: set[str] = set()
+        self._unknown: dict[str, tuple[str | None, list[Json]]] = {}
+        """Id of an invented response, or of a stored conversation → the response before it, and the items
+        that the provider never received."""
+
+    def end_turn(self) -> tuple[InjectedFault, ...]:
+        """Return the faults that were injected since the turn before."""
+        injected, self._injected = tuple(self._injected), []
+        return injected
+
+    def take(self, request: WireRequest) -> tuple[int, Fault | None]:
+        """Count a request. Returns its number and its fault."""
+        self._requests += 1
+        fault = self._due.take(self._requests, frozenset(request.tools))
+        if fault is not None:
+            self._injected.append(InjectedFault(fault.kind, self._requests))
+        return self._requests, fault
+
+    def invent(self, body: Json, answer: Json, ids: Collection[str]) -> None:
+        """Remember a request that was answered in the provider's place. `ids`: those of the answer."""
+        self._ids.update(ids)
+        if "output" not in answer:
+            return  # only responses have a history that the provider stores
+        items = messages_of(body)
+        items += [{key: value for key, value in item.items() if key != "id"} for item in answer["output"]]
+        conversation = conversation_id(body)
+        self._unknown[conversation or str(answer["id"])] = body.get("previous_response_id"), items
+
+    def known_to_provider(self, body: Json) -> Json:
+        """Return a request that refers only to what the provider has received, without invented calls.
+
+        Some providers refuse a history in which arguments are broken, or thoughts are missing before a call.
+        """
+        body = self._resolved(body)
+        key = "input" if isinstance(body.get("input"), list) else "messages"
+        if not self._ids or not isinstance(body.get(key), list):
+            return body
+        kept = (self._without_calls(each) for each in objects(body[key]))
+        return {**body, key: [each for each in kept if each is not None]}
+
+    def _without_calls(self, message: Json) -> Json | None:
+        """Return a message without invented calls and their results; None if nothing else is in it."""
+        if not self._ids.isdisjoint((message.get("call_id"), message.get("tool_call_id"))):
+            return None
+        if message.get("id") in self._ids:
+            message = {key: value for key, value in message.items() if key != "id"}
+        for key in ("tool_calls", "content"):
+            parts = objects(message.get(key))
+            left = [part for part in parts if self._ids.isdisjoint((part.get("id"), part.get("tool_use_id")))]
+            if len(left) == len(parts):
+                continue
+            message = {name: value for name, value in message.items() if name != key}
+            if left:
+                message[key] = left
+            elif not message.get("content"):
+                return None
+        return message
+
+    def _resolved(self, body: Json) -> Json:
+        conversation = conversation_id(body)
+        if conversation in self._unknown:
+            _, items = self._unknown.pop(conversation)
+            return {**body, "input": [*items, *messages_of(body)]}
+        while (before := body.get("previous_response_id")) in self._unknown:
+            earlier, items = self._unknown[str(before)]
+            body = {**body, "previous_response_id": earlier, "input": [*items, *messages_of(body)]}
+            if earlier is None:
+                del body["previous_response_id"]
+        return body

@@ -550,3 +550,23 @@ def _has_part_of_text_of(message: SeenMessage, answer: PassedAnswer) -> bool:
 
 def _may_be_found_by_text(message: SeenMessage) -> bool:
     return not message.calls and bool(message.text.strip())
+
+
+def called_in(value: Any) -> Iterator[str]:
+    """Yield the names in all tool calls of a JSON value, in whatever API and at whatever place."""
+    if isinstance(value, list):
+        for each in value:
+            yield from called_in(each)
+    if not isinstance(value, dict):
+        return
+    if value.get("type") in ("function_call", "custom_tool_call", "tool_use"):
+        yield str(value.get("name") or "")
+        return
+    for key, each in value.items():
+        if key == "tool_calls":
+            for call in each if isinstance(each, list) else [each]:
+                yield str((entry(call, "function") or entry(call, "custom")).get("name") or "")
+        elif key in ("functionCall", "function_call") and isinstance(each, dict):
+            yield str(each.get("name") or "")
+        else:
+            yield from called_in(each)
