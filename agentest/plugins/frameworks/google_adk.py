@@ -204,10 +204,7 @@ class AdkModuleClient:
 
 
 def _confirmations(events: Sequence[Any], gate: ToolGate) -> Mapping[str, Any] | None:
-    """Return the message that answers the confirmations which a run waits for; None if there are none.
-
-    Raises NoReply if the scenario has no answer.
-    """
+    """Return the message that answers the confirmations of a run; None if there are none. Raises NoReply."""
     parts = [part for event in events for part in objects_at(mapping_at(event, "content"), "parts")]
     asked: dict[str, AskedCall] = {}
     for call in (mapping_at(part, "functionCall") for part in parts):
@@ -446,7 +443,6 @@ def _record_other_calls(calls: Sequence[ToolCall], gate: ToolGate) -> None:
 
 
 async def _is_not_confirmed(tool: Any, tool_args: Any, tool_context: Any) -> bool:
-    """Return True if google-adk does not run a tool now because the user has not agreed."""
     given = getattr(tool_context, "tool_confirmation", None)
     check = getattr(tool, "check_require_confirmation", None)
     if check is None or (given is not None and given.confirmed):

@@ -299,10 +299,7 @@ def _remarks(messages: Sequence[Any]) -> Iterator[Remark]:
 
 
 def _answered(state: Any, new: Sequence[Any], gate: ToolGate) -> Any:
-    """Return the input with which an interrupted graph continues.
-
-    Raises NoReply if the scenario has no answer, and AgentError for an interrupt that asks nothing.
-    """
+    """Return the input with which an interrupted graph continues. Raises NoReply and AgentError."""
     interrupts = [{"id": each.id, "value": each.value} for each in getattr(state, "interrupts", ())]
     calls = [call for message in new for call in getattr(message, "tool_calls", ())]
     done = {message.tool_call_id for message in new if message.type == "tool"}

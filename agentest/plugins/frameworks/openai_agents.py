@@ -150,7 +150,6 @@ class OpenAIAgentsConversation:
 
 
 def _answered(result: Any, gate: ToolGate) -> Any:
-    """Return the state from which the run continues. Raises NoReply."""
     items = result.interruptions
     asked = [_asked_call(item) for item in items]
     try:

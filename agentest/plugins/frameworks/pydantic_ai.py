@@ -163,10 +163,7 @@ class PydanticAIConversation:
 
 
 def _answered(result: Any, gate: ToolGate) -> Any:
-    """Return the results with which the run continues.
-
-    Raises NoReply for calls that wait, and AgentError for a tool that the caller has to run.
-    """
+    """Return the results with which the run continues. Raises NoReply and AgentError."""
     waits, approvals = result.output.calls, result.output.approvals
     asked = [AskedCall(call.tool_name, _parsed_arguments(call), call.tool_call_id) for call in approvals]
     for call in waits:

@@ -199,7 +199,6 @@ async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Address
 
 
 def _with_upstream(agent: AgentConfig, opening: ServerInputs) -> ModelGateway:
-    """Return the gateway's settings with the addresses of models that the agent has by its environment."""
     settings, upstream = agent.model_gateway, dict[Provider, str]()
     assert settings is not None
     own = agent.server.env if agent.server else getattr(agent, "env", {})

@@ -155,13 +155,11 @@ class _RealtimeConversation:
         return replace(reply, latency_ms=took, first_token_ms=next(iter(first), None), retries=retries)
 
     def _note(self, event: Mapping[str, Any]) -> None:
-        """Note an event about the session, or about an item that the server added to the conversation."""
         item = mapping_at(event, "item")
         self._added.setdefault((text_at(item, "type"), text_at(item, "call_id")), item)
         self._lists_tools |= bool(objects_at(mapping_at(event, "session"), "tools"))
 
     def _with_own_calls(self, reply: AgentReply, turn_index: int) -> AgentReply:
-        """Return a reply with the calls that the server answered itself."""
         self._lists_tools |= bool(reply.tool_requests)
         added = [each for each in self._added if each[0] == "function_call_output"]
         results = {known: self._added.pop((kind, known)) for kind, known in added}
@@ -216,11 +214,7 @@ async def _receive(
     on_text: Callable[[], None],
     on_other: Callable[[Mapping[str, Any]], None],
 ) -> None:
-    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError.
-
-    Args:
-        on_other: is given each event about the session and the conversation.
-    """
+    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError."""
     received_chars = 0
     while True:
         text = await socket.next()

@@ -220,7 +220,6 @@ class ModelExchange:
     async def _answered(
         self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
     ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
-        """Ask the model once, as `_round`. Gives up before the agent is given up."""
         limit_s = self.conversation.timeout_s * _PATIENCE
         with self.conversation.asking(self.address), anyio.move_on_after(limit_s):
             return await self._round(body, stream, record)

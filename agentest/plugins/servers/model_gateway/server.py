@@ -278,7 +278,6 @@ class _Gateway:
             self._refuse_unplaced(unplaced, problem, lane)
 
     def _refuse_unplaced(self, unplaced: Unplaced, problem: str, lane: int | None) -> NoReturn:
-        """Raise GatewayError, for which no agent that waits for the answer is to blame."""
         problem = f"Agentest did not pass a request to the model: {problem}"
         for each in self._traffic.active if not unplaced.late else ():
             if each.waiting and lane in (None, each.lane):
