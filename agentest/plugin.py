@@ -151,16 +151,11 @@ def core_plugin() -> Iterator[tuple[str, str]]:
 
 def built_in_plugins() -> Iterator[tuple[str, str]]:
     """Yield the plug-ins that come with Agentest: each folder of `agentest/plugins` with a `plugin.py`."""
-    for name in folders_with("plugin.py", f"{__file__.removesuffix('plugin.py')}plugins"):
-        yield f"agentest.plugins.{name}.plugin", "built in"
-
-
-def folders_with(file: str, folder: str) -> list[str]:
-    """Return the names of the folders in a folder that contain a file, in order."""
-    found: list[str] = []
+    folder = f"{__file__.removesuffix('plugin.py')}plugins"
     with suppress(FileNotFoundError):
-        found += (entry.name for entry in os.scandir(folder) if os.access(f"{entry.path}/{file}", os.F_OK))
-    return sorted(found)
+        for name in sorted(entry.name for entry in os.scandir(folder)):
+            if os.access(f"{folder}/{name}/plugin.py", os.F_OK):
+                yield f"agentest.plugins.{name}.plugin", "built in"
 
 
 def installed_plugins() -> Iterator[tuple[str, str]]:
