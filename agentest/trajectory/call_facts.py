@@ -278,7 +278,8 @@ class CallFacts:
 
     def counting_by_tool(self, best: bool) -> int:
         """Return the calls that `max_calls_per_tool` counts: reads too, but no ignored failures."""
-        return (1 << len(self.calls)) - 1 & ~self.free.both(self.failures).surely(not best)
+        waiting = sum(1 << at for at, call in enumerate(self.calls) if call.outcome is ToolOutcome.WAITING)
+        return (1 << len(self.calls)) - 1 & ~(self.free.both(self.failures).surely(not best) & ~waiting)
 
     def cell(self, slot: Sequence[ExpectedCall]) -> KnownCalls:
         """Return the calls that meet any of these alternatives."""

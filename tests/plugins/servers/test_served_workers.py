@@ -68,8 +68,8 @@ class Conversation:
     async def answered(self, number: int, result: Any, *, failed: bool) -> None:
         self.real.append((number, result, failed))
 
-    async def refused(self, why: str) -> None:
-        self.doubts.append(why)
+    async def refused(self, why: str, *, ours: bool = False) -> None:
+        self.doubts.append(f"our fault: {why}" if ours else why)
 
     @asynccontextmanager
     async def waiting(self) -> Any:
