@@ -120,7 +120,7 @@ def _unwrapped(text: str) -> Said:
     is_answer = isinstance(answer, dict) and answer.keys() & {"message", "should_stop", "ended_by"}
     if not is_answer or (begin and not answer.keys() <= _KEYS):
         return Said(text)  # a user may paste JSON
-    if begin and not answer.keys() > {"message"}:  # or what a page answered
+    if begin and ("message" not in answer or not answer.keys() & {"should_stop", "ended_by"}):  # or of a page
         raise ValueError(_IS_JSON)
     message, stops = answer.get("message"), answer.get("should_stop")
     if message is not None and not isinstance(message, str):

@@ -15,6 +15,7 @@ from agentest.judging.judge import BATCH_METRIC, Judge
 from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.models.port import Answer, CallKey, Message
 from agentest.scenarios.model import Criterion, Scenario
+from agentest.support.dates import without_marks
 from agentest.support.errors import ModelUnavailable
 
 _SCENARIO = Scenario(
@@ -103,6 +104,6 @@ def _call_text(
     ]
     for message in messages:
         first = first_calls.setdefault(message["content"], n)
-        text = message["content"] if first == n else f"(as in call {first})"
+        text = without_marks(message["content"]) if first == n else f"(as in call {first})"
         parts.append(f"## {message['role']}\n{text}")
     return parts

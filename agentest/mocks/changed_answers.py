@@ -194,9 +194,11 @@ def moved(value: Any) -> Any:
     if isinstance(value, float):
         return round(value * 1.1 + 0.01, 2)
     if isinstance(value, str):
-        with suppress(ValueError, OverflowError):  # digits that are no date, or the last date of all
-            later, found = re.subn(r"\d{4}-\d\d-\d\d", _next_day, value, count=1)
-            return later if found else re.sub(r"\d+(?!.*\d)", _next_number, value, count=1)
+        for pattern, near in ((r"\d{4}-\d\d-\d\d", _next_day), (r"\d+(?!.*\d)", _next_number)):
+            with suppress(ValueError, OverflowError):  # digits that are no date, or the last date of all
+                later, found = re.subn(pattern, near, value, count=1)
+                if found:
+                    return later
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -17,9 +18,11 @@ from channels import CHANNELS, Bot
 from http_agents import Routes, held, opened, replies, served
 from project import Project, free_port
 
+from agentest.agents.http.webhook import ReplyInbox
 from agentest.config.config import Config
 from agentest.config.file import load_values
 from agentest.domain.transcript import Blame, Conversation
+from agentest.support.errors import OwnFault
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "agents" / "reply-webhooks.md").read_text("utf-8")
 TURNS = ("Hi", 'a "b"\n&ü', "Thanks")
@@ -293,3 +296,17 @@ def test_wrong_settings(agent: dict[str, Any], problem: str) -> None:
     webhook = {"port": 9100, "message": "text", "conversation": "chat", **agent.pop("webhook", {})}
     with pytest.raises(ValueError, match=re.escape(problem)):
         Config.model_validate({"agent": {**SIMPLE, "reply_webhook": webhook, **agent}})
+
+
+def test_a_fault_of_ours_between_two_turns_is_not_lost() -> None:
+    """A call on which our server broke may have been a reply or a tool call, so the next turn is errored."""
+
+    async def next_turn() -> None:
+        webhook: Any = SimpleNamespace(inboxes=[], late=0, message_in=lambda call: "", assign=lambda: None)
+        inbox = ReplyInbox(webhook)
+        inbox.calls.put_nowait(OwnFault("our server broke"))
+        inbox.begin_turn()
+        await inbox.collect(Any, 0.0)
+
+    with pytest.raises(OwnFault, match="our server broke"):
+        anyio.run(next_turn)

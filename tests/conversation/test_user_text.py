@@ -43,6 +43,7 @@ REMOVED = {
     "a label": ("User: Book a table.", Said("Book a table.")),
 }
 REFUSED = {
+    "JSON that may be pasted": 'Here is the log: {"message": "E42", "state": "failed"}',
     "open reasoning": "<think>They want a date, so I",
     "a task": "I need to respond as the user now. Book a table.",
     "a part": "I'm playing the role of a customer.",

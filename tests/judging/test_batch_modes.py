@@ -538,6 +538,7 @@ def test_whole_calls_are_shown(mode: str) -> None:
         [below, *_] = re.findall(rf"(?ms)^# call \d+ of \d+: turn {turn}, (.+?)(?:^# call |\Z)", shown)
         assert f"The turn to judge: turn {turn}," in below
     assert shown.count(SYSTEM) == 1
+    assert '<data name="date_and_time">\nMonday, 2026-03-02, 09:30' in shown
     for text in ("B-17 is a Light fare", "Never asks for the full card number", "The refund is refused"):
         assert text in shown
     assert ("(as in call 1)" in shown) is (number > 1)

@@ -71,6 +71,8 @@ ROWS = [{"id": "A-7", "total": 2.5}, {"id": "B-8", "total": 3.0}]
         ("plausible_lie", {}, {"paid": True}, {"paid": False}),
         ("plausible_lie", {}, {"text": "room 09 of 3 floors, 09"}, {"text": "room 09 of 3 floors, 10"}),
         ("plausible_lie", {}, {"day": "2026-01-31"}, {"day": "2026-02-01"}),
+        ("plausible_lie", {}, {"order": "id 2026-13-45"}, {"order": "id 2026-13-46"}),
+        ("plausible_lie", {}, {"day": "9999-12-31"}, {"day": "9999-12-32"}),
         ("plausible_lie", {}, {"at": "2026-12-31T09:30:00Z"}, {"at": "2027-01-01T09:30:00Z"}),
         ("plausible_lie", {}, {"name": "Ann"}, {"name": "Ann"}),
         ("duplicate", {}, [1, 2], [1, 2, 1, 2]),

@@ -141,8 +141,10 @@ class ReplyInbox:
         Returns when the first of its messages and its last call came. Raises AgentError.
         """
         webhook, texts = self._webhook, list[str]()
-        if webhook.paths.tool_calls:
-            for call in self._late_calls:
+        for call in self._late_calls:
+            if isinstance(call, OwnFault):
+                raise call
+            if webhook.paths.tool_calls:
                 gathering.calls.take(webhook.paths.tool_calls.find(call))
         first_s = last_s = turn_s
         try:
