@@ -59,9 +59,14 @@ class ModelSettings(Section):
 class UserSettings(ModelSettings):
     """The model that simulates the user."""
 
-    check: bool = False
+    check: bool | None = None
     """If true, a judge checks whether the simulated user broke its role. Such a conversation is run again
-    once, and is errored if it happens again."""
+    once, and is errored if it happens again. By default, strict runs only check whether the user left its
+    role, and run nothing again."""
+
+    def checked_attempts(self, *, strict: bool) -> int:
+        """Return how many attempts at a conversation are checked: two with `check`, or one by default."""
+        return int(strict) if self.check is None else 2 * self.check
 
 
 class Batch(StrEnum):

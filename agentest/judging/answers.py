@@ -8,7 +8,7 @@ worst choice comes first among the choices. Docstrings of shapes and choices are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 from statistics import median_high, median_low
@@ -51,7 +51,7 @@ _NO_LABEL = (NO_FAILURE, "none", "None")
 """Values that models put in a list of labels that should be empty."""
 
 
-def choices_of(names: type[StrEnum]) -> WithJsonSchema:
+def choices_of(names: Iterable[StrEnum]) -> WithJsonSchema:
     """Return a schema that lists the enum's values inline, without the enum's docstring."""
     return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
 

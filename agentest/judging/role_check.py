@@ -63,6 +63,11 @@ may have changed what the assistant did or what will be said about it. Do not ju
 did well, nor whether the user named its reason to stop correctly. Write the reason first: one or two \
 sentences that point at what decides, with the turn. Then give the value."""
 
+_LEFT_QUESTION = "\n".join(
+    line
+    for line in QUESTION.split("\n")
+    if not line.startswith("- ") or line.startswith((f"- {Role.LEFT}", f"- {Role.KEPT}"))
+)
 
 _USER_CALLS_TEXT = """\
 The user also has tools of its own, which the assistant does not see. Before its message of a turn it \
@@ -80,6 +85,10 @@ class RoleAnswer(BaseModel):
     value: Annotated[Role, choices_of(Role)]
 
 
+class _LeftAnswer(RoleAnswer):
+    value: Annotated[Role, choices_of([Role.LEFT, Role.KEPT])]
+
+
 @dataclass(frozen=True, slots=True)
 class RoleFinding:
     """Why a conversation is not evidence about the agent."""
@@ -95,6 +104,8 @@ class UserCheck:
 
     model: Model
     samples: int = 1
+    is_full: bool = True
+    """False to ask only whether they left it."""
 
     async def check(
         self,
@@ -108,8 +119,9 @@ class UserCheck:
         """Return what is wrong with a conversation; None if its user stayed in role. Never raises."""
         first = attempt * self.samples
         numbers, check_key = range(first, first + self.samples), replace(key, metric=METRIC)
-        messages = check_messages(instructions, conversation, has_tools=has_tools)
-        answers = usable_answers(await ask_samples(self.model, messages, RoleAnswer, check_key, numbers))
+        messages = check_messages(instructions, conversation, has_tools=has_tools, is_full=self.is_full)
+        shape = RoleAnswer if self.is_full else _LeftAnswer
+        answers = usable_answers(await ask_samples(self.model, messages, shape, check_key, numbers))
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
@@ -132,7 +144,7 @@ def _majority(answers: Sequence[RoleAnswer]) -> RoleFinding | None:
 
 
 def check_messages(
-    instructions: str, conversation: Conversation, *, has_tools: bool = False
+    instructions: str, conversation: Conversation, *, has_tools: bool = False, is_full: bool = True
 ) -> list[Message]:
     """Build the messages to a user's judge, without the agent's tool calls, which the user does not see."""
     parts = [
@@ -145,13 +157,15 @@ def check_messages(
     return [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": "\n\n".join(parts)},
-        {"role": "user", "content": QUESTION},
+        {"role": "user", "content": QUESTION if is_full else _LEFT_QUESTION},
     ]
 
 
 def role_check_prompt() -> str:
     """Return the question to the judge of a user, for `agentest show-prompts`."""
-    return f"# system, user.check\n{SYSTEM}\n\n# user.check\n{QUESTION}"
+    return (
+        f"# system, user.check\n{SYSTEM}\n\n# user.check\n{QUESTION}\n\n# without the key\n{_LEFT_QUESTION}"
+    )
 
 
 def _user_calls(calls: Sequence[ToolCall]) -> list[str]:

@@ -114,10 +114,11 @@ class LocalConversationRunner:
         self._source = source
         self._evaluation = UnitEvaluation(custom, settings, connections)
         self._user_check: UserCheck | None = None
-        if settings.check_user and connections.models.judge:
+        self._may_repeat = settings.user_checks > 1
+        if settings.user_checks and connections.models.judge:
             from agentest.judging.role_check import UserCheck
 
-            self._user_check = UserCheck(connections.models.judge, settings.samples)
+            self._user_check = UserCheck(connections.models.judge, settings.samples, self._may_repeat)
         self._redact = connections.redact
         self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 
@@ -129,15 +130,16 @@ class LocalConversationRunner:
         Args:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
-        request = _AssignedRun(unit, number, ongoing, ids_end)
         instructions = self._source.user_instructions(unit) if self._user_check else None
+        request = _AssignedRun(unit, number, ongoing, ids_end, instructions)
+        repeatable = self._may_repeat and instructions is not None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         # An attack makes the agent forget turns, which are then no part of the conversation.
-        at_end = instructions is not None or unit.scenario.attack is not None
+        at_end = repeatable or unit.scenario.attack is not None
         evaluation = self._evaluation.begin(unit, number, at_end=at_end)
         rerun_reason = ""
-        if instructions is not None:
-            timed, rerun_reason = await self._run_checked(request, instructions)
+        if repeatable:
+            timed, rerun_reason = await self._run_checked(request)
             await self._judge(timed.conversation, evaluation, ongoing)
         elif self._evaluation.may_wait(unit):
             timed = await self._run_and_judge(request, evaluation)
@@ -162,6 +164,7 @@ class LocalConversationRunner:
             timed = await self._run(request, judge)
             await until_judged.enter_async_context(self._judging_slots)
             request.ongoing.on_ended()
+            timed = _invalidated(timed, await self._check_user(timed, request))
             if timed.conversation.invalid is None:
                 await evaluation.add_conversation(timed.conversation)
         return timed
@@ -190,22 +193,23 @@ class LocalConversationRunner:
     async def settle(self) -> None:
         """Return at once: cancelled conversations have already ended."""
 
-    async def _run_checked(self, request: _AssignedRun, instructions: str) -> tuple[_TimedConversation, str]:
+    async def _run_checked(self, request: _AssignedRun) -> tuple[_TimedConversation, str]:
         """Run a conversation, and once more in its slot if its user broke its role. Returns also why."""
         first = await self._run(request, _judge_nothing)
-        finding = await self._check_user(first, request, instructions)
+        finding = await self._check_user(first, request)
         if finding is None or not finding.broken:
             return _invalidated(first, finding), ""
         second = await self._run(request, _judge_nothing, attempt=1)
-        checked = await self._check_user(second, request, instructions, attempt=1)
+        checked = await self._check_user(second, request, attempt=1)
         return _invalidated(second, checked), finding.text
 
     async def _check_user(
-        self, timed: _TimedConversation, request: _AssignedRun, instructions: str, attempt: int = 0
+        self, timed: _TimedConversation, request: _AssignedRun, attempt: int = 0
     ) -> RoleFinding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
-        conversation = timed.conversation
-        if self._user_check is None or conversation.failure or not conversation.turns:
+        conversation, instructions = timed.conversation, request.instructions
+        is_over = conversation.turns and not conversation.failure
+        if self._user_check is None or instructions is None or not is_over:
             return None
         key = CallKey("judge", request.unit.scope, request.number)
         has_tools = bool(request.unit.scenario.user_tools)
@@ -213,7 +217,7 @@ class LocalConversationRunner:
         return finding and replace(finding, text=self._redact.error(finding.text))
 
     async def _run(self, request: _AssignedRun, judge: OnTurn, attempt: int = 0) -> _TimedConversation:
-        unit, number, ongoing, ids_end = request
+        unit, number, ongoing, ids_end, _ = request
         conversation_id = f"{unit.slug}-{number}{'-again' * attempt}{ids_end}"
         waited_s = 0.0
 
@@ -244,6 +248,8 @@ class _AssignedRun(NamedTuple):
     number: int
     ongoing: RunningConversation
     ids_end: str
+    instructions: str | None
+    """Those of its simulated user, if it is checked."""
 
 
 def lost_conversation_result(unit: Unit, number: int, problem: str) -> ConversationResult:

@@ -26,6 +26,7 @@ from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey, Ledger
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
+from agentest.runner.session import settings_of
 from agentest.support.lazy_dataclasses import dataclass
 
 _GROWTH = 2.0
@@ -335,14 +336,14 @@ class Estimate:
 
 def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
     """Return the maximum number of model calls of a prepared run's units."""
-    judge = prepared.loaded.config.judge
+    settings = settings_of(prepared)
     return estimate(
         units,
         user=prepared.uses_model("user"),
         judge=prepared.uses_model("judge"),
-        samples=judge.samples,
-        batch=judge.batch,
-        check=prepared.loaded.config.user.check,
+        samples=settings.samples,
+        batch=settings.batch,
+        user_checks=settings.user_checks,
         confirm=prepared.confirm is not None,
     )
 
@@ -354,14 +355,14 @@ def estimate(
     judge: bool,
     samples: int = 1,
     batch: Batch = Batch.TURN,
-    check: bool = False,
+    user_checks: int = 0,
     confirm: bool = False,
 ) -> list[Estimate]:
     """Return the maximum calls of every unit, and of the whole run if scenarios may share root causes.
 
     Args:
         user, judge: True if a model plays that role.
-        check: True if users are checked: each conversation may run, and be checked, twice.
+        user_checks: number of attempts at a conversation, each of which is checked for a broken role.
         confirm: True if a second model confirms the judges' answers.
     """
     estimates: list[Estimate] = []
@@ -379,8 +380,8 @@ def estimate(
             judge_calls += _judge_calls(
                 turns, can_fail, required, Batch.TURN if batch is Batch.OFF else batch
             )
-        if check and user_calls and not unit.scenario.attack:
-            user_calls, judge_calls = 2 * user_calls, judge_calls + 2 * samples
+        if judge and user_checks and user_calls and not unit.scenario.attack:
+            user_calls, judge_calls = user_checks * user_calls, judge_calls + user_checks * samples
         labelled = [metric for metric in metrics if judge and metric.kind is Kind.LABEL]
         if labelled and unit.conversations:
             places = (len(m.labels) * (turns if m.level is MetricLevel.TURN else 1) for m in labelled)

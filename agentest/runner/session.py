@@ -44,7 +44,8 @@ class Settings:
     samples: int = 1
     batch: Batch = Batch.TURN
     skip_decided: bool = False
-    check_user: bool = False
+    user_checks: int = 0
+    """How many attempts at a conversation a judge checks. One: only for a user that left its role."""
     strict: bool = True
     """True if a warning that questions a verdict makes its scenario errored."""
     fail_fast: bool = False
@@ -56,6 +57,7 @@ def settings_of(prepared: Prepared, *, keep_conversations: bool = True) -> Setti
     """Return the settings of a run. Options take precedence over the configuration."""
     config, options = prepared.loaded.config, prepared.request.options
     is_asked = "strict" in config.model_fields_set or not any(u.scenario.case for u in prepared.plan.units)
+    strict = config.strict and is_asked if options.strict is None else options.strict
     return Settings(
         concurrency=options.concurrency or config.concurrency,
         parallel=config.parallel,
@@ -64,8 +66,8 @@ def settings_of(prepared: Prepared, *, keep_conversations: bool = True) -> Setti
         samples=config.judge.samples,
         batch=config.judge.batch,
         skip_decided=config.judge.skip_decided,
-        check_user=config.user.check,
-        strict=config.strict and is_asked if options.strict is None else options.strict,
+        user_checks=config.user.checked_attempts(strict=strict),
+        strict=strict,
         fail_fast=options.fail_fast,
         keep_conversations=keep_conversations,
     )

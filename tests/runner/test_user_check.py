@@ -202,6 +202,27 @@ def test_users_that_are_not_checked() -> None:
     assert asked(model, "judge", "user") == []
 
 
+def test_a_strict_run_checks_whether_the_user_left_its_role() -> None:
+    """It asks a judge once, only about that, and runs nothing again. The goal of such a conversation is not
+    judged. `check: false` turns the check off."""
+    result, model = run(lambda _: "left its role", strict=True, user={})
+    (found,) = result.scenarios
+    assert found.verdict.status is Status.ERRORED
+    assert found.conversations[0].invalid == "the simulated user left its role: scripted"
+    assert (found.conversations[0].turns, found.averages, found.warnings) == ((), {}, ())
+    [request] = asked(model, "judge", "user")
+    question = request.messages[2]["content"]
+    assert [role for role in Role if f"\n- {role}: " in question] == [Role.LEFT, Role.KEPT]
+    assert request.schema["properties"]["value"]["enum"] == [Role.LEFT, Role.KEPT]
+    assert {r.key.metric for r in asked(model, "judge")} == {"user", "batch"}
+    kept, model = run(lambda _: KEPT, strict=True, user={}, judge={"samples": 3})
+    assert kept.scenarios[0].verdict.passed
+    assert len(asked(model, "judge", "user")) == 3
+    unchecked, model = run(lambda _: "left its role", strict=True, user={"check": False})
+    assert unchecked.scenarios[0].verdict.passed
+    assert asked(model, "judge", "user") == []
+
+
 def test_users_who_follow_a_plan() -> None:
     """The judge sees the plan and when to end, as the user does."""
     made = Scenario("s", __file__, 1, goal="Hi.", plan=ConversationPlan("Hi.", "Book Tuesday."))
@@ -258,6 +279,11 @@ def test_on_the_command_line(project: Project) -> None:
         keys = {**model_keys(model), "conversations_per_scenario": 2, "reporters": ["console", "json"]}
         project.config(agent.endpoint, user={"check": True}, **keys)
         counted = project.run("--dry-run")
+        project.config(agent.endpoint, **keys)
+        by_default = {
+            strict: project.run("--dry-run", strict).stdout for strict in ("--strict", "--no-strict")
+        }
+        project.config(agent.endpoint, user={"check": True}, **keys)
         done = project.run()
         asked = len(model.received)
         again = project.agentest("judge", ".agentest/results.json")
@@ -266,6 +292,8 @@ def test_on_the_command_line(project: Project) -> None:
         project.config(agent.endpoint, **alone)
         refused = project.run()
     assert re.search(r"16\s+12\s+0\s+28\s+s$", counted.stdout, re.M), counted.stdout
+    assert re.search(r"8\s+10\s+0\s+18\s+s$", by_default["--strict"], re.M), by_default
+    assert re.search(r"8\s+8\s+0\s+16\s+s$", by_default["--no-strict"], re.M), by_default
     assert (done.returncode, again.returncode, refused.returncode) == (2, 2, 2)
     for each in (done, again):
         assert f"the conversation says nothing of the agent: {why}" in each.stdout

@@ -173,7 +173,7 @@ def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
         judge=judge is not None,
         samples=settings.samples,
         batch=settings.batch,
-        check=config.user.check,
+        user_checks=config.user.checked_attempts(strict=config.strict),
     )
     estimates, confirm = count(), specs.get(CONFIRM)
     calls = {"user": sum(e.user for e in estimates), "judge": sum(e.judge + e.dedup for e in estimates)}
