@@ -281,6 +281,13 @@ class Prepared:
         """Maximum number of conversations at once."""
         return self.request.options.concurrency or self.loaded.config.concurrency
 
+    @property
+    def is_strict(self) -> bool:
+        """True if warnings that question a verdict count. Options take precedence over the configuration."""
+        config, option = self.loaded.config, self.request.options.strict
+        is_asked = "strict" in config.model_fields_set or not any(u.scenario.case for u in self.plan.units)
+        return config.strict and is_asked if option is None else option
+
     def uses_model(self, role: Literal["user", "judge"]) -> bool:
         """Return True if a model plays this role anywhere in the run."""
         configured = self.user if role == "user" else self.judge

@@ -26,7 +26,6 @@ from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey, Ledger
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.session import settings_of
 from agentest.support.lazy_dataclasses import dataclass
 
 _GROWTH = 2.0
@@ -336,14 +335,14 @@ class Estimate:
 
 def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
     """Return the maximum number of model calls of a prepared run's units."""
-    settings = settings_of(prepared)
+    config = prepared.loaded.config
     return estimate(
         units,
         user=prepared.uses_model("user"),
         judge=prepared.uses_model("judge"),
-        samples=settings.samples,
-        batch=settings.batch,
-        user_checks=settings.user_checks,
+        samples=config.judge.samples,
+        batch=config.judge.batch,
+        user_checks=config.user.checked_attempts(strict=prepared.is_strict),
         confirm=prepared.confirm is not None,
     )
 

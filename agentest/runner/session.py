@@ -56,8 +56,6 @@ class Settings:
 def settings_of(prepared: Prepared, *, keep_conversations: bool = True) -> Settings:
     """Return the settings of a run. Options take precedence over the configuration."""
     config, options = prepared.loaded.config, prepared.request.options
-    is_asked = "strict" in config.model_fields_set or not any(u.scenario.case for u in prepared.plan.units)
-    strict = config.strict and is_asked if options.strict is None else options.strict
     return Settings(
         concurrency=options.concurrency or config.concurrency,
         parallel=config.parallel,
@@ -66,8 +64,8 @@ def settings_of(prepared: Prepared, *, keep_conversations: bool = True) -> Setti
         samples=config.judge.samples,
         batch=config.judge.batch,
         skip_decided=config.judge.skip_decided,
-        user_checks=config.user.checked_attempts(strict=strict),
-        strict=strict,
+        user_checks=config.user.checked_attempts(strict=prepared.is_strict),
+        strict=prepared.is_strict,
         fail_fast=options.fail_fast,
         keep_conversations=keep_conversations,
     )

@@ -87,8 +87,10 @@ def test_users_judges_and_requests_see_the_date() -> None:
     """The scenario's date takes precedence over the configuration's everywhere."""
     model, agent = run(scenario("s", goal="Book.", date=MAY), date="2001-01-01")
     assert all(f"For you it is now {MAY} (Wednesday)." in text for text in texts(model, "user"))
-    assert all(f'<data name="date_and_time">\n{MAY} (Wednesday)\n</data>' in t for t in texts(model, "judge"))
-    assert texts(model, "judge")
+    of_user, *of_agent = sorted(texts(model, "judge"), key=lambda text: "user_instructions" not in text)
+    assert f"For you it is now {MAY} (Wednesday)." in of_user
+    assert all(f'<data name="date_and_time">\n{MAY} (Wednesday)\n</data>' in text for text in of_agent)
+    assert of_agent
     assert "2001" not in "".join([*texts(model, "user"), *texts(model, "judge")])
     assert {request["when"] for request in agent.requests} == {MAY}
     assert {request["said"] for request in agent.requests} == {f"Today is {MAY}."}

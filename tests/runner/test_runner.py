@@ -260,7 +260,7 @@ def test_transient_faults_of_a_model_are_retried_and_counted() -> None:
         result = run_scenarios([scenario("s", goal="g")], agent=server, model=ScriptedModel(answer=flaky))
     (found,) = result.scenarios
     assert found.verdict.passed
-    assert found.usage["judge"].retries == 3 * 2
+    assert found.usage["judge"].retries == 3 * 3  # a turn, the goal, the user
     assert found.usage["user"].calls == 6
 
 
