@@ -18,7 +18,6 @@ from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 METRIC = "user"
-"""The name of this question in the keys of judge calls."""
 
 
 class Role(StrEnum):

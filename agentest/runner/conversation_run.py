@@ -7,7 +7,7 @@ judge therefore delays no conversation, until very many conversations wait for j
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -23,7 +23,6 @@ from agentest.domain.transcript import (
     Conversation,
     Failure,
     TimeSpent,
-    ToolCall,
     Turn,
     Usage,
     get_call_metadata,
@@ -131,51 +130,38 @@ class LocalConversationRunner:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
         instructions = self._source.user_instructions(unit) if self._user_check else None
-        request = _AssignedRun(unit, number, ongoing, ids_end, instructions)
         repeatable = self._may_repeat and instructions is not None
+        request = _AssignedRun(unit, number, ongoing, ids_end, instructions, repeatable)
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         # An attack makes the agent forget turns, which are then no part of the conversation.
         at_end = repeatable or unit.scenario.attack is not None
         evaluation = self._evaluation.begin(unit, number, at_end=at_end)
-        rerun_reason = ""
-        if repeatable:
-            timed, rerun_reason = await self._run_checked(request)
-            await self._judge(timed.conversation, evaluation, ongoing)
-        elif self._evaluation.may_wait(unit):
-            timed = await self._run_and_judge(request, evaluation)
-        else:  # a task for each turn would cost more than the evaluation
-            closed: list[tuple[Turn, ...]] = []
-            timed = await self._run(request, closed.append)
-            for turns in closed:
-                await evaluation.add_turn(turns)
-            await self._judge(timed.conversation, evaluation, ongoing)
+        timed, rerun_reason = await self._run_and_judge(request, evaluation)
         await evaluation.settle(timed.conversation)
         result = self._result(timed, evaluation)
         return JudgedConversation(stored(result, self._redact), rerun_reason=rerun_reason)
 
     async def _run_and_judge(
         self, request: _AssignedRun, evaluation: ConversationEvaluation
-    ) -> _TimedConversation:
+    ) -> tuple[_TimedConversation, str]:
+        closed: list[tuple[Turn, ...]] = []
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
                 judging.start_soon(evaluation.add_turn, turns)
 
-            timed = await self._run(request, judge)
+            # A task for each turn would cost more than an evaluation that does not wait.
+            on_turn = judge if self._evaluation.may_wait(request.unit) else closed.append
+            timed, rerun_reason = await self._run_checked(request, on_turn)
+            for turns in closed:
+                await evaluation.add_turn(turns)
             await until_judged.enter_async_context(self._judging_slots)
             request.ongoing.on_ended()
-            timed = _invalidated(timed, await self._check_user(timed, request))
+            if not request.repeatable:
+                timed = _invalidated(timed, await self._check_user(timed, request))
             if timed.conversation.invalid is None:
                 await evaluation.add_conversation(timed.conversation)
-        return timed
-
-    async def _judge(
-        self, conversation: Conversation, evaluation: ConversationEvaluation, ongoing: RunningConversation
-    ) -> None:
-        async with self._judging_slots:
-            ongoing.on_ended()
-            if conversation.invalid is None:
-                await evaluation.add_conversation(conversation)
+        return timed, rerun_reason
 
     def _result(self, timed: _TimedConversation, evaluation: ConversationEvaluation) -> ConversationResult:
         conversation, now = timed.conversation, perf_counter()
@@ -193,13 +179,13 @@ class LocalConversationRunner:
     async def settle(self) -> None:
         """Return at once: cancelled conversations have already ended."""
 
-    async def _run_checked(self, request: _AssignedRun) -> tuple[_TimedConversation, str]:
+    async def _run_checked(self, request: _AssignedRun, judge: OnTurn) -> tuple[_TimedConversation, str]:
         """Run a conversation, and once more in its slot if its user broke its role. Returns also why."""
-        first = await self._run(request, _judge_nothing)
-        finding = await self._check_user(first, request)
+        first = await self._run(request, judge)
+        finding = await self._check_user(first, request) if request.repeatable else None
         if finding is None or not finding.broken:
             return _invalidated(first, finding), ""
-        second = await self._run(request, _judge_nothing, attempt=1)
+        second = await self._run(request, judge, attempt=1)
         checked = await self._check_user(second, request, attempt=1)
         return _invalidated(second, checked), finding.text
 
@@ -217,7 +203,7 @@ class LocalConversationRunner:
         return finding and replace(finding, text=self._redact.error(finding.text))
 
     async def _run(self, request: _AssignedRun, judge: OnTurn, attempt: int = 0) -> _TimedConversation:
-        unit, number, ongoing, ids_end, _ = request
+        unit, number, ongoing, ids_end, *_ = request
         conversation_id = f"{unit.slug}-{number}{'-again' * attempt}{ids_end}"
         waited_s = 0.0
 
@@ -232,8 +218,8 @@ class LocalConversationRunner:
                 waited_s += perf_counter() - since
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
-            calls = turns[-1].tool_calls
-            handed_over = unit.traits.tools_on_either_side and is_handed_over(calls)
+            received = (call.mocked or call.seen_by in _HANDED_OVER for call in turns[-1].tool_calls)
+            handed_over = unit.traits.tools_on_either_side and any(received)
             ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
             judge(turns)
 
@@ -250,6 +236,7 @@ class _AssignedRun(NamedTuple):
     ids_end: str
     instructions: str | None
     """Those of its simulated user, if it is checked."""
+    repeatable: bool
 
 
 def lost_conversation_result(unit: Unit, number: int, problem: str) -> ConversationResult:
@@ -272,18 +259,9 @@ def _invalidated(timed: _TimedConversation, finding: RoleFinding | None) -> _Tim
     return timed._replace(conversation=replace(timed.conversation, invalid=finding.text))
 
 
-def _judge_nothing(turns: tuple[Turn, ...]) -> None:
-    """Leave the turn unjudged."""
-
-
 MOST_TRIALS = 5
 """Maximum number of trials per agent, so that a suite without tool calls does not stay slow."""
 _HANDED_OVER = (SeenBy.CALLER, SeenBy.MOCK_SERVER)
-
-
-def is_handed_over(calls: Iterable[ToolCall]) -> bool:
-    """Return True if Agentest received any of these calls to answer it."""
-    return any(call.mocked or call.seen_by in _HANDED_OVER for call in calls)
 
 
 def bypass_reason(unit: Unit, failure: Failure) -> str:
@@ -321,7 +299,6 @@ class Trials:
         return bool(wanted) and unit.agent not in self._settled
 
     def begin(self, agent: str) -> Trial:
-        """Begin one more trial."""
         trial = self._under_way[agent] = Trial()
         return trial
 

@@ -46,7 +46,6 @@ from agentest.runner.session import (
     UnitConnections,
     allowance_of,
     check_recordings,
-    has_models,
     local_gates,
     open_models,
     open_recordings,
@@ -98,7 +97,7 @@ class LocalEngine:
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
-            gates = local_gates(session) if has_models(prepared) else None
+            gates = local_gates(session) if prepared.user or prepared.judge else None
             models, ledger = await open_models(session, recordings, stack, gates)
             source = await origin.make(models, stack)
             allowance = allowance_of(session, gates, ledger, recordings)

@@ -283,7 +283,7 @@ class Prepared:
 
     @property
     def is_strict(self) -> bool:
-        """True if warnings that question a verdict count. Options take precedence over the configuration."""
+        """True if a warning that questions a verdict makes its scenario errored."""
         config, option = self.loaded.config, self.request.options.strict
         is_asked = "strict" in config.model_fields_set or not any(u.scenario.case for u in self.plan.units)
         return config.strict and is_asked if option is None else option

@@ -47,7 +47,6 @@ class Settings:
     user_checks: int = 0
     """How many attempts at a conversation a judge checks. One: only for a user that left its role."""
     strict: bool = True
-    """True if a warning that questions a verdict makes its scenario errored."""
     fail_fast: bool = False
     keep_conversations: bool = True
     """True if results retain their conversations after these have been reported."""
@@ -134,7 +133,6 @@ class RunSession:
     """Receives notes that the user reads at the end."""
     opened_models: tuple[Models, Ledger] | None = None
     """Models that are already open, and their ledger, to use instead of the prepared ones."""
-
     has_workers: bool = False
     """True if workers run the conversations and start the agents that each worker needs its own copy of."""
     spending: Spending = Spending()
@@ -197,7 +195,7 @@ async def open_models(
         models, ledger = session.opened_models
         return replace(models, recordings=tape), ledger
     prepared, ledger = session.prepared, ledger or new_ledger(session)
-    if not has_models(prepared):
+    if not (prepared.user or prepared.judge):
         return Models(recordings=tape), ledger
     from agentest.models.factory import ModelTerms
     from agentest.models.factory import open_models as open_llm
@@ -228,11 +226,6 @@ def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache
     return cache
 
 
-def has_models(prepared: Prepared) -> bool:
-    """Return True if a model plays the user or judges."""
-    return bool(prepared.user or prepared.judge)
-
-
 def local_gates(session: RunSession) -> LocalGates:
     """Create the rate limits, circuits and budget of a run, in the process that enforces them."""
     from agentest.models.admission import LocalGates
@@ -247,7 +240,6 @@ def local_gates(session: RunSession) -> LocalGates:
 
 def new_ledger(session: RunSession) -> Ledger:
     """Create the ledger that counts the model calls of a run."""
-
     if not session.prepared.request.options.has_budget:
         return Ledger()
     from agentest.runner.run_budget import PaidLedger
