@@ -291,8 +291,11 @@ def test_on_the_command_line(project: Project) -> None:
         alone = {"user": {**model_keys(model), "check": True}}
         project.config(agent.endpoint, **alone)
         refused = project.run()
+        project.config(agent.endpoint, user=model_keys(model))
+        unjudged = project.run("--dry-run", "--strict")
     assert re.search(r"16\s+12\s+0\s+28\s+s$", counted.stdout, re.M), counted.stdout
     assert re.search(r"8\s+10\s+0\s+18\s+s$", by_default["--strict"], re.M), by_default
+    assert re.search(r"12\s+0\s+0\s+12\s+s$", unjudged.stdout, re.M), unjudged.stdout
     assert re.search(r"8\s+8\s+0\s+16\s+s$", by_default["--no-strict"], re.M), by_default
     assert (done.returncode, again.returncode, refused.returncode) == (2, 2, 2)
     for each in (done, again):
