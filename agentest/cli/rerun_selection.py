@@ -185,6 +185,8 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
     slim = not prepared.request.reports.shows_conversations and kind is not RunKind.EXPLORE
+    if prepared.request.options.conversations is None:
+        prepared = replace(prepared, plan=with_units(prepared.plan, lambda unit: _as_planned(unit, earlier)))
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
     )
@@ -277,6 +279,14 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
         return _key(entry) in earlier.parts
 
     return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
+
+
+def _as_planned(unit: Unit, earlier: FinishedParts) -> Unit:
+    """Return a unit with as many conversations as the earlier run planned for it, with `--conversations`."""
+    part = earlier.parts.get(_key(unit))
+    if part is None or unit.repeat or not _is_same(unit, part):
+        return unit
+    return replace(unit, conversations=max(unit.conversations, part.planned.conversations))
 
 
 def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:

@@ -151,6 +151,19 @@ def test_changed_scenarios_run_again(project: Project) -> None:
     assert counted(project) == {"a": 1, "b": 1, "c": 1}
 
 
+def test_a_run_resumes_with_its_number_of_conversations(project: Project) -> None:
+    """A failed conversation stays failed, even if without `--conversations` it would not be planned."""
+    gate = Gate()
+    project.scenario('scenario("a", turns=["a"], expect={"never_says": "done"})\nscenario("b", turns=["b"])')
+    with ScriptedAgent(gate.answer) as agent:
+        project.config(agent.endpoint, concurrency=1)
+        failed = project.run("--conversations", "3")
+        again = project.run("--resume", journals(project)[0].parent.name)
+        assert (failed.returncode, again.returncode) == (1, 1)
+    assert "6 of 6 conversations of run" in again.stderr
+    assert counted(project) == {"a": 3, "b": 3}
+
+
 def test_a_filtered_run_resumes_with_its_filters(project: Project) -> None:
     """Without filters the original selection runs; with others, a message lists what is left out."""
     gate = Gate()

@@ -28,7 +28,7 @@ from agentest.domain.results import (
 )
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.text import DisplayOptions
-from agentest.report.content import ended_early_text, unfinished_text
+from agentest.report.content import RunReport, ended_early_text, unfinished_text
 from agentest.report.github import GitHubActionsReporter
 
 STOPPED = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted: after 0 of 3 conversations")
@@ -104,6 +104,12 @@ def test_other_ends_are_counted_in_the_same_way() -> None:
     assert "1 failed, 1 unfinished (2 scenarios" in on_console(result)
     late = run_result(failed, interrupted=True, stopped="interrupted")
     assert ended_early_text(late) == "Interrupted: all scenarios had finished"
+    part = run_result(replace(failed, planned=9), interrupted=True, stopped="interrupted")
+    assert ended_early_text(part) == (
+        "Interrupted: every scenario has its verdict, but not all of its conversations"
+    )
+    assert RunReport(part, next_step="agentest run --resume").next_step
+    assert not RunReport(late, next_step="agentest run --resume").next_step
     assert ended_early_text(run_result(failed)) == ""
 
 

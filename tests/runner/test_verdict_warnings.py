@@ -513,7 +513,7 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
     for text in (done.stdout, project.agentest("show").stdout):
         assert text.count("mock of tool 'pay' was never called") >= 1
         assert "Warning: unknown-tool (1 scenario)\n  'bans': trajectory.forbidden names tool" in text
-        assert "In strict mode, the default of `run`, its scenario is errored." in text
+        assert "In strict mode, its scenario is errored." in text
         assert "Note: mock-never-called (5 scenarios): 'looks 0', 'looks 1', 'looks 2' and 2 more: " in text
     annotations = [line for line in done.stdout.splitlines() if line.startswith("::warning")]
     assert not [line for line in annotations if "title=mock-never-called" in line]
@@ -540,6 +540,7 @@ def test_strict_mode(project: Project, agent: ScriptedAgent, workers: str) -> No
     project.scenario(SCENARIOS)
     done = project.run("--workers", workers)
     assert done.returncode == 2, done.stdout + done.stderr
+    assert "a warning makes its scenario errored (`agentest docs warnings`). --no-strict only" in done.stdout
     statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
     assert [name for name, status in statuses.items() if status == "errored"] == ["bans", "replies"]
     assert [*statuses.values()].count("passed") == 6

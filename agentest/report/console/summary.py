@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentest.domain.events import RunStarted
 from agentest.domain.figures import Forecast, agent_effort, format_forecast
-from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
 from agentest.report.console.scenario import averages_text, passed_conversations
@@ -36,7 +36,10 @@ _SHOWN_NOT_PASSED = 15
 _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
-_STRICT = "Each of these questions a verdict. In strict mode, the default of `run`, its scenario is errored."
+_DOUBT = "Each of these warnings puts a verdict in doubt. In strict mode, its scenario is errored."
+_STRICT = (
+    "Strict mode: a warning makes its scenario errored (`agentest docs warnings`). --no-strict only shows it."
+)
 
 
 def header_lines(
@@ -258,10 +261,13 @@ def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
         yield line(0, (each.head, "yellow"), lead=lead)
         yield from (line(2, (row, "yellow")) for row in each.rows())
     if report.questions:
+        yield line(0, (_DOUBT, "dim"))
+    strict = any(r.kind is ReasonKind.WARNING for each in result.scenarios for r in each.verdict.reasons)
+    if strict:
         yield line(0, (_STRICT, "dim"))
     for each in report.notes:
         yield line(0, (f"{each.head}: {each.rows(1)[0]}", "dim"), lead=(("Note: ", "dim"),))
-    if report.questions or report.notes:
+    if report.questions or report.notes or strict:
         yield BLANK
 
 
