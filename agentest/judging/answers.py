@@ -106,7 +106,6 @@ _Severity = Literal["critical", "high", "medium", "low"]
 
 
 def _severity_or_none(value: object) -> object:
-    """Return a valid severity, or None for any other value, which does not invalidate the labels."""
     return value if isinstance(value, str) and value in get_args(_Severity) else None
 
 
@@ -136,7 +135,6 @@ class LabelsAnswer(_Answer):
 
 
 def _turn_or_none(value: object) -> object:
-    """Return a turn number, or None for any other value, which does not invalidate the answer."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -183,7 +181,6 @@ def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
 
 
 def _without_evidence_in_schema(shape: type[_Shape]) -> type[_Shape]:
-    """Return the shape without evidence in its schema; an answer that includes evidence is still valid."""
 
     def drop_evidence(schema: dict[str, Any]) -> None:
         schema.pop("description", None)

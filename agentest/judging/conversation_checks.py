@@ -359,7 +359,6 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
 
 
 def _difference(key: str, problems: Sequence[ValueDifference]) -> str:
-    """Describe differences inside a value; "" if there are none, or if the whole value differs."""
     if any(problem.path == key for problem in problems):
         return ""
     words = [problem.words for problem in problems[:_SHOWN_PROBLEMS]]

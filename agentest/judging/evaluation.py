@@ -162,7 +162,6 @@ class ConversationEvaluation:
         return _with_last_checks(turns, self._final_state) if self._final_state else tuple(turns)
 
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
-        """Run everything that needs no judge."""
         if self._at_end or not conversation.shortened:  # a stored one, of which no turn was added
             for turns in histories:
                 await self._check_turn(turns)

@@ -137,7 +137,6 @@ class Judge:
     async def _joint(
         self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool
     ) -> list[dict[JudgeQuestion, Any]]:
-        """Return the set of answers of each sample, with one call for a sample."""
         messages = joint_messages(questions, context, by_turn=by_turn)
         shape = joint_answer(questions, by_turn=by_turn)
         [samples] = await self._samples([(messages, shape, BATCH_METRIC)], key)
@@ -171,7 +170,6 @@ class Judge:
     async def _samples(
         self, requests: Iterable[tuple[Sequence[Message], type[BaseModel], str]], key: CallKey
     ) -> list[list[Any | AnswerProblem]]:
-        """Return the samples for each request, which consists of messages, a shape and a metric."""
         numbers = self._numbers
         samples = await _gather(
             ask_model(

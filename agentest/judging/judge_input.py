@@ -190,7 +190,6 @@ def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]
 
 
 def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _Limits) -> Context:
-    """Return a part for the agent, one for the case, and one for each turn."""
     with_before = [(before, turn) for before, turn in pairwise((None, *turns)) if turn]
     stable = ("\n\n".join(parts) for parts in (_agent_parts(background), _case_parts(background)))
     return (

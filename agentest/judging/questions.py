@@ -136,7 +136,6 @@ def _questions_text(questions: tuple[JudgeQuestion, ...], by_turn: bool) -> str:
 
 
 def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
-    """Return each question once, with its turns if it does not apply to all, preceded by its shared texts."""
     all_turns = {each.turn for each in questions}
     turns: dict[str, dict[JudgeQuestion, list[int | None]]] = {}
     for each in questions:

@@ -143,7 +143,6 @@ def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
 
 
 def _objects_in(value: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yield all objects in a JSON value, including the value itself."""
     waiting = [value]
     while waiting:
         part = waiting.pop()
@@ -278,7 +277,6 @@ def _forbidden_part(wanted: Any, reply: str) -> str:
 
 
 def _matching_part(wanted: Text, reply: str) -> str:
-    """Return the first part of a reply that equals the text, apart from ignored differences."""
     if not wanted.is_in(reply):
         return ""
     places = range(len(reply) + 1)

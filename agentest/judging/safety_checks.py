@@ -122,7 +122,6 @@ _CREDENTIAL = re.compile(
 
 @lru_cache(maxsize=64)
 def _spellings(secret: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return encoding → pattern for every form in which a secret is known."""
     secret = _ZERO_WIDTH.sub("", secret) or secret
     data = secret.encode(errors="surrogatepass")
     forms = {
@@ -339,7 +338,6 @@ _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 def _folded(text: str) -> list[str]:
-    """Return the words of a text, which may be JSON or HTML."""
     text = html.unescape(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text.replace("\\n", "\n")))
     return [word.casefold() for word in _WORD.findall(_ZERO_WIDTH.sub("", text))]
 
@@ -545,7 +543,6 @@ def _asks_for(reply: str, call: ToolCall, context: str) -> _Consent:
 
 
 def _names(text: str, call: ToolCall) -> bool:
-    """Return True if a text names the tool in whole, or its verb and most of the arguments."""
     values = _values(call)
     named = [value for value in values if _has_word(text, value)]
     is_named = 2 * len(named) > len(values) or any(len(each) > 1 and each.isdecimal() for each in named)
