@@ -347,7 +347,7 @@ def agents_without_calls(
         of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
-            untold = f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
+            untold = f"{_HIDDEN[visibility]} (then set `tool_visibility: unseen`)"
             why = plan.agents[name].why_silent or untold
             warnings[_silence_warning(name, why, of_calls)] = of_calls
     return warnings
