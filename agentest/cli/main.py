@@ -85,7 +85,6 @@ def read_configured_plugins() -> None:
 
 
 def _value_of(option: str) -> str:
-    """Return the value of an option on the command line; "" if it is not there."""
     for before, word in pairwise(sys.argv):
         if before == option or word.startswith(f"{option}="):
             return word.removeprefix(f"{option}=")

@@ -237,7 +237,6 @@ def interruption_message(prepared: Prepared, journal: Journal | None, variant: R
 
 
 def _path_for_user(path: Path, prepared: Prepared) -> str:
-    """Return a path relative to the user's working directory."""
     request = prepared.request
     if not path.is_relative_to(request.root):
         return readable(path.as_posix())

@@ -146,7 +146,6 @@ class _Watcher:
         return run_once(select(prepared)) if prepared.plan.entries else self._status
 
     def _choice_of(self, key: str) -> _Choice | None:
-        """Return what a key runs; None if it runs nothing."""
         if key == "a":
             return _everything
         if key == "f":

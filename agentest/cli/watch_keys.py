@@ -188,7 +188,6 @@ def _single_keys(fd: int) -> Iterator[Callable[[], None]]:
 
 
 def _is_in_foreground(fd: int) -> bool:
-    """Return True if no other job has the terminal."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:  # it controls no jobs

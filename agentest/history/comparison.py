@@ -289,7 +289,6 @@ def _resources(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:
 
 
 def _worst(draft: ScenarioChange) -> Change:
-    """Return the worst change of a scenario's rows, or that of a scenario that was not compared."""
     if not draft.decided:
         return draft.change
     base, new = draft.pair.both

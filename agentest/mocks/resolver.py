@@ -224,7 +224,6 @@ class MockResolver:
         return await self._fill(self._begin(name, args, turn_index, call_id, round=round), args)
 
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
-        """Answer a recorded call; returns as `_resolved`."""
         if not isinstance(args, Mapping):
             return self._refuse(
                 call, f"the arguments are not a JSON object but {shortened_args(args)}"
@@ -437,7 +436,6 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _exact_or_words(value: Any) -> tuple[Any, bool]:
-    """Return the value in JSON types, and True if the conversion is exact."""
     json_form = _form(value)
     if json_form is not None or value is None:
         return json_form, builtin_bytes(value) is not None and bool(json_form == value)

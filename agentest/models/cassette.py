@@ -189,7 +189,6 @@ class Cassettes(Tape):
         return self._cassettes[scope]
 
     def _modes(self, scope: str) -> set[CassetteMode | None]:
-        """Return how the answers in a scope's cassette are used."""
         return {self.mode, self.agent_modes.get(scope, self.mode)}
 
     def _without(self, mode: CassetteMode, entries: Entries) -> Entries:

@@ -231,7 +231,6 @@ class _Braces:
 
     @cached_property
     def _closing(self) -> dict[int, int]:
-        """Return opening brace position → closing brace position."""
         opened: list[int] = []
         closing = {}
         for match in _BRACE.finditer(self._text):

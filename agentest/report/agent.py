@@ -338,7 +338,6 @@ def rerun(scenario: Json, several: bool) -> str:
 
 
 def _path(file: str) -> str:
-    """Return a path that no command mistakes for an option."""
     return f"./{file}" if file.startswith("-") else file
 
 

@@ -352,7 +352,6 @@ class _Scheduler:
     async def _run_conversation(
         self, progress: UnitProgress, number: int, slot: anyio.Semaphore, trial: Trial | None = None
     ) -> None:
-        """Run one conversation from its slot; decide the unit after the last one."""
         unit = progress.unit
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
         ongoing = _RunningConversation(unit, number, slot, self._slots, self)

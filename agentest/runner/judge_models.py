@@ -103,7 +103,6 @@ def named_models(
 
 
 def _resolve(requested: RequestedModel, configured: ConfiguredModels) -> tuple[ModelSpec | None, str]:
-    """Return the model to use (None if there is none), and why it is not the requested one."""
     configured_model, written = configured.of(requested), requested.model
     if written is None or (configured_model and written == configured_model.name):
         return configured_model, ""

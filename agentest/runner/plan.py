@@ -309,7 +309,6 @@ def _unknown_tools(
 
 
 def _with_known_tools(unit: Unit, unknown: Sequence[NamedTool]) -> PlanEntry:
-    """Return the unit, or an errored result if it misspells a tool."""
     problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown)
     where = f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
     return unit if problem is None else _errored_result(unit, f"{where}: {problem}")

@@ -272,7 +272,6 @@ class Allowance:
         return calls * self._per_call() * _GROWTH if calls else 0.0
 
     def _per_call(self) -> float:
-        """Return the cost of a call; infinite if unknown."""
         paid = self._ledger.paid_total
         if paid.calls:
             return (paid.cost or 0.0) / paid.calls

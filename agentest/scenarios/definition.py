@@ -340,7 +340,6 @@ def define_each(
 def _build_rows(
     rows: Iterable[Row], template: RowTemplate, convert: Convert | None, file: str, line: int
 ) -> Iterator[tuple[Row, Mapping[str, Any], Scenario | Sequence[str]]]:
-    """Yield each row with its options, and with its scenario or the problems of the options."""
     locations: dict[str, str] = {}
     for row in rows:
         made: Mapping[str, Any] = template.options
@@ -444,8 +443,6 @@ def parse_date(value: Any, key: str) -> str | None:
 
 
 def _with_key(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
-    """Return the parser with the key at the beginning of its errors."""
-
     def parse_option(value: Any, key: str) -> Any:
         try:
             return parse(value)

@@ -103,7 +103,6 @@ def _free_names(tree: ast.AST) -> set[str]:
 
 
 def _used_global(name: str, value: Any, depth: int) -> CopiedFunction | None:
-    """Return how a global is defined or imported."""
     if isinstance(value, ModuleType):
         if is_users_file(getattr(value, "__file__", None) or ""):
             return None

@@ -293,7 +293,6 @@ def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) 
 
 
 def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    """Return the value of a name, or of a name in a module; None if it is unknown."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     if isinstance(node, ast.Attribute) and isinstance(module := _value(node.value, known), ModuleType):

@@ -217,7 +217,6 @@ class RowTemplate:
 
 
 def _cell(text: str, option: str) -> Any:
-    """Return the value of a cell that gives an option; None if it is empty."""
     if not text.strip():
         return None
     if option in _TEXTS:

@@ -371,7 +371,6 @@ def _session(session: Session) -> SourceNode:
 
 
 def _never(scenario: Scenario) -> tuple[list[SourceNode], tuple[Saying, ...], tuple[Trajectory, ...]]:
-    """Return the items of `never`, and the sayings and trajectories that are not among them."""
     bans = [
         each
         for each in scenario.trajectory

@@ -325,7 +325,6 @@ def _is_distinctive(secret: str) -> bool:
 
 
 def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
-    """Redact beginnings of a secret that are followed by `…`."""
     beginning = secret[:_SHORTEST_PART]
     parts, done = [], 0
     at = text.find(beginning)

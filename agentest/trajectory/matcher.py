@@ -302,7 +302,6 @@ class _Decision:
         )
 
     def _score(self, assessment: Assessment) -> TrajectoryScore | None:
-        """Return the score, unless it depends on unknowns."""
         if not self.view.complete or self.view.blind or not self.spec.about_calls:
             return None
         score = score_of(self.spec, assessment)

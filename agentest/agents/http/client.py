@@ -417,7 +417,6 @@ class HttpConversation:
         self._jar.add(self._logged_in.cookies)
 
     async def _log_in_again(self) -> bool:
-        """Log in again. Returns False if there is no login."""
         if not self._client.login.steps or self._logged_in is None:
             return False
         await self._log_in(self._logged_in.number)

@@ -159,7 +159,6 @@ def _reject_single_server(value: Any) -> Any:
 
 
 def _as_list(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
-    """Return the servers in order, with names from the keys of a mapping."""
     if not isinstance(value, Mapping):
         return _distinct(list(value))
     for name, server in value.items():

@@ -426,7 +426,6 @@ class Client:
 
 
 def _credentials(header: str, url: URL) -> dict[str, str]:
-    """Return a header with the URL's user and password, if it has any."""
     if url.user is None and url.password is None:
         return {}
     pair = f"{url.user or ''}:{url.password or ''}"

@@ -147,7 +147,6 @@ _Columns = tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[flo
 
 
 def _blocks(sums: Sequence[_Sums]) -> _Columns:
-    """Return the sums of each block as columns."""
     blocks = [sums[i::_MAX_BLOCKS] for i in range(min(len(sums), _MAX_BLOCKS))]
     rows = [[sum(column) for column in zip(*block, strict=True)] for block in blocks]
     first, second, third, fourth = zip(*rows, strict=True)
@@ -159,7 +158,6 @@ def _added(columns: _Columns) -> _Sums:
 
 
 def _swap_p_value(columns: _Columns, observed: float) -> float:
-    """Return the p-value from randomly swapped sides of strata."""
     before, n_before, after, n_after = _added(columns)
     common = (before + after) / (n_before + n_after)
     parts = [
@@ -226,7 +224,6 @@ def _min_p_value(strata: Sequence[Stratum]) -> float:
 
 
 def _permutation_p_value(stratum: Stratum, observed: float) -> float:
-    """Return the p-value from permuted clusters within a stratum."""
     clusters = (*stratum.before, *stratum.after)
     total, n = _total(clusters)
     is_larger = []
@@ -400,7 +397,6 @@ def _probability_of_extreme(share: float, m: int, n: int, nearer: Sequence[tuple
 
 
 def _binomial_probabilities(n: int, share: float) -> list[float]:
-    """Return the probability of each count in n draws."""
     yes, no = log(share), log1p(-share)
     log_factorial = lgamma(n + 1)
     return [
