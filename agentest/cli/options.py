@@ -223,7 +223,8 @@ unmocked_option = choice_option(
 strict_option = click.option(
     "--strict/--no-strict",
     default=None,
-    help="Treat warnings that question a verdict as errors (default: `strict`, or else on for run).",
+    help="Treat warnings that question a verdict as errors "
+    "(default: on for `run`, off for `eval`; configuration key `strict`).",
 )
 
 

@@ -112,9 +112,8 @@ def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
     failed = sum(has_failed(unit, verdicts) for unit in prepared.plan.units)
     parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
     notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
-    is_narrowed = prepared.narrowed or failed > 0
     chosen = narrowed(prepared, verdicts, lambda entry: not failed or has_failed(entry, verdicts))
-    return replace(chosen, notes=notes, narrowed=is_narrowed)
+    return replace(chosen, notes=notes, narrowed=prepared.narrowed or failed > 0, picked=False)
 
 
 def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
@@ -242,7 +241,7 @@ def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], spli
     note = f"--shard {shard}: {len(_places(plan))} of {total}, split by {split_by}"
     if not plan.entries:
         note += "; there is nothing to do in this part"
-    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
+    return replace(prepared, plan=plan, part=part, narrowed=True, picked=False, notes=(*prepared.notes, note))
 
 
 def name_of(entry: PlanEntry) -> str:

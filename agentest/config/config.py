@@ -159,7 +159,8 @@ class Config(Section):
     """Folder of recorded model responses. None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough", "simulate"] = "error"
     strict: bool = True
-    """If true, a warning that questions a verdict errs its scenario. ADK's cases need it written."""
+    """If true, a warning that questions a verdict makes its scenario errored. Evaluation sets are strict
+    only if this is set explicitly."""
     redact_transcripts: bool = True
     """If true, known secrets are hidden in messages of agents and tools."""
     redact: dict[str, str] = Field(default_factory=dict)

@@ -97,9 +97,9 @@ def resource_lines(comparison: Comparison) -> Iterator[str]:
     """Yield the agent's latency and the cost of its models if they differ."""
     for row in comparison.resources:
         if row.change is not Change.UNCHANGED:
-            form, unit = ("{:,.0f} ms", "a turn") if row.name == LATENCY else ("{:.4g} USD", "a conversation")
-            moved = f"{row.name} {form.format(row.base)} → {form.format(row.new)} {unit}"
-            yield f"{moved}: within noise, as one run on each side does not show how much runs vary"
+            form, unit = ("{:,.0f} ms", "turn") if row.name == LATENCY else ("{:.4g} USD", "conversation")
+            moved = f"{row.name} {form.format(row.base)} → {form.format(row.new)} per {unit}"
+            yield f"{moved} (not tested: one run per side cannot show variation)"
 
 
 _WIDE = 0.2

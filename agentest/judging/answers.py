@@ -331,8 +331,8 @@ def _majority_missing(answers: Sequence[str]) -> str:
 
 _OPEN = GoalOutcome.LEFT_OPEN
 _LEFT_OPEN = (
-    "left open: the test ended the conversation while the agent rightly waited; continue the script, allow "
-    "more turns, or say in `expected_outcome` that it waits"
+    "left open: the script ended while the agent was waiting for an answer. Add a turn, or state in "
+    "`expected_outcome` that the agent waits"
 )
 
 

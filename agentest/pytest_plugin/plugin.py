@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--agentest-strict",
         action="store_true",
         default=None,
-        help="treat warnings that question a verdict as errors; default: `strict`",
+        help="treat warnings that question a verdict as errors; default: on; configuration key `strict`",
     )
     group.addoption(
         "--agentest-no-strict", dest="agentest_strict", action="store_false", help="undo `strict`"

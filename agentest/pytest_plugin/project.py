@@ -39,17 +39,18 @@ def project_file(config: pytest.Config) -> Path | None:
 def open_project(config: pytest.Config) -> PytestProject:
     """Open and validate the project of this pytest run. Raises pytest.UsageError."""
     try:
-        return PytestProject(_request(config))
+        reruns = any(config.getoption(name, False) for name in ("lf", "stepwise"))
+        return PytestProject(_request(config), reruns=reruns)
     except UsageError as error:
         message = _OPTIONS.sub(r"--agentest-\1", str(error))
         raise pytest.UsageError(f"agentest: {message}") from None
 
 
 class PytestProject:
-    """A configuration and the scenarios discovered with it. Raises UsageError."""
+    """A configuration and the scenarios discovered with it. `reruns`: of failed tests. Raises UsageError."""
 
-    def __init__(self, request: RunRequest) -> None:
-        self.request = request
+    def __init__(self, request: RunRequest, *, reruns: bool = False) -> None:
+        self.request, self._reruns = request, reruns
         self.loaded = configure(request)
         self._imports = Imports()
         self._scenarios: list[Scenario] = []
@@ -104,7 +105,9 @@ class PytestProject:
         prepared = prepared_for(self.request, self.loaded, _only(plan, wanted))
         config = self.loaded.config
         files = search(self.root, config.include, config.exclude, self.loaded.path).files
-        return replace(prepared, narrowed=len(wanted) < self._entries or not self._read.issuperset(files))
+        known = DiscoveredScenarios(tuple(self._scenarios), is_partial=not self._read.issuperset(files))
+        narrowed = known.is_partial or len(wanted) < self._entries
+        return replace(prepared, narrowed=narrowed, picked=not self._reruns and known.leaves_out(names))
 
 
 def is_setup_only(config: pytest.Config) -> bool:

@@ -218,6 +218,8 @@ class Prepared:
     """The scenario files and all of the user's modules that they imported."""
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
+    picked: bool = False
+    """True if the user left out scenarios that could run, other than by a rerun of failed ones."""
     managed_servers: ManagedServers = ManagedServers()
     unmocked_tools: UnmockedTools | None = None
     """How to treat calls that nothing answers, if the command line or the configuration says so."""
@@ -334,7 +336,8 @@ def prepare(
         notes.append(
             f"left out, as there is another configuration: {which}; agentest run --cwd {first} runs it"
         )
-    return prepared_for(request, loaded, plan, notes, environ, discovered.files)
+    picked = request.options.filtered and discovered.leaves_out({u.scenario.name for u in plan.units})
+    return replace(prepared_for(request, loaded, plan, notes, environ, discovered.files), picked=picked)
 
 
 def is_configured(request: RunRequest) -> bool:

@@ -131,9 +131,7 @@ class RunResultBuilder:
         """Report and return the result. `results`: by scope; a unit without a result never began."""
         visibilities = tool_visibility_of_run(self._plan, results)
         silent = agents_without_calls(self._plan, results, visibilities)
-        options, prepared = self._prepared.request.options, self._prepared
-        picked = bool(options.scenarios or options.tags or prepared.narrowed) and prepared.part is None
-        evidence = RunEvidence(self._plan, results, visibilities, silent, picked)
+        evidence = RunEvidence(self._plan, results, visibilities, silent, self._prepared.picked)
         results = self._with_late_warnings(results, run_warnings(evidence))
         scenarios = tuple(
             entry

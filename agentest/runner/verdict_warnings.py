@@ -171,18 +171,24 @@ def _is_judged_otherwise(evidence: UnitEvidence) -> bool:
     return _declares_check(evidence.unit) or any(map(_has_deciding_score, evidence.conversations))
 
 
-def _declares_check(unit: Unit, *, of_calls: bool = True) -> bool:
+def _declares_check(unit: Unit) -> bool:
     scenario = unit.scenario
-    states = (scenario.final_state, scenario.final_session_state)
     return (
-        bool((of_calls and scenario.trajectories) or scenario.expect or scenario.checks or unit.graders)
-        or scenario.is_guarded
-        or scenario.attack is not None
+        _can_pass_unseen(unit)
+        or bool(scenario.trajectories or scenario.expect or scenario.checks or unit.graders)
         or any(criterion.required for criterion in scenario.criteria)
         or any(turn.expect for turn in scenario.turns)
-        or any(each is not None for each in states)
+        or scenario.final_session_state is not None
         or not unit.thresholds.keys() <= {PASS_RATE}
     )
+
+
+def _can_pass_unseen(unit: Unit) -> bool:
+    """Return True if a check can pass only because no call was seen."""
+    scenario = unit.scenario
+    is_guarded = scenario.is_guarded or scenario.attack is not None or scenario.final_state is not None
+    about_calls = any(each.about_calls for each in scenario.trajectories)
+    return is_guarded or about_calls or any(grader.name in ABOUT_CALLS for grader in unit.graders)
 
 
 def _has_deciding_score(result: ConversationResult) -> bool:
@@ -313,14 +319,11 @@ def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
 
 def _calls_with_invalid_arguments(evidence: UnitEvidence) -> Iterator[Finding]:
     calls = [call for each in evidence.conversations for call in each.conversation.tool_calls]
-    unreadable = [call for call in calls if is_unreadable(call)]
-    if unreadable:
-        first, tools = unreadable[0], list(dict.fromkeys(call.name for call in unreadable))
-        yield (
-            f"the agent called {', '.join(tools[:_SHOWN_TOOLS])} with arguments that are not a JSON object, "
-            f"so no tool could run: {shortened(str(first.args), _SHOWN_CHARS)!r}. Repair the agent",
-            tools,
-        )
+    if unreadable := [call for call in calls if is_unreadable(call)]:
+        tools = list(dict.fromkeys(call.name for call in unreadable))
+        names, sent = ", ".join(tools[:_SHOWN_TOOLS]), shortened(str(unreadable[0].args), _SHOWN_CHARS)
+        message = f"the agent called {names} with arguments that are not a JSON object, so no tool ran: "
+        yield f"{message}{sent!r}. Fix the arguments that the agent sends.", tools
 
 
 def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -356,11 +359,8 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
     met = {fault.kind for turn in turns for fault in turn.faults}
     for number, fault in enumerate(evidence.scenario.model_faults):
         if fault.kind not in met:
-            yield (
-                f"model_faults[{number}]: no request of the agent to its model met the fault "
-                f"{fault.kind!r}, due from request {fault.at} on",
-                (),
-            )
+            due = f"{fault.kind!r}, due from request {fault.at} on"
+            yield f"model_faults[{number}]: no request of the agent to its model met the fault {due}", ()
     if evidence.scenario.faults or evidence.scenario.injections:
         yield from _changes_without_effect(evidence)
     yield from _approvals_without_effect(evidence)
@@ -411,10 +411,7 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
             if _matches_any_text(pattern) and pattern.search("") is not None:
                 yield f"turns[{at}].expect.regex: {pattern.pattern!r} matches every reply"
     if scenario.final_state is not None and not _is_state_written(scenario):
-        yield (
-            "final_state: no mock of the scenario takes `ctx`, so none can change the state, and it ends as "
-            "it began"
-        )
+        yield "final_state: no mock of the scenario takes `ctx`, so none can change the state"
 
 
 def _thresholds_without_effect(thresholds: Mapping[str, float]) -> Iterator[str]:
@@ -516,10 +513,11 @@ def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, 
 
 
 def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
-    """Find units of silent agents. What the command line left out may show calls, so what it ran may pass."""
+    """Find units of silent agents. What the user left out may show calls, so what needs none may pass."""
     for warning, units in evidence.silent.items():
         for unit in units:
-            yield unit, (warning.message, (), evidence.picked and _declares_check(unit, of_calls=False))
+            note = evidence.picked and _declares_check(unit) and not _can_pass_unseen(unit)
+            yield unit, (warning.message, (), note)
 
 
 UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {

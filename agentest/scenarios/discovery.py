@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +73,13 @@ class DiscoveredScenarios:
     """Files that define no scenario."""
     left_out: tuple[str, ...] = ()
     """Folders with their own configuration that contain scenario files."""
+    is_partial: bool = False
+    """True if the filters left a scenario file out."""
+
+    def leaves_out(self, names: Collection[str]) -> bool:
+        """Return True if a scenario that could run is not among the names."""
+        able = (each.name for each in self.scenarios if each.skip is None and each.refused is None)
+        return self.is_partial or any(name not in names for name in able)
 
     @property
     def problems(self) -> list[tuple[str, int, str]]:
@@ -115,9 +122,9 @@ def discover(
     imports = Imports()
     searched = search(root, include, exclude, config)
     wanted = [readable(part) for part in file_filter]
-    for path in _chosen_files(searched.files, paths):
-        if wanted and not contains_any(shown_path(path, root), wanted):
-            continue
+    chosen = _chosen_files(searched.files, paths)
+    chosen = [path for path in chosen if not wanted or contains_any(shown_path(path, root), wanted)]
+    for path in chosen:
         defined, problem = _load(path, root, imports)
         scenarios += defined
         broken += [problem] if problem else []
@@ -125,7 +132,8 @@ def discover(
     left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
     unique = tuple(_with_unique_names(scenarios))
     files = _read_files(imports, scenarios)
-    return DiscoveredScenarios(unique, tuple(broken), files, tuple(empty), left_out)
+    partial = not set(searched.files).issubset(chosen)
+    return DiscoveredScenarios(unique, tuple(broken), files, tuple(empty), left_out, partial)
 
 
 def discover_file(

@@ -413,7 +413,7 @@ def test_latency_and_cost_are_shown_as_noise() -> None:
         (Change.WITHIN_NOISE, None, None, None)
     }
     latency, cost = resource_lines(compared)
-    assert latency.startswith("latency 110 ms → 359 ms a turn: within noise, as one run on each side")
+    assert latency.startswith("latency 110 ms → 359 ms per turn (not tested: one run per side")
     assert cost.startswith("cost 0.01035 USD → 0.0207 USD a conversation: within noise")
     assert list(resource_lines(compare_measured_runs(base, base))) == []
     Draft202012Validator(SCHEMA).validate(json.loads(as_json(compared)))

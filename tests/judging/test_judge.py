@@ -265,8 +265,8 @@ def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) ->
 @pytest.mark.parametrize(
     ("outcomes", "told"),
     [
-        (["left open"], "left open: the test ended"),
-        (["left open", "reached", "left open"], "left open: the test ended"),
+        (["left open"], "left open: the script ended while"),
+        (["left open", "reached", "left open"], "left open: the script ended while"),
         (["left open", "reached"], "none has a majority: left open (1), reached (1)"),
         (["reached", "left open", "not reached"], "none has a majority"),
     ],

@@ -216,7 +216,10 @@ def test_a_goal_that_is_left_open_errors_the_scenario(threshold: float | None) -
     [found] = result.scenarios
     assert found.verdict.status is Status.ERRORED
     assert "goal_completion" not in found.averages
-    assert any("left open: the test ended the conversation" in each.message for each in found.verdict.reasons)
+    assert any(
+        "left open: the script ended while the agent was waiting" in each.message
+        for each in found.verdict.reasons
+    )
     written = CODECS.write(found.conversations[0])
     assert written["evaluation"]["goalCompletion"]["outcome"] == "left open"
     assert CODECS.read(ConversationResult, written).metrics == found.conversations[0].metrics

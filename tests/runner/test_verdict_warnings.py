@@ -399,19 +399,70 @@ def test_an_idle_mock_questions_a_verdict_that_nothing_else_decides(
     assert idle.note is note
 
 
-@pytest.mark.parametrize(("options", "passes"), [({"expect": {"says": "Done"}}, True), ({}, False)])
-def test_a_picked_scenario_without_calls(project: Project, options: dict[str, Any], passes: bool) -> None:
-    """Others may show the agent's calls, so only a verdict that rests on calls alone is questioned."""
-    quiet = {"turns": ["Hi."], "trajectory": {"expected": []}, "tools": {"look": 1}, **options}
+SAYS = {"expect": {"says": "Done"}}
+GREETS = {"turns": ["Hi."], "tools": {"look": 1}, **SAYS}
+
+
+def write_scenarios(project: Project, **files: dict[str, Any]) -> None:
+    """Write a file for each scenario."""
+    for name, options in files.items():
+        project.scenario(f"scenario({name!r}, **{options!r})", f"{name}.sim.py")
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        ({}, True),
+        ({"expect": None}, False),
+        ({"trajectory": {"expected": []}}, False),
+        ({"trajectory": {"forbidden": ["look"]}}, False),
+        ({"consent": {"look": "yes"}}, False),
+        ({"state": {"n": 1}, "final_state": {"n": 1}}, False),
+    ],
+)
+def test_a_picked_scenario_without_calls(project: Project, changes: dict[str, Any], passes: bool) -> None:
+    """Others may show the agent's calls, so only a verdict that may rest on calls is questioned."""
     with ScriptedAgent(looking) as agent:
         project.config(agent.endpoint, strict=True)
-        project.scenario(
-            f'scenario("quiet", **{quiet!r})\nscenario("other", **{{**{quiet!r}, "turns": ["Ho."]}})'
-        )
-        assert project.run().returncode == 2
-        assert project.run("--scenario", "quiet").returncode == (0 if passes else 2)
-    [warning] = project.results["summary"]["warnings"]
-    assert (warning["code"], warning.get("note", False)) == ("no-call-seen", passes)
+        write_scenarios(project, quiet={**GREETS, **changes}, other=GREETS)
+        done = project.run("--scenario", "quiet")
+        assert done.returncode == (0 if passes else 2), done.stdout + done.stderr
+    [warning] = [each for each in project.results["summary"]["warnings"] if each["code"] == "no-call-seen"]
+    assert warning.get("note", False) == passes
+
+
+@pytest.mark.parametrize(
+    ("selection", "passes"),
+    [
+        (("--scenario", "greets"), True),
+        (("--file", "greets"), True),
+        (("--tag", "a"), True),
+        (("greets.sim.py",), True),
+        (("greets.sim.py::greets",), True),
+        (("--file", "sim"), False),
+        (("--scenario", "e"), False),
+        ((".",), False),
+        (("--scenario", "greets", "--scenario", "other"), False),
+        (("--shard", "1/2", "--shard-by", "counts"), False),
+    ],
+)
+def test_what_counts_as_picked(
+    project: Project, agent: ScriptedAgent, selection: tuple[str, ...], passes: bool
+) -> None:
+    """All selections count alike, if they leave out a scenario that could run."""
+    project.config(agent.endpoint, strict=True)
+    write_scenarios(project, greets={**GREETS, "tags": ["a"]}, other=GREETS)
+    project.scenario('scenario("none", turns=["Hi."], skip="later", tools={"look": 1})', "greets_none.sim.py")
+    assert project.run(*selection).returncode == (0 if passes else 2)
+
+
+def test_a_rerun_of_failed_scenarios_picks_nothing(project: Project, agent: ScriptedAgent) -> None:
+    """Otherwise the warning would vanish with the second run."""
+    project.config(agent.endpoint, strict=True)
+    write_scenarios(project, greets=GREETS, other=GREETS, plain={"turns": ["Hi."], **SAYS})
+    assert project.run().returncode == 2
+    for options in (["--last-failed"], ["--failed-first"], ["--last-failed", "--scenario", "greets"]):
+        assert project.run(*options).returncode == 2, options
 
 
 @pytest.mark.parametrize(
@@ -450,7 +501,7 @@ def test_a_call_without_readable_arguments_is_a_warning() -> None:
     assert (found.verdict.status, reply.verdict.status) == (Status.FAILED, Status.ERRORED)
     assert codes(found)[0] == codes(reply)[0] == "invalid-arguments"
     for each in (found, reply):
-        assert "'{broken'. Repair the agent" in each.verdict_warnings[0].message
+        assert "'{broken'. Fix the arguments" in each.verdict_warnings[0].message
 
 
 def test_mocks_that_raised(agent: ScriptedAgent) -> None:
