@@ -141,6 +141,9 @@ class _Watcher:
         if choice is not _everything:
             verdicts, total = verdicts_of(prepared), len(prepared.plan.entries)
             prepared = narrowed(prepared, verdicts, lambda entry: choice(entry, verdicts))
+            is_new = not any(has_failed(entry, verdicts) for entry in prepared.plan.entries)
+            is_picked = is_new and len(prepared.plan.entries) < total
+            prepared = replace(prepared, picked=prepared.picked or is_picked)
             self._last_plan = frozenset(map(_identity, prepared.plan.entries))
             tell(f"agentest: runs {len(self._last_plan) or 'none'} of {count(total, 'scenario')}")
         return run_once(select(prepared)) if prepared.plan.entries else self._status

@@ -193,14 +193,12 @@ def _can_pass_unseen(unit: Unit) -> bool:
 
 def _has_deciding_score(result: ConversationResult) -> bool:
     """Return True if a metric was judged that can fail a scenario without a threshold."""
-    for name, score in result.metric_results:
-        if name not in BUILTIN:  # custom metrics decide if they return labels
-            decides = isinstance(score, Score) and isinstance(score.value, str)
-        else:
-            decides = not isinstance(score, Skipped) and (name == GOAL or METRICS[name].kind is Kind.LABEL)
-        if decides:
-            return True
-    return False
+    return any(
+        not isinstance(score, Skipped) and (name == GOAL or METRICS[name].kind is Kind.LABEL)
+        if name in BUILTIN  # custom metrics decide if they return labels
+        else isinstance(score, Score) and isinstance(score.value, str)
+        for name, score in result.metric_results
+    )
 
 
 def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -330,8 +328,7 @@ def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
     calls = (call for each in evidence.conversations for call in each.conversation.tool_calls)
     if tools := sorted({call.name for call in calls if call.simulated}):
         names = ", ".join(tools[:_SHOWN_TOOLS])
-        message = f"a model answered {names}, which had no mock. Add mocks, or explore with --no-strict"
-        yield message, tools
+        yield f"a model answered {names}, which had no mock. Add mocks, or explore with --no-strict", tools
 
 
 def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -456,8 +453,7 @@ def _matches_any_text(pattern: re.Pattern[str]) -> bool:
 
 
 def _is_state_written(scenario: Scenario) -> bool:
-    mocks = chain(scenario.tools.values(), scenario.user_tools.values())
-    steps = chain.from_iterable(map(steps_of, mocks))
+    steps = chain.from_iterable(map(steps_of, chain(scenario.tools.values(), scenario.user_tools.values())))
     return any(isinstance(step, BoundFunction) and step.receives_context for step in steps)
 
 

@@ -7,13 +7,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from project import Project, wait_until
 from terminal import Terminal
 
 from agentest.cli.watch import ImportGraph
-from agentest.testing import ScriptedAgent
+from agentest.testing import ScriptedAgent, tool_call
 
 WAITING = "agentest: waiting for changes (f failed, a all, p pattern, q quit, h help)"
 
@@ -94,6 +95,32 @@ def test_keys_choose_what_runs(project: Project) -> None:
         terminal.press("q")
         assert terminal.end() == 1
         assert not terminal.has_single_keys
+
+
+def test_scenarios_without_calls(project: Project) -> None:
+    """A change that leaves others out picks scenarios; what failed for lack of calls fails again."""
+    greets = 'tools={"look": 1}, expect={"says": "y"}'
+    project.scenario(f'scenario("alpha", turns=["a"], {greets})', "a.sim.py")
+    project.scenario(f'scenario("looks", turns=["Look."], {greets})', "b.sim.py")
+    project.scenario('scenario("plain", turns=["p"], expect={"says": "y"})', "c.sim.py")
+
+    def look(body: dict[str, Any]) -> Any:
+        is_asked = body["messages"][-1]["content"] == "Look."
+        return tool_call("look") if is_asked else "y"
+
+    with ScriptedAgent(look) as agent, watching(project, agent, strict=True) as terminal:
+        assert "no-call-seen" not in terminal.wait_for(WAITING)
+        project.scenario(f'scenario("alpha", turns=["b"], {greets})', "a.sim.py")
+        assert "Note: no-call-seen" in terminal.wait_for(WAITING)
+        project.scenario(f'scenario("quiet", turns=["q"], {greets})', "b.sim.py")
+        assert "Note: no-call-seen" in terminal.wait_for(WAITING)
+        terminal.press("a")
+        assert "! no-call-seen" in terminal.wait_for(WAITING)
+        for keys in ("f", "\r", "palpha\r"):
+            terminal.press(keys)
+            assert "! no-call-seen" in terminal.wait_for(WAITING)
+        terminal.press("q")
+        assert terminal.end() == 2
 
 
 SLOW = """

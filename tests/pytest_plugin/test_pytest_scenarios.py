@@ -594,13 +594,12 @@ scenario("greets", turns=[{"user_message": "Hi", "expect": {"contains": "Hello"}
 def test_a_selection_that_leaves_out_scenarios_is_not_questioned(project: pytest.Pytester) -> None:
     """Others may show the agent's calls. A rerun of what failed leaves out nothing in this sense."""
     greets = 'turns=["Hi"], tools={"look": 1}, expect={"says": "Hello"}'
-    write(project, "all.sim.py", "from agentest import scenario\n")
-    write(project, "a.sim.py", f'from agentest import scenario\nscenario("greets", {greets})\n')
+    write(project, "all.sim.py", f'from agentest import scenario\nscenario("greets", {greets})\n')
     write(project, "b.sim.py", f'from agentest import scenario\nscenario("other", {greets})\n')
     write(project, "test_plain.py", "def test_plain(): pass\n")
     project.runpytest(*FLAGS).assert_outcomes(passed=1, errors=2)
     project.runpytest(*FLAGS, "--lf").assert_outcomes(errors=2)
-    project.runpytest(*FLAGS, "--lf", "a.sim.py").assert_outcomes(errors=1)
+    project.runpytest(*FLAGS, "--lf", "all.sim.py").assert_outcomes(errors=1)
     project.runpytest(*FLAGS, "-k", "sim").assert_outcomes(errors=2)
     project.runpytest(*FLAGS, "-k", "greets").assert_outcomes(passed=1)
-    project.runpytest(*FLAGS, "a.sim.py").assert_outcomes(passed=1)
+    project.runpytest(*FLAGS, "all.sim.py").assert_outcomes(passed=1)
