@@ -443,7 +443,7 @@ def test_a_picked_scenario_without_calls(project: Project, changes: dict[str, An
         (("--scenario", "e"), False),
         ((".",), False),
         (("--scenario", "greets", "--scenario", "other"), False),
-        (("--shard", "1/2", "--shard-by", "counts"), False),
+        (("--file", "greets", "--shard", "1/2", "--shard-by", "counts"), False),
     ],
 )
 def test_what_counts_as_picked(
