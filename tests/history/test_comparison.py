@@ -414,6 +414,6 @@ def test_latency_and_cost_are_shown_as_noise() -> None:
     }
     latency, cost = resource_lines(compared)
     assert latency.startswith("latency 110 ms → 359 ms per turn (not tested: one run per side")
-    assert cost.startswith("cost 0.01035 USD → 0.0207 USD a conversation: within noise")
+    assert cost.startswith("cost 0.01035 USD → 0.0207 USD per conversation (not tested")
     assert list(resource_lines(compare_measured_runs(base, base))) == []
     Draft202012Validator(SCHEMA).validate(json.loads(as_json(compared)))
