@@ -108,7 +108,6 @@ def narrowed(prepared: Prepared, verdicts: LatestVerdicts, is_kept: Callable[[Pl
 
 
 def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
-    """Return the run with only the failed scenarios, or with all if none failed."""
     failed = sum(has_failed(unit, verdicts) for unit in prepared.plan.units)
     parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
     notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
@@ -127,7 +126,6 @@ def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
 
 
 def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
-    """Yield notes about new scenarios that are left out, and about failed ones that no longer exist."""
     tried = set(map(_tried, prepared.plan.entries))
     new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
     if new and failed:
@@ -270,8 +268,6 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Sto
 
 
 def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
-    """Select the scenarios that the earlier run's filters selected; used if the user gave no filters."""
-
     def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
@@ -312,7 +308,6 @@ def _is_same(unit: Unit, part: FinishedPart) -> bool:
 
 
 def _is_all_finished(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
-    """Return True if the verdict was based on all conversations that are required now."""
     if unit.repeat != result.repeat:
         return False
     wanted = result.planned if unit.repeat else unit.conversations
@@ -322,7 +317,6 @@ def _is_all_finished(unit: Unit, part: FinishedPart, result: ScenarioResult) -> 
 def _completed(
     result: ScenarioResult, unit: Unit, conversations: Sequence[ConversationResult]
 ) -> ScenarioResult:
-    """Add the fields that results.json does not store."""
     exact = unit.scenario.case is not None
     return replace(
         result,
@@ -336,7 +330,6 @@ def _completed(
 def _resumption_notes(
     prepared: Prepared, run: str, earlier: FinishedParts, units: Sequence[Unit]
 ) -> Iterator[str]:
-    """Yield what the earlier run contributes, and why the rest runs again."""
     parts = earlier.parts
     finished = sum(len(unit.finished_part.conversations) for unit in units)
     planned = sum(part.planned.conversations for part in parts.values())
@@ -375,7 +368,6 @@ class _Conversations:
 
 
 def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[str, PastRun | None]:
-    """Return what the run is split by, and the earlier run with its durations."""
     from agentest.store.runs.past_runs import read_earlier_run
 
     if source == COUNTS:
@@ -395,7 +387,6 @@ def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[s
 
 
 def _milliseconds(unit: Unit, earlier: PastRun) -> int:
-    """Return the expected milliseconds of a unit; the average of all units if this one is new."""
     took = earlier.took.get(_key(unit)) or sum(earlier.took.values(), _NO_TIME)
     seconds = (took.talking_s + took.judging_s) / took.conversations
     return round(1000 * seconds * unit.conversations)
@@ -406,7 +397,6 @@ def _places(plan: Plan) -> dict[str, int]:
 
 
 def _identity(entry: PlanEntry) -> str:
-    """Return a text that is equal for the same entry in another part."""
     if isinstance(entry, ScenarioResult):
         return repr((entry.name, entry.agent, entry.file, str(entry.verdict.status)))
     return repr((entry.scenario.name, entry.agent, entry.file, entry.conversations, str(entry.repeat)))

@@ -158,12 +158,10 @@ def discover_file(
 
 
 def _read_files(imports: Imports, scenarios: Iterable[Scenario]) -> frozenset[Path]:
-    """Return the user's files that define scenarios: Python, and rows of data."""
     return frozenset({*imports.files, *(Path(each.data_file) for each in scenarios if each.data_file)})
 
 
 def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
-    """Return the files that the choices name, including named files that `include` does not match."""
     if not choices:
         return files
     chosen = [file for file in files if any(choice.has(file) for choice in choices)]
