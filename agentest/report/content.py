@@ -67,7 +67,7 @@ class RunReport:
         self.result = result
         self.status = run_status(result)
         self.several_agents = len(result.agents) > 1
-        self.next_step = next_step if result.unfinished or _has_fewer(result) else ""
+        self.next_step = next_step if result.unfinished or result.lacks_conversations else ""
         self.scenarios = [ScenarioReport(s, self.several_agents) for s in result.scenarios]
 
     @cached_property
@@ -452,17 +452,9 @@ def ended_early_text(result: RunResult) -> str:
     if not result.interrupted and not result.stopped:
         return ""
     why = "Interrupted" if result.interrupted else f"Ended before its end ({result.stopped})"
-    if _has_fewer(result) and not result.unfinished:
+    if result.lacks_conversations and not result.unfinished:
         return f"{why}: every scenario has its verdict, but not all of its conversations"
     return f"{why}: {unfinished_text(result) or 'all scenarios had finished'}"
-
-
-def _has_fewer(result: RunResult) -> bool:
-    """Return True if the run ended before all conversations of a scenario that has failed for certain."""
-    ended = result.interrupted or bool(result.stopped)
-    return ended and any(
-        each.totals.conversations < each.planned for each in result.finished if not each.repeat
-    )
 
 
 def decided(result: ScenarioResult) -> str:

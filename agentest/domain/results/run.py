@@ -528,6 +528,13 @@ class RunResult:
         return tuple(scenario for scenario in self.scenarios if scenario.unfinished)
 
     @property
+    def lacks_conversations(self) -> bool:
+        """True if the run ended before all conversations of a scenario that has failed for certain."""
+        ended = self.interrupted or self.stopped is not None
+        failed = (each for each in self.finished if not each.repeat)
+        return ended and any(each.totals.conversations < each.planned for each in failed)
+
+    @property
     def finished(self) -> tuple[ScenarioResult, ...]:
         """The scenarios with a verdict of their own."""
         left = set(map(id, self.unfinished))

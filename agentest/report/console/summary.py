@@ -11,6 +11,7 @@ from agentest.domain.figures import Forecast, agent_effort, format_forecast
 from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
+from agentest.plugin import if_command
 from agentest.report.console.scenario import averages_text, passed_conversations
 from agentest.report.console.text import (
     BLANK,
@@ -37,9 +38,8 @@ _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
 _DOUBT = "Each of these warnings puts a verdict in doubt. In strict mode, its scenario is errored."
-_STRICT = (
-    "Strict mode: a warning makes its scenario errored (`agentest docs warnings`). --no-strict only shows it."
-)
+_STRICT = "Strict mode: a warning makes its scenario errored. --no-strict only shows it."
+_WARNINGS = " `agentest docs warnings` explains each."
 
 
 def header_lines(
@@ -264,7 +264,7 @@ def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
         yield line(0, (_DOUBT, "dim"))
     strict = any(r.kind is ReasonKind.WARNING for each in result.scenarios for r in each.verdict.reasons)
     if strict:
-        yield line(0, (_STRICT, "dim"))
+        yield line(0, (f"{_STRICT}{if_command('docs', _WARNINGS)}", "dim"))
     for each in report.notes:
         yield line(0, (f"{each.head}: {each.rows(1)[0]}", "dim"), lead=(("Note: ", "dim"),))
     if report.questions or report.notes or strict:
