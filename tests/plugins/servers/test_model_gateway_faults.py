@@ -412,7 +412,10 @@ async def test_a_call_in_an_answer_that_is_not_read_does_not_leave(path: str, bo
             response = await gate.client.post(f"{gate.origin}/{path}", json=body)
         assert await talk.known.error_of(None) is not None
 
-    assert response is None or (response.status_code == 502 and "was not passed on" in response.text)
+    assert response is None or (
+        response.status_code == 502
+        and "the gateway blocked a model response with tool calls" in response.text
+    )
 
 
 async def test_a_stored_prompt_in_the_background_is_refused() -> None:
@@ -461,6 +464,13 @@ DEVIATING: dict[str, tuple[str, Any]] = {
     "a second choice of a stream": (
         "chat",
         [{"choices": [{"index": 1, "delta": CALLED}]}, {"choices": [FINISH]}],
+    ),
+    "a piece of a call of a second choice": (
+        "chat",
+        [
+            {"choices": [{"index": 1, "delta": {"tool_calls": [{"function": {"arguments": "{}"}}]}}]},
+            {"choices": [FINISH]},
+        ],
     ),
     "function_call in a stream": (
         "chat",
@@ -582,6 +592,93 @@ async def test_what_deviates_is_read_or_refused(name: str) -> None:
         assert (calls, fault) == ([("find", True)], None)
     if name == "a candidate by itself":
         assert fault is not None
+
+
+ECHOED = [
+    {"type": "function", "name": name, "parameters": {"properties": {name: {"type": "object"}}}}
+    for name in ("tool_calls", "function_call", "functionCall")
+]
+SCHEMA = {"format": {"type": "json_schema", "schema": {"properties": {"tool_calls": {"type": "array"}}}}}
+SEND = {"id": "c", "type": "function", "function": {"name": "send", "arguments": "{}"}}
+COPY = {
+    "tool_calls": None,
+    "provider_specific_fields": {"tool_calls": [SEND], "function_call": {"name": "send"}},
+}
+ECHO = {"id": "r", "tools": ECHOED, "text": SCHEMA, "usage": USAGE, "tool_calls": None}
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("called", [[], ["send"]], ids=["text", "call"])
+async def test_what_an_answer_repeats_of_its_request_is_no_call(
+    called: tuple[str, ...], stream: bool
+) -> None:
+    output = [{**LATE_CALL, "name": name} for name in called]
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        if not stream:
+            return web.json_response({**ECHO, "output": output})
+        begun = {"type": "response.created", "response": {**ECHO, "output": []}}
+        ended = {"type": "response.completed", "response": {**ECHO, "output": output}}
+        return await sent(request, [sse(each, each["type"]) for each in (begun, ended)])
+
+    async with asked("responses", answer, stream=stream) as (response, gate):
+        (known,) = gate.traffic.active
+        (request,) = (await known.end_turn()).model_requests
+        assert await known.error_of(None) is None
+
+    assert response.status_code == 200
+    assert "Agentest" not in response.text
+    assert "blocked" not in response.text
+    assert [each.name for each in request.calls] == called
+
+
+@BOTH_WAYS
+async def test_empty_keys_and_copies_of_proxies_are_no_further_calls(stream: bool) -> None:
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        message = {"content": None, **COPY, "tool_calls": [SEND]}
+        if not stream:
+            return web.json_response({**COPY, "choices": [{**COPY, "message": message}]})
+        first = {"choices": [{"index": 0, "delta": {**COPY, "content": "a"}}]}
+        second = {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **SEND}]}}]}
+        return await sent(request, [sse(each) for each in (first, second, {"choices": [FINISH]})])
+
+    async with asked("chat", answer, stream=stream) as (response, gate):
+        (known,) = gate.traffic.active
+        (request,) = (await known.end_turn()).model_requests
+        assert await known.error_of(None) is None
+
+    assert response.status_code == 200
+    assert [each.name for each in request.calls] == ["send"]
+
+
+STORED = {"object": "list", "data": [{**LATE_CALL, "name": "send"}, LATE_CALL], "tools": ECHOED}
+STORED_ITEMS = "openai/v1/conversations/conv_1/items"
+READ_AGAIN = [
+    ("GET", STORED_ITEMS, 200),
+    ("POST", STORED_ITEMS, 200),
+    ("GET", "openai/v1/responses/resp_1?include=x", 200),
+    ("GET", "openai/v1/responses/resp_1/input_items", 200),
+    ("GET", "azure/openai/v1/responses/resp_1", 200),
+    ("GET", "openai/v1/chat/completions?limit=2", 200),
+    ("POST", "openai/v1/conversations/conv_1", 502),
+    ("POST", "openai/v1/responses/resp_1", 502),
+    ("GET", "openai/v1/threads/t/runs/r", 502),
+    ("GET", "anthropic/v1/messages/batches/b/results", 502),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), READ_AGAIN)
+async def test_a_history_that_is_read_again_may_have_calls(method: str, path: str, status: int) -> None:
+    async def answer(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response(STORED)
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("responses", "a") as talk:
+        gate.upstream["azure"] = gate.upstream["anthropic"]
+        body = {"items": [LATE_CALL]} if method == "POST" else None
+        response = await gate.client.request(method, f"{gate.origin}/{path}", json=body)
+        assert response.status_code == status
+        assert (response.json() == STORED) is (status == 200)
+        assert (await talk.known.error_of(None) is None) is (status == 200)
 
 
 @pytest.mark.parametrize("cut", range(1, 16))

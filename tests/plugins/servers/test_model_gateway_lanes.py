@@ -6,18 +6,19 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 from project import Project
 from scripted_provider import FORMS, Provider, Refused, served
-from test_model_gateway import Gateway, anyio_backend, gateway, made
+from test_model_gateway import Gateway, Talk, anyio_backend, gateway, made
 from test_model_gateway_run import SUPPORT, configure
 
 from agentest.config.file import load
@@ -205,6 +206,39 @@ async def test_without_copies_the_next_conversation_that_says_the_same_waits_for
             gate.traffic.rest(first.known.who.key, 0)
         async with gate.talk("chat", "same") as second:
             assert await second.say("look one") == "Done."
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("lanes", [1, 2])
+async def test_a_conversation_that_is_cancelled_before_it_begins_keeps_no_place(lanes: int) -> None:
+    begun, scope = anyio.Event(), anyio.CancelScope()
+
+    @asynccontextmanager
+    async def cancelled() -> AsyncIterator[None]:
+        begun.set()
+        yield
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    async def begin(gate: Gateway, like: Talk) -> None:
+        access = ModelAccess(mocked=frozenset(), opening="same", timeout_s=1)
+        with scope:
+            async with gate.traffic.under_way(like.known.who, like.serving, access, cancelled):
+                pytest.fail("it was not cancelled")
+
+    async def fill(gate: Gateway, stack: AsyncExitStack) -> Talk:
+        for _ in range(lanes):
+            talk = await stack.enter_async_context(gate.talk("chat", "same"))
+        return talk
+
+    async with gateway(lanes=lanes) as gate:
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+            tasks.start_soon(begin, gate, await fill(gate, stack))
+            await begun.wait()
+        assert scope.cancelled_caught
+        with anyio.fail_after(60):
+            async with AsyncExitStack() as stack:
+                await fill(gate, stack)
 
 
 @pytest.mark.anyio

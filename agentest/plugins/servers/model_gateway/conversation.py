@@ -301,9 +301,9 @@ class GatewayConversation:
         quoted = [each for each in self.answers if _is_quoted(request, ids, each)]
         if lost := next((each for each in quoted if each.hides), None):
             self.lost = self.lost or (
-                f"the result of the mock of {_hidden_name(lost)!r} is lost: the agent passes its work on to "
-                "another agent as text, into which the gateway cannot put it. Run the agent in process, or "
-                "give it the tool by mcp_mock"
+                f"the result of the mock of {_hidden_name(lost)!r} is lost: the agent hands over to another "
+                "agent as plain text, and the gateway cannot insert mock results there. Run the agent in "
+                "process, or give it the tool by mcp_mock"
             )
         kept = [
             each

@@ -121,7 +121,7 @@ class HiddenCall(GatewayError):
     """An answer contains a call at a place where the gateway cannot answer it."""
 
 
-_HIDDEN = "the model's answer has a call where the gateway cannot answer it, so it was not passed on: {}"
+_HIDDEN = "the gateway blocked a model response with tool calls that it cannot mock: {}"
 _CALL = re.compile(
     rb'"(?:tool_calls|function_?[cC]all)"\s*+:\s*+(?:\[\s*+)?\{|'
     rb'"type"\s*+:\s*+"(?:function_call|custom_tool_call|tool_use)"'
@@ -129,7 +129,7 @@ _CALL = re.compile(
 
 
 def check_no_call(data: bytes) -> None:
-    """Raise HiddenCall if JSON of any API contains a tool call."""
+    """Raise HiddenCall if a part of JSON of any API may contain a tool call."""
     if found := _CALL.search(data):
         raise HiddenCall(_HIDDEN.format(found[0].decode()))
 
@@ -286,7 +286,7 @@ class ModelExchange:
         """Send what the agent receives of events that came together."""
         for start in range(0, len(events), AT_ONCE):
             if shown := b"".join(map(stream.feed, events[start : start + AT_ONCE])):
-                check_no_call(shown)
+                _check_calls(shown, (), streams=True)
                 await self.reply.write(shown)
             if start:
                 await checkpoint()  # a piece may contain thousands
@@ -375,7 +375,7 @@ def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None
     if not recorded and not _CALL.search(data):
         return
     values = [json_or(event.data) for event in EventParser().feed(data)] if streams else json_or(data)
-    names = [name for name in wire.called_in(values) if name or not streams]
+    names = [name for name in wire.called_in(values) if name or not (streams and recorded)]
     if set(names) != set(recorded) or (not streams and len(names) != len(recorded)):
         raise HiddenCall(_HIDDEN.format(", ".join(names)))
 

@@ -174,23 +174,21 @@ class GatewayTraffic:
     async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
         """Wait until a conversation may begin. Yields its lane; None if there are no copies."""
         opening = normalized(opening)
-        if self._must_wait(opening):
-            async with outside():
+        lane, entered = None, False
+        try:
+            async with outside() if self._must_wait(opening) else nullcontext():
                 while self._must_wait(opening):
                     await self._left.wait()
-                lane = self._enter(opening)
-        else:
-            lane = self._enter(opening)
-        try:
+                lane, entered = self._enter(opening), True
             idle_at = self._rests_until.get(lane or opening, 0.0)
             if idle_at > anyio.current_time():
                 async with outside():
                     await anyio.sleep_until(idle_at)
             yield lane
         finally:
-            if lane is None:
+            if lane is None and entered:
                 self._openings.remove(opening)
-            elif lane not in self._closed_lanes:
+            elif lane and lane not in self._closed_lanes:
                 self._free_lanes.append(lane)
             self._left.set()
             self._left = anyio.Event()

@@ -63,8 +63,12 @@ _FORMS: tuple[tuple[re.Pattern[str], WireForm], ...] = (
     (re.compile(r"(.*/)?[^/]+:(stream)?[gG]enerateContent"), Gemini()),
 )
 
-_CALLS_NOTHING = re.compile(r".*(count_?tokens|/input_tokens|/compact)|cachedContents", re.IGNORECASE)
+_CALLS_NOTHING = re.compile(
+    r".*(count_?tokens|/input_tokens|/compact|conversations/[^/]+/items)|cachedContents", re.IGNORECASE
+)
 """Requests that may offer tools although no model answers them."""
+_STORED = re.compile(r"/([^?]*/)?(conversations|responses|chat/completions)([/?]|$)")
+"""What a GET only shows again. Runs of threads and batches hand their calls over by GET."""
 _BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateContent")
 
 
@@ -232,7 +236,8 @@ class _Gateway:
                 self._check_live(placed, target.lane)
             else:
                 api = self._api(placed, target, upstream)
-        guarded = target.may_call and any(each.guards_any for each in self._traffic.active)
+        stored = upstream.method == "GET" and _STORED.match(target.url, len(target.base))
+        guarded = target.may_call and not stored and any(each.guards_any for each in self._traffic.active)
         try:
             await _pass_on(await api.send_bytes(data or None), reply, calls=not guarded)
         except HiddenCall as error:

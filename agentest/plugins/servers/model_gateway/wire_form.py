@@ -552,8 +552,13 @@ def _may_be_found_by_text(message: SeenMessage) -> bool:
     return not message.calls and bool(message.text.strip())
 
 
+_MESSAGES = {"output", "choices", "candidates", "message", "delta", "content", "parts"}
+_OF_ANSWERS = _MESSAGES | {"response", "item", "content_block"}
+"""The keys below which an answer, or an event of it, may have calls."""
+
+
 def called_in(value: Any) -> Iterator[str]:
-    """Yield the names in all tool calls of a JSON value, in whatever API and at whatever place."""
+    """Yield the names in all tool calls of an answer of any API, without what it repeats of its request."""
     if isinstance(value, list):
         for each in value:
             yield from called_in(each)
@@ -564,9 +569,9 @@ def called_in(value: Any) -> Iterator[str]:
         return
     for key, each in value.items():
         if key == "tool_calls":
-            for call in each if isinstance(each, list) else [each]:
+            for call in each if isinstance(each, list) else objects([each]):
                 yield str((entry(call, "function") or entry(call, "custom")).get("name") or "")
         elif key in ("functionCall", "function_call") and isinstance(each, dict):
             yield str(each.get("name") or "")
-        else:
+        elif key in _OF_ANSWERS:
             yield from called_in(each)
