@@ -185,7 +185,7 @@ class TurnProgress:
             remarks=tuple(self.remarks),
             state_after=self.state,
             call_refused=call_refused,
-            **{name: getattr(self, name) for name in _ONLY_WITH_REPLY},
+            **dict(zip(_ONLY_WITH_REPLY, _only_with_reply(self), strict=True)),
             **self._with_times(waited),
         )
 
@@ -201,7 +201,7 @@ class TurnProgress:
     def _with_times(self, waited: WaitingTimes) -> dict[str, Any]:
         """Return what a turn with and one without a reply have in common."""
         return {
-            **{name: getattr(self, name) for name in _ALWAYS},
+            **dict(zip(_ALWAYS, _always(self), strict=True)),
             "started_at": moment_of(self.began_ns),
             "user_ms": (waited.user - self.waited.user) * 1000,
             "tools_ms": (waited.tools - self.waited.tools) * 1000,
@@ -214,6 +214,7 @@ _ONLY_WITH_REPLY = (
     *("attachments", "latency_ms", "usage", "model_calls", "author", "state_error", "first_token_ms"),
     *("tells_calls", "calls_hidden", "approvals", "briefing"),
 )
+_always, _only_with_reply = attrgetter(*_ALWAYS), attrgetter(*_ONLY_WITH_REPLY)
 
 
 def well_formed_reply(reply: AgentReply) -> AgentReply:
