@@ -30,6 +30,7 @@ from agentest.domain.events import (
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.pytest_plugin.project import Entry, PytestProject, ScenarioItem
 from agentest.report.registry import Broadcast, ReporterContext
+from agentest.runner.agents import speaks_of_calls
 from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
 from agentest.runner.plan import Unit, unrun_result
 from agentest.runner.prepare import Prepared
@@ -285,7 +286,8 @@ class BackgroundRun:
         units = self._prepared.plan.units if self._strict and result.verdict.passed else ()
         mine = (unit for unit in units if (unit.scenario.name, unit.agent) == (result.name, result.agent))
         unknown = self._prepared.plan.unknown_tools
-        return any(unit.scope in unknown or not result.totals.called for unit in mine)
+        silent = not result.totals.called
+        return any(unit.scope in unknown or (silent and speaks_of_calls(unit)) for unit in mine)
 
     def _note(self, text: str) -> None:
         self.notes.append(self._prepared.loaded.redact(text))

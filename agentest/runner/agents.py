@@ -344,7 +344,7 @@ def agents_without_calls(
         of_agent = [(unit, results[unit.scope]) for unit in _units_of(plan, name) if unit.scope in results]
         # Failures alone already explain missing calls.
         replied = [(unit, result) for unit, result in of_agent if result.totals.slowest]
-        of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
+        of_calls = [unit for unit, _ in replied if speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             untold = f"{_HIDDEN[visibility]} (then set `tool_visibility: unseen`)"
@@ -353,7 +353,8 @@ def agents_without_calls(
     return warnings
 
 
-def _speaks_of_calls(unit: Unit) -> bool:
+def speaks_of_calls(unit: Unit) -> bool:
+    """Return True if an agent of which no call was seen questions the verdict on the unit."""
     graded = any(grader.name in ABOUT_CALLS for grader in unit.graders)
     return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
 

@@ -407,11 +407,11 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
     (scenario,) = run["results"]["scenarios"]
     assert scenario["status"] == "passed"
     assert [len(c["turns"]) for c in scenario["conversations"]] == [2, 2]
-    # Two turns each: a user's message and a judge's call; a call about the goal. Nothing failed.
+    # Two turns each: a user's message and a judge's call; a call about the goal, one about the user's role.
     by_role = summary["usage"]["byRole"]
-    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 6}
-    assert run["requests"] == {"gemini": 4, "claude": 6}
-    assert run["marks"] == 6
+    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 8}
+    assert run["requests"] == {"gemini": 4, "claude": 8}
+    assert run["marks"] == 8
     assert by_role["judge"]["cachedTokens"] > 0
     assert KEY not in json.dumps(run["results"])
 

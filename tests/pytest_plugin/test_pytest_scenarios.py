@@ -333,7 +333,11 @@ def test_xdist_runs_all_scenarios_in_one_worker(
 ) -> None:
     """With -n the scenarios of all files are one stored run, with one server."""
     serve(project, free_port())
-    write(project, "more.sim.py", "from agentest import scenario\nscenario('more', turns=['Hi'])\n")
+    write(
+        project,
+        "more.sim.py",
+        "from agentest import scenario\nscenario('more', turns=['Hi'], expect={'says': 'Hello'})\n",
+    )
     write(project, "test_other.py", "def test_other(): pass\n")
     flags = ("--agentest", "--strict-markers", *few_plugins, "-p", "xdist", "-n", "2", "--dist", "loadfile")
     result = project.runpytest(*flags, "-v")
@@ -546,8 +550,8 @@ def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugin
     """After Ctrl-C pytest reports finished scenarios, and the agent's server is gone."""
     port = free_port()
     serve(project, port)
-    waits = "scenario('waits', turns=['wait'])\n"
-    write(project, "all.sim.py", f"from agentest import scenario\nscenario('greets', turns=['Hi'])\n{waits}")
+    both = "scenario('greets', turns=['Hi'], expect={'says': 'Hello'})\nscenario('waits', turns=['wait'])\n"
+    write(project, "all.sim.py", f"from agentest import scenario\n{both}")
     command = [sys.executable, "-m", "pytest", "--agentest", *few_plugins, "-v"]
     shown = project.path / "shown"
     with shown.open("w") as out:

@@ -147,8 +147,8 @@ def test_reading_tools_write_nothing(project: Project) -> None:
         text, config, _ = client.tool("explain_config")
         assert config["settings"]["model"] == "openai/no-such-model"
         assert "OPENAI_API_KEY" in text, "what keeps a run with models from starting"
-        explained = client.tool("explain_config", key="strict")[0]
-        assert explained.startswith("strict: false (default)\ndocumentation: ")
+        explained = client.tool("explain_config", key="max_turns")[0]
+        assert explained.startswith("max_turns: 8 (default)\ndocumentation: ")
         _, listed, _ = client.tool("list_scenarios", contains="hours")
         assert [each["name"] for each in listed["scenarios"]] == ["good"]
         source = 'from agentest import scenario\nscenario("good", turns=["hi"])\nscenario("x", turnz=[])\n'
