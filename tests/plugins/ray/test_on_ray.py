@@ -46,7 +46,7 @@ async def handler(messages, ctx):
     return "fine"
 
 AGENT = {"type": "custom", "name": "h", "handler": handler}
-config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False}
+config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False, "request_timeout_ms": 300_000}
 """
 
 
@@ -316,7 +316,7 @@ async def handler(messages, ctx):
     return "fine"
 
 AGENT = {"type": "custom", "name": "h", "handler": handler}
-config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False}
+config = {"agent": AGENT, "reporters": ["console", "json"], "strict": False, "request_timeout_ms": 300_000}
 """
 
 
