@@ -92,7 +92,6 @@ class LocalEvalService:
     def _results(
         self, sets: Sequence[CaseSet], conversations: Mapping[str, Conversation] | None = None
     ) -> AsyncGenerator[ScenarioResult]:
-        """Run the sets. `conversations` maps the path of each set to its finished conversation."""
         plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root, self._loaded.redact)
         finished = None
         if conversations is not None:
@@ -103,7 +102,6 @@ class LocalEvalService:
 
 
 def _notes(sets: Sequence[CaseSet]) -> list[str]:
-    """Return each note about unused expectations once, not once per conversation of a case."""
     if not sets:
         return []
     cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
@@ -253,7 +251,6 @@ def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def _cases(item: Any) -> Sequence[EvalCase]:
-    """Parse one entry of `eval_cases`, where ADK-TS passes whole sets."""
     if isinstance(item, EvalSet):
         return item.eval_cases
     if isinstance(item, EvalCase):

@@ -247,7 +247,6 @@ def eval_plan(
 def _facts(
     name: str, agent: AgentConfig, sets: Sequence[CaseSet], root: Path, redact: Callable[[str], str]
 ) -> AgentFacts:
-    """Collect the facts about an agent from its settings, and about its tools from mock servers and mocks."""
     mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
     tools = redact(known_tools(tools_of(agent, served_tools(agent, root, (), mocks)), mocks).text)
     can_call_tools = agent.tools is not None or agent.sent_tools
@@ -366,7 +365,6 @@ def _is_target(word: str, names: Collection[str]) -> bool:
 
 
 def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
-    """Refuse a folder in the agent's position that has neither an agent for this process nor sets."""
     folder = Path(first)
     if not rest or not folder.is_dir():
         return
@@ -384,7 +382,6 @@ def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
 
 
 def _resolve_set_ids(targets: Sequence[str], folder: Path) -> tuple[str, ...]:
-    """Replace the ids of sets in the agent's folder, where ADK stores them, with their paths."""
     return tuple(_set_file_of_id(target, folder) or target for target in targets)
 
 

@@ -156,7 +156,6 @@ def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterato
 
 
 def _criteria_of_old_folder(read: ReadSet, new: Path) -> _Criteria:
-    """Return the criteria next to the old set, or the defaults, if the set moves to another folder."""
     old, path = read.path.parent / CRITERIA_FILE, new.parent / CRITERIA_FILE
     if old.resolve() == path.resolve() or not (old.is_file() or path.is_file()):
         return path, None, []
@@ -173,7 +172,6 @@ def _content(path: Path) -> Any:
 
 
 def _sets_sharing_criteria(path: Path, read: ReadSet, new: Path) -> list[str]:
-    """Name the other sets that the new criteria file would also apply to."""
     if path.name != CRITERIA_FILE or not path.parent.is_dir():
         return []
     migrated = {read.path.resolve(), new.resolve()}

@@ -136,7 +136,6 @@ def _located_problem(problem: FileProblem, new: SetContent, index: int | None) -
 
 
 def _with_short_paths(message: str, new: SetContent) -> str:
-    """Replace absolute paths in a message with the names that the user knows."""
     folder = str(new.path).removesuffix(new.name)
     return message.replace(str(new.path), new.name).replace(folder, "") if folder else message
 
@@ -294,7 +293,6 @@ def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
 
 
 def _with_line_ends(text: str, old: SetContent) -> str:
-    """Convert a text from a browser to the line endings of its file."""
     plain = text.replace("\r\n", "\n")
     if old.data and plain == old.text.replace("\r\n", "\n"):
         return old.text

@@ -77,7 +77,6 @@ async def check_agents(run: Examination) -> None:
 
 
 async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
-    """Start the agent if necessary, check it, and stop whatever was started."""
     request, loaded, tell, say, wants_talk = run.request, run.loaded, run.tell, run.say, run.interleave
     notes: list[str] = []
     reply: AgentReply | None = None
@@ -127,7 +126,6 @@ def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
 async def _check_gateway(
     checked: AgentToCheck, observed: CallObservations, limit_s: float, say: Callable[[str], object]
 ) -> Check:
-    """Check that the agent has called its model, or does so within a time limit."""
     from agentest.plugins.servers.gateway_check import has_called_model, lines_by_framework
 
     name = subject("gateway", checked.name)
@@ -184,7 +182,6 @@ async def _check_protocol(
 
 
 async def _problem_check(name: str, agent: HttpAgent, problem: str, sender: Client) -> Check:
-    """Return what is wrong with an agent that did not answer a message, and what to write."""
     probe = endpoint_probe_of(agent, sender)
     detected = await detect_within_limit(probe, agent.type, _DETECTION_S)
     at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)

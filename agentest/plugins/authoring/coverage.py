@@ -379,7 +379,6 @@ def _explored_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
 
 
 def _path_groups(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
-    """Yield groups of paths that fit on the terminal next to the tasks."""
     wraps = console.is_terminal and not console.soft_wrap
     room = console.width - max(map(cell_len, coverage.tasks)) if wraps else None
     together: tuple[str, ...] = ()

@@ -89,7 +89,6 @@ def resolved(
 
 
 def _key_source(spec: ModelSpec, environ: Mapping[str, str]) -> str:
-    """Return where the model's key comes from. The key itself is never shown."""
     prefix = spec.name.partition("/")[0]
     variables = (name for name in key_variables(prefix) if (environ.get(name) or "").strip() == spec.api_key)
     if spec.api_key:

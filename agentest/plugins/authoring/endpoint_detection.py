@@ -249,7 +249,6 @@ async def _try_out(settings: Mapping[str, Any], probe: EndpointProbe, client: Cl
 
 
 def _missing_settings(response: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what requests to an endpoint still lack, one sentence each."""
     if response is None:
         return
     if response.status in (401, 403):

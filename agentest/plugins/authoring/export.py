@@ -498,7 +498,6 @@ def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]
 
 
 def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
-    """Yield notes about what exported conversations show, and what is lost of them."""
     if ids := [each.conversation.conversation_id for each in finished if not each.passed]:
         more = f" and {len(ids) - _MAX_SHOWN} more" if len(ids) > _MAX_SHOWN else ""
         yield (

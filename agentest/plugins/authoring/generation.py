@@ -170,7 +170,6 @@ async def propose(model: Model, material: Material, most: int) -> tuple[list[Cas
 
 
 def _requests(material: Material, most: int) -> Iterator[tuple[str, int]]:
-    """Yield what the model reads for each call, and how many scenarios it shall propose."""
     texts = [f"{source}:\n{text}" for source, (text, _) in material.texts.items()]
     parts = parts_of("\n\n".join(texts))[:_MOST_PARTS] or [""]
     lines = tool_lines(material.tools)
@@ -208,7 +207,6 @@ async def _ask(model: Model, task: str, block: str, shape: type[Answer], turn: i
 
 
 def _case_of(proposal: _Proposal, material: Material, taken: set[str]) -> Case | Dropped:
-    """Return the scenario of a proposal, or why it cannot be used."""
     name = shortened(" ".join(proposal.name.split()), _NAME_CHARS)
     messages = [text.strip() for text in proposal.messages if text.strip()]
     tools = {tool.name for tool in material.tools}

@@ -79,7 +79,6 @@ class _MockWriter:
         return MockSource(function=function, value=value, names=frozenset(self._names))
 
     def _value(self, answers: Sequence[RecordedToolAnswer]) -> SourceNode:
-        """Return a single value, or a sequence for several answers or an error."""
         nodes = list(map(self._step, answers))
         if len(nodes) == 1 and not answers[0].error:
             return nodes[0]
@@ -197,7 +196,6 @@ class _MockWriter:
         yield from rows(SourceItem(call, "return "), indent)
 
     def _step(self, answer: RecordedToolAnswer) -> SourceNode:
-        """Return the answer's value, or the expression that raises its error."""
         if not answer.error:
             return self._node(answer.value)
         if answer.status is None:

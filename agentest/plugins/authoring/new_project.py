@@ -198,7 +198,6 @@ def schema_text(name: str) -> str:
 
 
 def _completed(part: Any, added: Mapping[str, Sequence[str]]) -> Any:
-    """Return a part of a schema whose lists and patterns of names have those added."""
     if isinstance(part, dict):
         return {key: _completed(value, added) for key, value in part.items()}
     if isinstance(part, list):
@@ -289,7 +288,6 @@ def ignore(folder: Path) -> WrittenFile:
 
 
 def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
-    """Append lines with the file's line endings, after completing its last line."""
     end = "\r\n" if known and "\r\n" in known else "\n"
     before = end if known and not known.endswith("\n") else ""
     with path.open("ab") as file:

@@ -196,7 +196,6 @@ class PersonalData:
                     self._learn(part, stand)
 
     def _part(self, word: str, at: int) -> str:
-        """Return the stand-in of one word of a name, of which no two are equal."""
         key = unicodedata.normalize("NFC", word).lower()
         if key not in self._parts:
             pool, n = (_LAST if at else _FIRST), len(self._parts)

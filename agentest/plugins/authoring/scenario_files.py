@@ -104,7 +104,6 @@ def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
 
 
 def _numeral(value: Any, key: str) -> Any:
-    """Return a number in `number(…)`, which may be a text."""
     if isinstance(value, OneOf):
         return {"one_of": [_numeral(each, key) for each in value.values]}
     return str(value) if isinstance(value, Decimal | Fraction) else as_data(value, key)

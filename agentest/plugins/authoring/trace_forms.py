@@ -74,7 +74,6 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 
 def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
-    """Yield the spans of a request, or the one that a console exporter wrote."""
     groups = record.get("resourceSpans", record.get("resource_spans")) or ()
     spans = [
         span
@@ -122,7 +121,6 @@ def _log_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
 
 
 def _event_items(name: str, event: Mapping[str, Any]) -> list[Item]:
-    """Return the steps in an event like `gen_ai.user.message` or `gen_ai.choice`."""
     if name == "gen_ai.choice":
         return answer_items(event.get("message", event))
     role = name.removeprefix("gen_ai.").removesuffix(".message")

@@ -76,7 +76,6 @@ class Framework:
 
 
 def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None) -> NextAgent:
-    """Return a function that returns the agent once, and then what `make` makes."""
     unused = [agent]
 
     async def next_agent() -> Any:
@@ -168,7 +167,6 @@ async def _create_context(make_context: MakeContext | None, session: Session) ->
 
 
 def _takes_session(make_context: MakeContext) -> bool:
-    """Return True if the function has a required parameter. Classes of deps may have optional ones."""
     parameters = inspect.signature(make_context).parameters.values()
     return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 

@@ -53,7 +53,6 @@ def wrap(function: _F) -> _F:
 
 
 def _asking(function: _F, find: Callable[[str], Any]) -> _F:
-    """Return a function that asks the gate that `find` returns for its name. Without a gate, it runs."""
     name = function.__name__
 
     if inspect.iscoroutinefunction(function):

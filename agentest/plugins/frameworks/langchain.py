@@ -286,7 +286,6 @@ class LangGraphConversation:
 
 
 def _messages_since(said_id: str, messages: Sequence[Any]) -> list[Any]:
-    """Return the messages after this user message, or after the last one if the graph did not store it."""
     user_positions = [i for i, message in enumerate(messages) if message.id == said_id]
     humans = user_positions or [i for i, message in enumerate(messages) if message.type == "human"]
     return list(messages[humans[-1] + 1 :]) if humans else list(messages)

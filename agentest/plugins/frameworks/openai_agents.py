@@ -46,7 +46,6 @@ def _gated(get_all_tools: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_connected(agent: Any) -> None:
-    """Raise AgentError for an MCP server that the application has not connected. The SDK does not do so."""
     for server in getattr(agent, "mcp_servers", ()):
         if getattr(server, "session", server) is None:
             raise AgentError(
@@ -82,7 +81,6 @@ def _with_mock(tool: Any) -> Any:
 
 
 def _with_gate(tool: Any, find: FindGate) -> Any:
-    """Return a copy of a tool whose calls go to the gate. A hosted tool runs nothing in this process."""
     if not hasattr(tool, "on_invoke_tool"):
         return tool
     gated = copy.copy(tool)
@@ -169,7 +167,6 @@ def _asked_call(item: Any) -> AskedCall:
 
 
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
-    """Yield all messages except the last, which is the reply."""
     message_items = [item for item in items if item.type == "message_output_item"]
     if message_items and items[-1] is message_items[-1]:
         message_items.pop()

@@ -103,7 +103,6 @@ class LiveKitConversation:
 
 
 def _note_not_run(call: Any, output: Any, gate: ToolGate) -> None:
-    """Record a call that reached no tool, such as one of an unknown name."""
     if not gate.saw(call.call_id, call.name, call.arguments):
         gate.note_not_run(call.name, call.arguments, output.output if output else "no answer", call.call_id)
 
@@ -117,7 +116,6 @@ def prepare_pipecat(pipeline: Any, next_pipeline: NextAgent) -> Begin:
 
 
 def _models_in(pipeline: Any) -> Iterator[Any]:
-    """Yield the LLM services of a pipeline, at any depth."""
     for each in getattr(pipeline, "processors", ()):
         if hasattr(each, "run_function_calls"):
             yield each
@@ -241,7 +239,6 @@ class PipecatConversation:
         self._running.add_done_callback(lambda _: self._done.set())
 
     def _see(self, frame: Any) -> None:
-        """Note what a frame of the pipeline says about the turn."""
         match type(frame).__name__:
             case "LLMFullResponseStartFrame":
                 self._texts.append("")

@@ -166,7 +166,6 @@ def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
 
 
 def _answer(value: Any, decision: Decision) -> tuple[Any, list[tuple[Any, Wire]]]:
-    """Return the answer to an interrupt, and the requests that it asks about, each with its decision."""
     if isinstance(value, Mapping) and isinstance(requests := value.get("action_requests"), list):
         configs = value.get("review_configs")
         listed = [*configs][: len(requests)] if isinstance(configs, list) else []
@@ -185,7 +184,6 @@ def _answer(value: Any, decision: Decision) -> tuple[Any, list[tuple[Any, Wire]]
 
 
 def _is_one_call(value: Any) -> bool:
-    """Return True if an interrupt is about a single call (`per_call` mode of the middleware)."""
     return isinstance(value, Mapping) and value.get("type") == "tool_approval"
 
 

@@ -189,7 +189,6 @@ class TurnReader:
         return NoReply(problem, retries, calls, retells=retells)
 
     def _unreported_calls(self) -> tuple[tuple[ToolCall, ...], bool]:
-        """Return the new and changed calls since the last report, and whether any call changed."""
         calls, before = as_tool_calls(self._calls, self.turn_index), self._reported_calls
         self._reported_calls = calls
         changed = tuple(call for call, old in zip(calls, before, strict=False) if call != old)

@@ -259,7 +259,6 @@ class ResponseAssembly:
         return False
 
     def _add_text(self, event: Mapping[str, Any], kind: str, key: str, step: str) -> bool:
-        """Extend a part of a message and return whether it has text."""
         index = self._index(event, event.get("item_id"))
         self._items.setdefault(index, {"type": "message", "role": "assistant"})
         place = event.get("content_index")
@@ -280,7 +279,6 @@ class ResponseAssembly:
         return index
 
     def _item(self, index: int) -> Item:
-        """Return an item with its streamed text, unless it already has content."""
         item, parts = self._items[index], self._texts.get(index)
         if not parts or item.get("content"):
             return item
@@ -292,7 +290,6 @@ def _call_key(item: Item) -> tuple[Any, ...]:
 
 
 def _extend(target: dict[str, Any], key: str, event: Mapping[str, Any], step: str) -> None:
-    """Add a delta to a text, or replace the text by that of a `done` event."""
     if step == "delta":
         target[key] = text_at(target, key) + text_at(event, "delta")
     elif isinstance(event.get(key), str):
@@ -363,7 +360,6 @@ def _call_id(item: Item) -> str:
 
 
 def _tool_name(item: Item) -> str:
-    """Return the name of the tool that a call calls, "" if it is missing."""
     kind = _kind(item)
     tool = _CALLER_TOOLS.get(kind, "" if kind == "mcp_call" else kind.removesuffix(_CALL))
     return tool or text_at(item, "name")

@@ -128,7 +128,6 @@ class WebSocketConnector:
 
 
 def _denies_access(error: BaseException) -> bool:
-    """Return True if a handshake shows a wrong address or login, and nothing about the agent."""
     if isinstance(error, aiohttp.WSServerHandshakeError):
         return error.status in (200, *DENIED)
     return isinstance(error, RedirectRefused) or is_tls_error(error)

@@ -125,7 +125,6 @@ class RunEnd(BatchedSender):
         return self._death
 
     async def _run(self, work: Callable[[], Any]) -> None:
-        """Run one of the two directions until the worker has ended."""
         try:
             await work()
         except WorkerEnded as error:

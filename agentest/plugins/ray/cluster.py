@@ -388,7 +388,6 @@ class _CapturedErrors:
 
 @contextmanager
 def _capture_errors() -> Iterator[_CapturedErrors]:
-    """Capture what Ray's native code writes to standard error."""
     with tempfile.TemporaryFile() as file, open(os.dup(2), "w", errors="replace") as visible:
         captured = _CapturedErrors(visible)
         os.dup2(file.fileno(), 2)
@@ -410,7 +409,6 @@ def _silence(logger: logging.Logger) -> None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for Ray, except those that the user has set."""
     ours = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(ours)
     try:

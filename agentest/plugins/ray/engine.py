@@ -167,7 +167,6 @@ class RayEngine:
         self._is_orphaned = True
 
     async def _begin(self, actor: Any, number: int, on_message: OnMessage) -> None:
-        """Start the worker as soon as a CPU is free, and inform the user if it has to wait."""
         news: WorkerNews = remote(POOL, on_message)
         life = pickle.dumps(replace(self._life, number=number))
         begun = asyncio.ensure_future(actor.begin.remote(self._variables, life))

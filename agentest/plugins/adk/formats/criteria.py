@@ -295,7 +295,6 @@ class _CriteriaObject(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _either_spelling(cls, values: Any) -> Any:
-        """Rename keys to the section's names. Unknown keys are ignored unless they look misspelled."""
         if not isinstance(values, Mapping):
             return values
         named = snake_keys(values, cls.model_fields)
@@ -537,7 +536,6 @@ def _policy(metric: str, criterion: _BuiltinCriterion, at: str, folder: Path) ->
 
 
 def _with_threshold(metric: str, written: Any) -> Any:
-    """Add the metric's own default threshold to a criterion that gives none."""
     default = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
     if default is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
         return written

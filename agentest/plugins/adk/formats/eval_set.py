@@ -152,7 +152,6 @@ class FunctionResponse(BriefRepr):
 
 
 def _as_base64(data: Any) -> Any:
-    """Return bytes, or base64 text in either alphabet, as padded base64 in the standard alphabet."""
     if isinstance(data, bytes):
         return b64encode(data).decode()
     if not isinstance(data, str):

@@ -93,7 +93,6 @@ _PLAIN = (str, float, int, Mapping, MetricValueInfo, Interval)
 
 
 def _attributes(value: Any) -> Any:
-    """Return an object of another library as a mapping with the keys of a MetricInfo."""
     if isinstance(value, _PLAIN):
         return value
     return {n: _attributes(found) for n in _KEYS if (found := getattr(value, n, None)) is not None}

@@ -250,7 +250,6 @@ def unlisted_metrics(data_set: DataSet) -> tuple[str, ...]:
 
 
 def _metrics_with_unused_data(data_set: DataSet, named: Sequence[str]) -> list[str]:
-    """Return the metrics that the file has data for, unless a named metric uses the same data."""
     calls = any(case.expected_tool_calls is not None for case in data_set.data)
     # Without `metrics`, the thresholds name all metrics of tool calls.
     calls = calls and (data_set.metrics is not None or not data_set.thresholds)
@@ -351,7 +350,6 @@ def _rubric(rubric_id: str, text: str) -> dict[str, Any]:
 
 
 def _without_deductions(text: str) -> tuple[str, list[str], str]:
-    """Return the text before the deductions, the deductions, and the text after their sentence."""
     match = _DEDUCT.search(text)
     if match is None:
         return text, [], ""

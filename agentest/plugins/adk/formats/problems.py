@@ -145,7 +145,6 @@ def get(values: Mapping[str, Any], key: str) -> Any:
 def _split_location(
     location: Location, document: Any, names: FormatNames
 ) -> tuple[int | None, str, Location, Location]:
-    """Return the case's index, case and invocation in words, and the keys within the case and within both."""
     rest, keys, value, heads = location, location, document, []
     case: int | None = None
     steps = [(names.cases, names.word, names.case_id)]
@@ -241,7 +240,6 @@ def _spelt(key: str, camel: bool) -> str:
 
 
 def _uses_camel_case(location: Location, document: Any) -> bool:
-    """Return True if the file uses camelCase at a location, judging by keys on the path and next to it."""
     holder = _value_at(document, location[:-1])
     beside = [key for key in holder if key != location[-1]] if isinstance(holder, Mapping) else []
     keys = [key for key in (*location[:-1], *beside) if isinstance(key, str)]
@@ -249,12 +247,10 @@ def _uses_camel_case(location: Location, document: Any) -> bool:
 
 
 def _enclosing_key(location: Location) -> str:
-    """Return the key of the enclosing object, which determines the known keys."""
     return next((snake_case(key) for key in reversed(location[:-1]) if isinstance(key, str)), "")
 
 
 def _path_text(location: Location, inside: str = "") -> str:
-    """Format the path to a value. `inside` is the path to the problem within it, if known."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
     return f"`{''.join([*steps, inside]).removeprefix('.')}`"
 
@@ -270,7 +266,6 @@ def _value_at(document: Any, location: Location) -> Any:
 
 
 def _without_union_tags(location: Location) -> Location:
-    """Remove pydantic's union tags of `intermediate_data`, which the file does not contain."""
     before = ("", *location)
     return tuple(
         step

@@ -252,7 +252,6 @@ def _shape(path: Path, document: Any) -> _Shape:
 
 
 def _problems_of_set(eval_set: EvalSet) -> Iterator[FileProblem]:
-    """Yield problems that no single value causes, such as duplicate ids."""
     if not eval_set.eval_cases:
         yield FileProblem(None, "has no cases")
     times = Counter(case.eval_id for case in eval_set.eval_cases)
@@ -268,7 +267,6 @@ def _problems_of_set(eval_set: EvalSet) -> Iterator[FileProblem]:
 
 
 def _problem_text(path: Path, entries: Iterable[FileProblem], count: int, lines: Sequence[int]) -> str:
-    """List the first of `count` problems, one per line. `lines` has the line of each case."""
     rows = []
     for entry in islice(entries, MAX_PROBLEMS):
         line = lines[entry.case] if entry.case is not None and entry.case < len(lines) else 0

@@ -393,7 +393,6 @@ def parse_result(
 
 
 def _as_result(shape: type[_T], returned: Any) -> _T:
-    """Convert a result, a mapping in either spelling, or an object with the same attributes."""
     names = [field.name for field in fields(shape)]
     if isinstance(returned, shape):
         return returned

@@ -156,7 +156,6 @@ def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) 
 
 
 def _tool_trajectory_f1(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
-    """Return the F1 score of the names of the called tools. Arguments and order do not count."""
     del grader
     wanted = [call.name for call in tool_calls(expected.intermediate_data)]
     made = [call.name for call in turn.tool_calls]
@@ -207,7 +206,6 @@ def _call_list_text(calls: Sequence[str | None], count: int) -> str:
 
 
 def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") -> TurnRule:
-    """Return the rule of a number per turn. Unknown amounts are left out, never counted as 0."""
 
     def score(grader: CriterionGrader, turn: Turn, expected: None) -> MetricResult | None:
         del grader, expected

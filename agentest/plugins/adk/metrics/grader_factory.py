@@ -73,7 +73,6 @@ def _turn(invocation: Invocation, index: int) -> Turn:
 
 
 def _remarks(data: IntermediateForm) -> Iterator[Remark]:
-    """Yield the messages before the reply. Events also show how many calls preceded each."""
     if not isinstance(data, InvocationEvents):
         yield from (Remark(author, text) for author, text in messages_before_reply(data))
         return

@@ -287,7 +287,6 @@ def _chosen(answers: Sequence[Any], value: float, explained: Callable[[Any], str
 
 
 def _voted(answers: Sequence[Any], explained: Callable[[Any], str] = _reason_of) -> Score:
-    """Return 1 or 0 by majority, a tie being 0, with the reason of a judge in the majority."""
     return _chosen(answers, int(majority([answer.value == 1 for answer in answers])), explained)
 
 
@@ -317,7 +316,6 @@ class Goals(BaseModel):
 
 
 def _task_success_score(answers: Sequence[Goals]) -> Score:
-    """Return the mean share, with the goals of the sample closest to it."""
     shares = tuple(answer.share() for answer in answers)
     value = fsum(shares) / len(shares)
     goals = min(answers, key=lambda answer: abs(answer.share() - value)).goals

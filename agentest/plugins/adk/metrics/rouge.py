@@ -61,7 +61,6 @@ def _normalized(text: str) -> str:
 
 
 def _with_few_marks(text: str) -> Iterator[str]:
-    """Yield the text in pieces, split where a character has more marks than any script uses."""
     start = marks = 0
     for at, character in enumerate(text):
         marks = marks + 1 if _IS_MARK[character] else 0
@@ -166,7 +165,6 @@ def _ends_short(stem: str) -> bool:
 
 
 def _replace_first(word: str, rules: Sequence[tuple[str, str]], holds: Callable[[str, str], bool]) -> str:
-    """Apply the first rule whose suffix matches, unless its condition fails."""
     for suffix, replacement in rules:
         if word.endswith(suffix):
             stem = word[: -len(suffix)]

@@ -138,7 +138,6 @@ def _explored(
 
 
 def _cases(request: RunRequest, eval_sets: Sequence[str]) -> Iterator[Unit]:
-    """Yield the evaluation cases that can run and match the filters."""
     reads, _ = read_sets(EvalRequest(request, tuple(eval_sets)))
     sets = [CaseSet(read, Criteria(()), graded=False) for read in reads]
     options = request.options

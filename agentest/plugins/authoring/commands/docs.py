@@ -161,7 +161,6 @@ class Documentation:
         self._by_path = {page.path.resolve(): page for page in self.pages}
 
     def _topic(self, path: Path, names: Counter[str]) -> str:
-        """Return the page's file name, with its folder if other pages have the same name."""
         if names[path.stem] == 1:
             return path.stem
         return path.relative_to(self.folder).with_suffix("").as_posix()

@@ -172,7 +172,6 @@ def _texts(
     sources: Sequence[str],
     docs: Sequence[Path],
 ) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield each source of rules with its text, and the line in which that begins."""
     root, redact = prepared.request.root, prepared.loaded.redact
     if "instructions" in sources and instructions.strip():
         place, line = _place_of(instructions, prepared.loaded.path)
@@ -190,7 +189,6 @@ def _texts(
 
 
 def _place_of(text: str, config: Path) -> tuple[str, int]:
-    """Return the file with the instructions, and the line in which they begin."""
     try:
         written = read_text_file(config)
         if named := _INSTRUCTIONS_FILE.search(written):
@@ -287,7 +285,6 @@ class Generation:
                 raise UsageError(f"the model cannot be used: {error}") from None
 
     def _loadable(self, cases: Sequence[Case]) -> tuple[list[Case], list[Dropped]]:
-        """Return the cases whose file loads, and those whose file does not."""
         loadable: list[Case] = []
         dropped: list[Dropped] = []
         for case in cases:

@@ -256,7 +256,6 @@ def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
 
 
 async def _serve(recording: ToolRecording) -> None:
-    """Run the mock servers in front of the real tools until a signal arrives."""
     prepared, serving = recording.prepared, anyio.CancelScope()
     with handled_signals(serving.cancel, lambda: _LAST_WORDS) as signals, serving:
         try:
@@ -392,7 +391,6 @@ def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) ->
 
 
 def _is_known(value: Any, texts: Sequence[str]) -> bool:
-    """Return True if a word or number occurs in one of the texts."""
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         return False
     word = re.compile(rf"(?<!\w){re.escape(str(value))}(?!\w)", re.I)

@@ -168,7 +168,6 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
 
 
 def _files(source: Path) -> Sequence[Path]:
-    """Return the file of a stored run, or the exports in a folder."""
     if not source.is_dir():
         return (source,)
     if any((source / name).is_file() for name in ("run.json", "results.json", "journal.jsonl")):

@@ -163,7 +163,6 @@ def _change(before: bytes | None, content: bytes, written: str | None) -> SkillC
 
 
 def _hash(content: bytes) -> str:
-    """Return a hash that does not depend on line ends, which git may change in a checkout."""
     return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()
 
 

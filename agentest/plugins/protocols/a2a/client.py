@@ -258,7 +258,6 @@ class A2aConversation:
         )
 
     def _new_calls(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
-        """Return the calls of this turn. A continued task repeats those of earlier turns."""
         reported = read_calls(parts_of(work), turn_index)
         new = [call for call in reported if (work.task_id, call.call_id) not in self._known_calls]
         self._known_calls.update((work.task_id, call.call_id) for call in new if call.call_id)
@@ -419,7 +418,6 @@ async def _read_card(response: DirectResponse) -> Any:
 
 
 def _result(answer: Any, method: str) -> Any:
-    """Return the result in an answer. Over HTTP+JSON, the answer is the result."""
     if not isinstance(answer, Mapping):
         raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {excerpt(answer)}")
     if answer.get("error"):

@@ -127,7 +127,6 @@ def _is_address(url: str) -> bool:
 
 
 def _scheme(scheme: Mapping[str, Any]) -> str:
-    """Describe the credentials of a scheme. In 1.0 its content is under a key that names its kind."""
     for key, kind in _SCHEME_TYPES.items():
         if key in scheme:
             return _scheme({"type": kind, **mapping_at(scheme, key)})
@@ -321,7 +320,6 @@ class WayFinder:
                     raise AgentError("; then: ".join(dict.fromkeys(refusals))) from None
 
     def _drop_way(self, way: RequestWay, nowhere: bool) -> bool:
-        """Drop a refused way unless another conversation already has. Returns whether a way is left."""
         known = self._ways or ()
         if way != known[0]:
             return True

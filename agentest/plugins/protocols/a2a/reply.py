@@ -231,7 +231,6 @@ def _tokens(metadata: Json) -> Usage:
 
 
 def _is_inner(part: A2aPart) -> bool:
-    """Return whether a part is a thought, a call or a result, and not meant for the user."""
     return bool(part.metadata.get("adk_thought")) or _adk_type(part) != "" or _results(part) is not None
 
 
@@ -320,7 +319,6 @@ def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolC
 
 
 def _results(part: A2aPart) -> Sequence[Json] | None:
-    """Return the tool results of LangGraph's server, which do not include the arguments."""
     results = part.data.get("tool_results") if isinstance(part.data, Mapping) else None
     return results if is_list_of_objects(results) else None
 

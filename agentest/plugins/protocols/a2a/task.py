@@ -85,7 +85,6 @@ def kind_of(result: Any) -> tuple[str | None, Json]:
 
 
 def _name_of_kind(value: Json) -> str:
-    """Return the name that a result or part of unknown kind gives itself."""
     return str(value.get("kind") or next(iter(value), "{}"))
 
 

@@ -310,7 +310,6 @@ def _author(message: Wire, agent: str, subagents: Mapping[str, str]) -> str:
 
 
 def _content(message: Wire) -> str:
-    """Return a message's text. Its content is a text, missing, or a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, Mapping)]

@@ -101,7 +101,6 @@ class _Patching:
         del parent[_index(path[-1], len(parent) - 1) if isinstance(parent, list) else path[-1]]
 
     def _parent(self, path: list[str]) -> Any:
-        """Return the mutable container at the end of a path."""
         _value_at_path(self.value, path[:-1])
         at = self.value = self._owned(self.value)
         for step in path[:-1]:
@@ -119,7 +118,6 @@ class _Patching:
 
 
 def _size(value: Any, enough: int) -> int:
-    """Return the size of a value in characters, counted to slightly above `enough`."""
     size, inner = 0, [value]
     while inner and size <= enough:
         part = inner.pop()

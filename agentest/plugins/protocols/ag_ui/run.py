@@ -141,7 +141,6 @@ def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[
 
 
 def _read_result(content: Any) -> Any:
-    """Parse a result that is a JSON object or list, and join text parts."""
     is_parts = is_list_of_objects(content) and all(isinstance(part.get("text"), str) for part in content)
     return read_result("".join(part["text"] for part in content) if is_parts else content)
 
@@ -406,7 +405,6 @@ class AgUiRun:
             self._add_text(full_event)
 
     def _store_encrypted(self, event: Wire) -> None:
-        """Store the value that a model's provider expects back with a message or a call."""
         for message in self.thread.messages:
             for entry in (message, *calls_of(message)):
                 if entry["id"] == event.get("entityId"):
@@ -421,7 +419,6 @@ class AgUiRun:
         return self._texts[key]
 
     def _settle(self) -> None:
-        """Write the texts and arguments received so far into the thread's messages."""
         for (identifier, role), pieces in self._texts.items():
             self.thread.message(identifier, role)["content"] = "".join(pieces)
         for message in self.thread.new:
@@ -495,14 +492,12 @@ class AgUiRun:
             self._take_listed(message)
 
     def _take_late(self, message: Wire, late: AbstractSet[str]) -> None:
-        """Add calls that a snapshot places before this run and that no event has reported."""
         calls = [call for call in calls_of(message) if call["id"] in late or call["id"] in self.late]
         self.late |= {call["id"] for call in calls}
         if calls or message.get("toolCallId") in self.late:
             self._take_listed({**message, "toolCalls": calls})
 
     def _take_listed(self, message: Wire) -> None:
-        """Apply a snapshot's message to its calls and results, except for settled calls."""
         for listed_call in calls_of(message):
             if listed_call["id"] in self._latest or listed_call["id"] not in self._settled:
                 self._listed.append(listed_call["id"])

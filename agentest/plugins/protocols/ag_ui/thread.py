@@ -102,7 +102,6 @@ def late_call_ids(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
 
 
 def _name_and_arguments(call: Wire) -> tuple[str, Any]:
-    """Return a call's name and arguments in a normal form, so that calls can be compared."""
     name, arguments = call["function"]["name"], call["function"].get("arguments")
     try:
         return name, json.dumps(json.loads(arguments or "{}"), sort_keys=True)
@@ -229,5 +228,4 @@ class AgUiState:
 
 
 def _is_transcript(key: str, value: Any) -> bool:
-    """Return whether a key of the state has the conversation's messages, as in LangGraph's graphs."""
     return key == "messages" and is_list_of_objects(value) and all("content" in item for item in value)

@@ -182,7 +182,6 @@ class AiSdkConversation:
 
 
 def _decide_waiting(current: AssistantMessage, approver: Approver, words: str | None = None) -> bool:
-    """Decide about the calls that wait for approval. Returns False if there are none, or the user decides."""
     parts = waiting(current)
     decision = approver.decision([*map(tool_name, parts)], words) if parts else None
     if decision is None:
@@ -247,7 +246,6 @@ def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
 
 
 def _is_finished(part: Part) -> bool:
-    """Return whether a call needs neither a result nor an approval after the stream has ended."""
     return part["state"] not in (ASKED, WAITS) or (part["state"] == ASKED and _is_of_the_server(part))
 
 

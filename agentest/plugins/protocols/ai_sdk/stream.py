@@ -164,7 +164,6 @@ class AssistantMessage:
             self.metadata = metadata
 
     def _reset_step(self) -> None:
-        """Remove the parts of the current step, as the AI SDK does when it repeats a model call."""
         del self.parts[self._step :]
         self._tools = {part["toolCallId"]: at for at, part in enumerate(self.parts) if is_tool(part)}
         self._texts, self._inputs = {}, {}
@@ -262,7 +261,6 @@ def _is_another(part: Part, chunk: Chunk, state: str, value: Any) -> bool:
 
 
 def _copy_fields(part: Part, chunk: Chunk, *keys: str, **renamed: str) -> None:
-    """Copy fields that are not null. `renamed` is the field's name in the part → its name in the chunk."""
     sources = {key: key for key in keys} | renamed
     part.update({key: chunk[source] for key, source in sources.items() if chunk.get(source) is not None})
 

@@ -133,7 +133,6 @@ class _MessagesConversation:
     async def _receive(
         self, blocks: list[Block], total: ReplyTotals, values: TurnValues, turn_index: int
     ) -> None:
-        """Send requests until the agent no longer pauses, and add its blocks to `blocks`."""
         for _ in range(_MAX_PAUSES + 1):
             so_far = [as_received(blocks)] if blocks else []
             assembly = MessageAssembly(self._endpoint.ignored)
@@ -278,7 +277,6 @@ class MessageAssembly:
         return False
 
     def _add_delta(self, index: int, delta: Mapping[str, Any]) -> bool:
-        """Extend a block and return whether the delta was text."""
         if not self._streamed.grow(index, delta):
             self._ignored.note("delta", delta.get("type"))
         return delta.get("type") == "text_delta" and bool(delta.get("text"))
@@ -452,7 +450,6 @@ def _made_call(block: Block, result: Block, turn_index: int) -> ToolCall:
 
 
 def _result(content: Any) -> Any:
-    """Parse a tool's result. The texts of a list of text blocks are joined first."""
     if isinstance(content, list) and content and all(map(_is_text, content)):
         return read_result("".join(block["text"] for block in content))
     return read_result(content)
@@ -467,7 +464,6 @@ def _results_by_id(blocks: Sequence[Block]) -> dict[str, Block]:
 
 
 def _ids_of_calls(blocks: Sequence[Block]) -> set[str]:
-    """Return the ids of all calls, in the form that results are compared with."""
     return {excerpt(block.get("id")) for block in blocks if _is_call(block)}
 
 

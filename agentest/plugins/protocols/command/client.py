@@ -182,7 +182,6 @@ class CommandConversation:
             program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
 
     async def _read_turn(self, program: Program, hearing: TurnReader, limit: TimeLimit) -> float | None:
-        """Read lines until the turn is done or a tool is requested. Returns the ms until the first text."""
         first: float | None = None
         received_bytes = 0
         while not hearing.done:

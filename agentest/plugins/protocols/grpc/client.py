@@ -192,7 +192,6 @@ class GrpcClient(ConversationalAgent):
         return self._method
 
     async def _reflected(self) -> list[bytes]:
-        """Return the server's files that describe the service, with all that they import."""
         from google.protobuf.message import DecodeError
         from grpc.aio import AioRpcError
 

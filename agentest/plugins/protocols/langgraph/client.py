@@ -429,7 +429,6 @@ class GraphConversation:
         return merged(updates, self._state_messages(turn) or ())
 
     def _earlier_ids(self, turn: _TurnRuns) -> set[str]:
-        """Return the ids of messages that precede the user's message in the thread."""
         in_state = state_messages(turn.run.values)
         earlier = in_state[: len(in_state) - len(after_user(in_state, turn.sent))] if in_state else []
         if earlier or (in_state is None and turn.sent):
@@ -437,7 +436,6 @@ class GraphConversation:
         return self._known
 
     def _calls(self, turn: _TurnRuns) -> tuple[ToolCall, ...]:
-        """Return the calls of the turn, including those that the user decided about in it."""
         calls = calls_of(self._turn_messages(turn), turn.index, self._waiting)
         by_user = turn.sent is None
         return tuple(
@@ -448,7 +446,6 @@ class GraphConversation:
         )
 
     def _finish(self, turn: _TurnRuns, before: Mapping[str, Any] | None) -> AgentReply:
-        """Return the reply and mark the turn's messages as known."""
         values = turn.run.values
         try:
             messages, calls = self._turn_messages(turn), self._calls(turn)
@@ -499,7 +496,6 @@ def _approvals(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Appr
 
 
 def _is_waiting(call: ToolCall) -> bool:
-    """Return whether a call has no result. During an interrupt, such a call has not been executed."""
     return call.result is None and not call.error and not call.invalid_arguments
 
 

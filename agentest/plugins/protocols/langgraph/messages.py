@@ -156,13 +156,11 @@ def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, To
 
 
 def _nth_result(results: Mapping[str, Sequence[Wire]], call_id: str | None, number: int) -> Wire | None:
-    """Return the result of the `number`-th call with an id, or the last result if there are fewer."""
     answers = results.get(call_id or "", ())
     return answers[min(number, len(answers) - 1)] if answers else None
 
 
 def _requests(message: Wire) -> Iterator[Wire]:
-    """Yield the calls of one message as `{id, name, args, error}`."""
     for call in _list(message, "tool_calls"):
         yield _request(call, _args(call))
     for call in _list(message, "invalid_tool_calls"):  # where LangChain puts arguments that do not parse
@@ -187,7 +185,6 @@ def _list(message: Wire, key: str) -> Sequence[Wire]:
 
 
 def _args(call: Wire) -> Any:
-    """Return the arguments of a call, also in OpenAI's form, which a node may return."""
     function = call.get("function")
     if "args" in call or not isinstance(function, Mapping):
         return call.get("args", {})

@@ -260,7 +260,6 @@ def _finished(response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_text(item: Item) -> Item:
-    """Return an item of a response with the transcripts of its audio as texts."""
     if item.get("type") != "message" or isinstance(item.get("content"), str):
         return item
     parts = [

@@ -171,7 +171,6 @@ def _conversations_url(endpoint: str) -> str | None:
 
 
 def _below(endpoint: str, name: str) -> str:
-    """Return the address of a path segment below an endpoint, with the endpoint's query."""
     parts = urlsplit(endpoint)
     return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name, '')}").geturl()
 

@@ -147,7 +147,6 @@ class WebSocketConversation:
         return f"no message for which {done} within {seconds}; {self._last_message_text(hearing)}"
 
     def _last_message_text(self, hearing: TurnReader) -> str:
-        """Describe the agent's last message. If there is none, suggest a JSON `body`."""
         came = hearing.what_came()
         config = self._client.config
         is_plain = config.body == "{{message}}" and not config.then
@@ -157,7 +156,6 @@ class WebSocketConversation:
     async def _exchange(
         self, messages: Sequence[Message], ctx: TurnContext, hearing: TurnReader, limit: TimeLimit
     ) -> float | None:
-        """Send the next message and read the answer. Returns the ms until the first text."""
         client, values = self._client, TurnValues(messages, ctx, self._saved)
         if self._socket is None:
             self._socket, self._retries = await client.connector.connect(values, limit)
@@ -205,7 +203,6 @@ class WebSocketConversation:
         return has_message
 
     async def _wait_for(self, key: str, path: JsonPath, incoming: _Incoming) -> None:
-        """Read messages until the path is true for one, or the turn is over."""
         self._waits_for = key
         while not (path.holds(await incoming.next()) or incoming.is_over):
             pass
@@ -216,7 +213,6 @@ class WebSocketConversation:
         return _encoded(Template(without(template, absent)).filled(PartialValues(values, absent)))
 
     def _discard_late_messages(self, socket: WebSocket, hearing: TurnReader) -> None:
-        """Discard messages that arrived between turns, except for the calls that they report."""
         late = [_decoded(text) for text in socket.waiting()]
         for message in late:
             self._note_saved(message)

@@ -122,7 +122,6 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
             )
 
     def _check_messages(self) -> None:
-        """Check that messages use known names, and none that nothing can have saved before."""
         known = (*self.unsaved_placeholders, *self.saved_names)
         check_placeholders("after_tools", self.after_tools, known, FAMILIES)
         late = {*self.saved_names, *(["session_id"] if self.session else [])}
