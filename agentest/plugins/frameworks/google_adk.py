@@ -22,16 +22,19 @@ from typing import Any
 
 from dotenv import load_dotenv
 
-from agentest.agents.json_reader import excerpt, mapping_at, objects_at
+from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.plugins.frameworks.client import AskedCall, decide, with_decisions
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
 from agentest.plugins.protocols.adk_server.client import (
+    confirmation_answer,
+    confirmations,
     contains_state,
     read_reply,
     read_run,
@@ -75,7 +78,6 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
 
 
 def _known_secrets() -> Redactor:
-    """Return a redactor for the current environment, which now includes the agent's own `.env`."""
     return Redactor(environment_secrets(os.environ))
 
 
@@ -117,13 +119,11 @@ class AdkModuleClient:
         except AgentError as error:
             calls: tuple[ToolCall, ...] = ()
             with suppress(AgentestError):
-                calls = read_run(events, ctx.turn_index)[0].observed
-            waits = error.observed if isinstance(error, NoReply) else ()
-            raise NoReply(str(error), 0, _decided(calls, (*gate.denied, *waits))) from error
-        reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms)
-        observed = _decided(reply.observed, (*gate.denied, *gate.granted.values()))
+                calls = read_run(events, ctx.turn_index, decided=_decisions(gate))[0].observed
+            raise NoReply(str(error), 0, calls) from error
+        reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms, decided=_decisions(gate))
         answered = gate.approver.answered
-        return replace(reply, state_before=states[0], state=states[1], observed=observed, approvals=answered)
+        return replace(reply, state_before=states[0], state=states[1], approvals=answered)
 
     async def _run(
         self, user_text: UserText, ctx: TurnContext, events: list[Any], gate: ToolGate
@@ -176,7 +176,6 @@ class AdkModuleClient:
         return _json_state(session.state)
 
     def _runner(self, app_name: str, session_id: str) -> Any:
-        """Return the session's own runner, so that conversations do not share user and app state."""
         key = (app_name, session_id)
         if key not in self._runners:
             agent, app, arguments = self._found.agent, self._found.app, dict[str, Any]()
@@ -205,36 +204,19 @@ class AdkModuleClient:
 
 def _confirmations(events: Sequence[Any], gate: ToolGate) -> Mapping[str, Any] | None:
     """Return the message that answers the confirmations of a run; None if there are none. Raises NoReply."""
-    parts = [part for event in events for part in objects_at(mapping_at(event, "content"), "parts")]
-    asked: dict[str, AskedCall] = {}
-    for call in (mapping_at(part, "functionCall") for part in parts):
-        if call.get("name") == _CONFIRMATION:
-            about = mapping_at(mapping_at(call, "args"), "originalFunctionCall")
-            asked[call["id"]] = AskedCall(about.get("name"), about.get("args") or {}, about.get("id"))
+    asked = confirmations(events)
     if not asked:
         return None
-    decision = decide(gate, list(asked.values()))
-    responses = [
-        {"id": known, "name": _CONFIRMATION, "response": {"confirmed": decision.about(each.name).approved}}
-        for known, each in asked.items()
-    ]
-    return {"role": "user", "parts": [{"functionResponse": response} for response in responses]}
+    calls = [AskedCall(call.get("name"), call.get("args") or {}, call.get("id")) for call in asked.values()]
+    return confirmation_answer(asked, decide(gate, calls))
 
 
-def _decided(calls: Sequence[ToolCall], decided: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the observed calls with what the user decided about them, and without the questions."""
-    known = {call.call_id: call for call in decided}
-    return tuple(
-        replace(call, approval=known[call.call_id].approval, error=known[call.call_id].error)
-        if call.call_id in known
-        else call
-        for call in calls
-        if call.name != _CONFIRMATION
-    )
+def _decisions(gate: ToolGate) -> dict[str, Approval]:
+    decided = (*gate.denied, *gate.granted.values())
+    return {str(call.call_id): call.approval for call in decided if call.approval}
 
 
 def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a session's state to JSON values. Values that JSON cannot express become their repr."""
     made: dict[str, Any] = {}
     for key, value in state.items():
         try:
@@ -303,13 +285,11 @@ async def _found_in_module(source: str, root: Path) -> AdkAgentSource:
 
 
 def _check_agent(agent: Any, module: str) -> None:
-    """Raise ValueError for an object that google-adk cannot run, such as a class instead of an agent."""
     if not any(kind.__module__.startswith("google.adk.") for kind in type(agent).__mro__):
         raise ValueError(f"the agent of module {module!r} is none of google-adk's, but {agent!r:.100}")
 
 
 async def _agent_of(module: Any) -> tuple[Any, Any]:
-    """Return a module's agent and the exit stack to close with it, or (None, None)."""
     agent = getattr(module, "root_agent", None)
     factory = getattr(module, "get_agent_async", None)
     if agent is not None or not callable(factory):
@@ -376,7 +356,6 @@ def load_google_adk(name: str) -> None:
         ) from None
 
 
-_CONFIRMATION = "adk_request_confirmation"
 _WAIT_PREFIX = "adk_request_"
 """Prefix of google-adk's pseudo-calls that wait for a confirmation, a credential or an input."""
 
@@ -397,7 +376,6 @@ async def open_object(
 
 
 def _with_mocks(agent: Any) -> Any:
-    """Return an App with our plugin before all others. The agent itself is unchanged."""
     app = import_module("google.adk.apps.app").App
     mocks = _plugin_class()("agentest", lambda _: current_gate(), records_transfers=True)
     if isinstance(agent, app):
@@ -442,14 +420,6 @@ def _record_other_calls(calls: Sequence[ToolCall], gate: ToolGate) -> None:
             gate.note(call.name, call.args, call.result)
 
 
-async def _is_not_confirmed(tool: Any, tool_args: Any, tool_context: Any) -> bool:
-    given = getattr(tool_context, "tool_confirmation", None)
-    check = getattr(tool, "check_require_confirmation", None)
-    if check is None or (given is not None and given.confirmed):
-        return False
-    return bool(await check(dict(tool_args), tool_context))
-
-
 def asking_plugin(find: FindGate) -> Any:
     """Return a plugin through which all tools call a gate. It does not record transfers between agents."""
     return _plugin_class()("agentest.mocks", find)
@@ -458,9 +428,8 @@ def asking_plugin(find: FindGate) -> Any:
 @cache
 def _plugin_class() -> type[Any]:
     base: Any = import_module("google.adk.plugins.base_plugin").BasePlugin
-    of_the_framework = import_module(
-        "agentest.plugins.protocols.adk_server.on_path.agentest_adk"
-    ).FRAMEWORK_TOOLS
+    on_path = import_module("agentest.plugins.protocols.adk_server.on_path.agentest_adk")
+    of_the_framework = on_path.FRAMEWORK_TOOLS
 
     class MockPlugin(base):  # type: ignore[misc]
         """Answers tool calls instead of the tools, and records the results of real tools."""
@@ -473,7 +442,7 @@ def _plugin_class() -> type[Any]:
         async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
             if tool.name in of_the_framework or (gate := self._find(tool.name)) is None:
                 return None
-            if await _is_not_confirmed(tool, tool_args, tool_context):
+            if await on_path.is_not_confirmed(tool, tool_args, tool_context):
                 return None  # google-adk asks, or refuses
             answer = await gate.begin(tool.name, dict(tool_args), tool_context.function_call_id)
             if answer is None:

@@ -27,7 +27,7 @@ _hand_in(
     "AdkAgent",
     "settings:AdkServerProbe",
     "google-adk's own server",
-    "googleadk session-state",
+    "googleadk session-state approvals",
     docs="adk-agents",
     folder="adk_server",
 )

@@ -62,3 +62,23 @@ def test_without_the_plugin(tmp_path: Path) -> None:
     assert {found[f"many {n}"] for n in range(50)} == {"errored"}
     held = [each for found in project.results["scenarios"] for each in found["conversations"]]
     assert any("--extra_plugins agentest_adk.MockTools" in str(each["error"]) for each in held)
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_confirmations(streaming: bool, tmp_path: Path) -> None:
+    """A tool that needs a confirmation, or its mock, runs only after a yes."""
+    settings = served(*PLUGIN, streaming=streaming, unmocked_tools="passthrough")
+    project = run(settings, tmp_path, "adk_approvals")
+    failed = {name for name, status in statuses(project).items() if status != "passed"}
+    assert failed == {"waits", "breaks a ban"}
+    made = {
+        name: [(c["approval"], c["result"]) for c in calls_of(project, name)] for name in statuses(project)
+    }
+    assert made == {
+        "grants": [("granted", "a mock")],
+        "grants the real one": [("granted", "really paid lamp")],
+        "agrees": [("granted", "a mock")],
+        "waits": [("pending", None)],
+        **{name: [("denied", None)] for name in ("denies", "denies the real one", "refuses", "breaks a ban")},
+    }
+    assert really_run(tmp_path) == ["paid lamp"]

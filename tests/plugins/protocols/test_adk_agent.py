@@ -23,7 +23,7 @@ from agentest.config.config import Config
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import AgentMessage, Session, UserText
-from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.protocols.adk_server.client import AdkClient, read_run
@@ -31,7 +31,7 @@ from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.support.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from agentest.testing import run_scenarios
+from agentest.testing import arun_scenarios, run_scenarios
 
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")
@@ -871,3 +871,76 @@ def test_session_state_needs_a_place() -> None:
     """`send_session_state` with a body whose metadata is not an object is refused."""
     with pytest.raises(ValidationError, match=r"body\.metadata must be an object"):
         ChatCompletionsAgent(endpoint="http://h", body={"metadata": "x"}, send_session_state=True)
+
+
+_PAY = {"name": "pay", "id": "c1", "args": {"amount": 5}}
+_ASKED = call("adk_request_confirmation", "q1", originalFunctionCall=_PAY, toolConfirmation={"hint": "Sure?"})
+ASKS = listed(
+    event({"functionCall": _PAY}),
+    event(_ASKED, longRunningToolIds=["q1"]),
+    event(answer("pay", "c1", error="It requires confirmation."), actions={"skipSummarization": True}),
+)
+PAID = listed(event(answer("pay", "c1", result="ok")), event(text("Paid.")))
+
+
+def confirmed(run: Any, confirmed: bool) -> bool:
+    response = {"id": "q1", "name": "adk_request_confirmation", "response": {"confirmed": confirmed}}
+    return bool(run.body["new_message"] == {"role": "user", "parts": [{"functionResponse": response}]})
+
+
+def decided(*turns: Any, answers: list[bytes], **options: Any) -> tuple[Conversation, Wire]:
+    """A conversation in which `pay` needs a confirmation."""
+    config = {"type": "adk", "app_name": "salon", "user_id": "u-1", **options.pop("config", {})}
+
+    async def go() -> tuple[Conversation, Wire]:
+        async with wire(*answers) as opened:
+            agent = {**config, "endpoint": f"http://127.0.0.1:{opened.port}"}
+            session = {"session_id": "s-1", "state": STATE}
+            found = await arun_scenarios(
+                [scenario("s", turns=[*turns], session=session, **options)], agent=agent
+            )
+            return found.scenarios[0].conversations[0].conversation, opened
+
+    return anyio.run(go)
+
+
+@pytest.mark.parametrize("approve", [True, {"pay": True}, False, {"pay": False}])
+def test_the_scenario_answers_a_confirmation(approve: Any) -> None:
+    """The answer goes out in the same turn, and overrides the setting."""
+    granted = approve in (True, {"pay": True})
+    end = PAID if granted else listed(event(answer("pay", "c1", error="rejected")), event(text("Not paid.")))
+    config = {"approvals": "deny" if granted else "approve"}
+    answers = [created(), ASKS, end, created()]
+    conversation, opened = decided("Pay.", answers=answers, approve=approve, config=config)
+    assert confirmed(opened.requests[2], granted)
+    (turn,) = conversation.turns
+    assert (turn.agent_message, turn.approvals) == ("Paid." if granted else "Not paid.", 1)
+    (paid,) = turn.tool_calls
+    assert (paid.name, paid.args) == ("pay", {"amount": 5})
+    assert paid.approval is (Approval.GRANTED if granted else Approval.DENIED)
+    assert (paid.result, paid.ran) == (({"result": "ok"}, True) if granted else (None, False))
+
+
+@pytest.mark.parametrize("words", [None, "Yes, please.", "No."])
+def test_the_user_answers_a_confirmation(words: str | None) -> None:
+    """Without `approve`, the question is the reply, and the user's next message answers it."""
+    answers = [created(), ASKS, created(), PAID, created()]
+    conversation, opened = decided("Pay.", *([words] if words else []), answers=answers)
+    asked, *others = conversation.turns
+    assert asked.agent_message == 'The agent asks for approval to call pay with {"amount": 5} (Sure?).'
+    (waits,) = asked.asked_calls if words else asked.tool_calls
+    assert (waits.approval, waits.result, waits.ran) == (Approval.PENDING, None, False)
+    if words:
+        assert confirmed(opened.requests[3], words != "No.")
+        (turn,) = others
+        approval = Approval.DENIED if words == "No." else Approval.GRANTED
+        assert [(each.name, each.approval) for each in turn.tool_calls] == [("pay", approval)]
+
+
+def test_a_call_stays_known_when_the_agent_fails_after_the_answer() -> None:
+    """A call that was confirmed may have run, although the server answered with an error."""
+    answers = [created(), ASKS, http(b"broken", "500 Internal Server Error"), created()]
+    conversation, _ = decided("Pay.", answers=answers, approve=True)
+    assert conversation.unfinished is not None
+    (call_made,) = conversation.unfinished.tool_calls
+    assert (call_made.name, call_made.approval) == ("pay", Approval.GRANTED)

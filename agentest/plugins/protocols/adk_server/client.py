@@ -8,11 +8,11 @@ remarks, and all function calls form the trajectory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 from urllib.parse import quote
 
-from agentest.agents.http_sender import EventStream, HttpSender, read_body
+from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import (
     excerpt,
     is_list_of_objects,
@@ -26,8 +26,10 @@ from agentest.agents.json_reader import (
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.domain.messages import Attachment, Message, Session, UserText, last_user_message
+from agentest.domain.tool_visibility import DENIED, Approval
 from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.plugins.protocols.adk_server.settings import AdkAgent
+from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver, Decision
 from agentest.plugins.protocols.protocol_client import agent_call, read_json_body
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
@@ -41,8 +43,13 @@ _UNSUPPORTED_STATUSES = (404, 405)
 _TEMPORARY_PREFIX = "temp:"
 """Prefix of state keys that ADK drops after each invocation."""
 _DEFAULT_AUTHOR = "agent"
+_CONFIRMATION = "adk_request_confirmation"
+"""The pseudo-call by which google-adk asks whether a tool may run."""
 
 Part = Mapping[str, Any]
+Asked = Mapping[str, Mapping[str, Any]]
+"""Id of a confirmation → the call that waits for it."""
+_UNDECIDED: Mapping[str, Approval] = dict[str, Approval]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,6 @@ class Sessions:
     async def _existing(
         self, key: SessionKey, state: dict[str, Any], retries: int, values: Values
     ) -> SessionState:
-        """Read the state of an existing session, which ignores the scenario's state."""
         read = await self.read(key, values)
         if _without_temporary(state) and (read.state is None or not contains_state(read.state, state)):
             actual = f"has the state {excerpt(read.state)}" if read.error is None else read.error
@@ -196,8 +202,39 @@ def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
     return AdkClient(config, resources.client, resources.timeout_s)
 
 
+@dataclass(slots=True)
+class _AdkRuns:
+    """The runs of one turn: of the user's message, and of answers to confirmations."""
+
+    asked: Asked
+    retries: int
+    events: list[Any] = field(default_factory=list)
+    decided: dict[str, Approval] = field(default_factory=dict)
+    """Call id → what the user decided."""
+    latency_ms: float = 0.0
+    first_token_ms: float | None = None
+
+    def add(self, answer: HttpAnswer[list[Any]]) -> None:
+        self.events += answer.value
+        self.asked = confirmations(answer.value)
+        self.latency_ms += answer.latency_ms
+        self.retries += answer.retries
+        self.first_token_ms = self.first_token_ms or answer.first_token_ms
+
+    def answer(self, approver: Approver, words: str | None = None) -> Mapping[str, Any] | None:
+        """Return the message that answers the confirmations; None if the user has to decide."""
+        tools = [call.get("name") for call in self.asked.values()]
+        decision = approver.decision(tools, words) if tools else None
+        if decision is None:
+            return None
+        for call in self.asked.values():
+            granted = decision.about(call.get("name")).approved
+            self.decided[str(call.get("id"))] = Approval.GRANTED if granted else Approval.DENIED
+        return confirmation_answer(self.asked, decision)
+
+
 class AdkClient:
-    """Sends conversations to one ADK server. Stores nothing about them."""
+    """Sends conversations to one ADK server. Stores only the calls that wait for the user."""
 
     takes_attachments = True
 
@@ -210,11 +247,14 @@ class AdkClient:
         self._run_url = f"{self._root}/{'run_sse' if config.streaming else 'run'}"
         self._sender = HttpSender(config, client, timeout_s, _LOCATION)
         self._sessions = Sessions(self._root, self._sender)
+        self._approvals = config.approvals
+        self._waiting: dict[str, Asked] = {}
+        """Session id → the calls that the user's next message decides about."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the user's last message. The first turn creates the session.
 
-        `latency_ms` of the reply covers the run without the session requests. The time limit applies to
+        `latency_ms` of the reply covers the runs without the session requests. The time limit applies to
         each request. Raises NoReply, SessionMismatch, CannotSend.
         """
         key = self._place(ctx)
@@ -222,20 +262,25 @@ class AdkClient:
         first_state = (
             await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
         )
-        payload = {
-            "app_name": key.app_name,
-            "user_id": key.user_id,
-            "session_id": key.session_id,
-            "new_message": user_content(last_user_message(messages)),
-            "streaming": self._streaming,
-        }
-        answer = await self._sender.post(self._run_url, payload, self._read, values=values)
+        message, approver = last_user_message(messages), Approver(ctx.approve, self._approvals)
+        run = _AdkRuns(asked=self._waiting.pop(key.session_id, {}), retries=first_state.retries)
+        if run.asked:
+            run.events.append({"content": {"parts": [{"functionCall": call} for call in run.asked.values()]}})
+        answered = run.answer(approver, message.text)
+        try:
+            await self._run(run, key, answered or user_content(message), approver, values)
+        except NoReply as error:
+            calls = read_run(run.events, ctx.turn_index, decided=run.decided)[0].observed
+            raise NoReply(str(error), run.retries + error.retries, calls) from error
+        if run.asked:
+            self._waiting[key.session_id] = run.asked
         reply = read_reply(
-            answer.value,
+            run.events,
             ctx.turn_index,
-            latency_ms=answer.latency_ms,
-            retries=first_state.retries + answer.retries,
+            latency_ms=run.latency_ms,
+            retries=run.retries,
             streamed=self._streaming,
+            decided=run.decided,
         )
         current_state = await self._sessions.read(key, values)
         return replace(
@@ -243,8 +288,27 @@ class AdkClient:
             state=current_state.state,
             state_error=current_state.error,
             state_before=first_state.state,
-            first_token_ms=answer.first_token_ms,
+            first_token_ms=run.first_token_ms,
+            approvals=approver.answered,
         )
+
+    async def _run(
+        self, run: _AdkRuns, key: SessionKey, given: Any, approver: Approver, values: Values
+    ) -> None:
+        payload = {
+            "app_name": key.app_name,
+            "user_id": key.user_id,
+            "session_id": key.session_id,
+            "streaming": self._streaming,
+        }
+        for _ in range(MOST_APPROVALS):
+            body = {**payload, "new_message": given}
+            answer = await self._sender.post(self._run_url, body, self._read, values=values)
+            run.add(answer)
+            given = run.answer(approver)
+            if given is None:
+                return
+        raise NoReply(TOO_MANY_QUESTIONS)
 
     def _place(self, ctx: TurnContext) -> SessionKey:
         session = ctx.session or Session()
@@ -302,20 +366,49 @@ async def read_event_stream(stream: EventStream) -> list[Any]:
     return events
 
 
-def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> tuple[AgentReply, str | None]:
+def confirmations(items: Iterable[Any]) -> Asked:
+    """Return the calls in a run's events that wait for a confirmation."""
+    parts = [part for item in items for part in objects_at(mapping_at(item, "content"), "parts")]
+    asked = [
+        call for part in parts if (call := mapping_at(part, "functionCall")).get("name") == _CONFIRMATION
+    ]
+    return {str(call.get("id")): _original(call) for call in asked}
+
+
+def _original(confirmation: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping_at(mapping_at(confirmation, "args"), "originalFunctionCall")
+
+
+def confirmation_answer(asked: Asked, decision: Decision) -> dict[str, Any]:
+    """Return the message that answers confirmations."""
+    approved = {known: decision.about(call.get("name")).approved for known, call in asked.items()}
+    answers = [
+        {"id": known, "name": _CONFIRMATION, "response": {"confirmed": yes}}
+        for known, yes in approved.items()
+    ]
+    return {"role": "user", "parts": [{"functionResponse": each} for each in answers]}
+
+
+def read_run(
+    items: Sequence[Any],
+    turn_index: int,
+    streamed: bool = False,
+    decided: Mapping[str, Approval] = _UNDECIDED,
+) -> tuple[AgentReply, str | None]:
     """Return the reply in a run's events, and the problem if there is none.
 
-    Raises AgentError for values that are not events of ADK.
+    Raises AgentError for values that are not events of ADK. `decided`: call id → what the user decided.
 
     A run without text is a reply if the agent called a tool. If the events were streamed, it must not end
     with a call, because a stream may be cut between two events.
     """
     events = [event for item in items if (event := _event(item)) is not None]
-    calls = _calls(events, turn_index)
+    calls = _calls(events, turn_index, decided)
     last = _final_event(events)
     problem, text = None, None
     if last:
-        problem, text = last.error, None if last.error else last.text or _fallback_text(last.parts)
+        question = "\n".join(_questions(events, decided))
+        problem, text = last.error, "" if last.error else last.text or question or _fallback_text(last.parts)
     elif not calls or (streamed and any(part.get("functionCall") is not None for part in events[-1].parts)):
         problem = f"no final response among the {len(items)} events of the agent"
     if not problem and not text and not calls:
@@ -332,7 +425,6 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> t
 
 
 def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]:
-    """Yield the texts that are not the reply, each with the number of calls in earlier events."""
     calls = 0
     for event in events:
         if event is not reply and event.text:
@@ -404,7 +496,20 @@ def _fallback_text(parts: Iterable[Part]) -> str:
     )
 
 
-def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
+def _questions(events: Iterable[_Event], decided: Mapping[str, Approval]) -> Iterator[str]:
+    for part in (part for event in events for part in event.parts):
+        call = mapping_at(part, "functionCall")
+        about = _original(call)
+        if call.get("name") == _CONFIRMATION and about.get("id") not in decided:
+            hint = mapping_at(mapping_at(call, "args"), "toolConfirmation").get("hint")
+            why = f" ({hint})" if hint else ""
+            args = excerpt(about.get("args"))
+            yield f"The agent asks for approval to call {about.get('name')} with {args}{why}."
+
+
+def _calls(
+    events: Sequence[_Event], turn_index: int, decided: Mapping[str, Approval]
+) -> tuple[ToolCall, ...]:
     """Return the calls in order, with the calls of one event in one round.
 
     Responses are matched by id, or with the next call of that name if ids are missing.
@@ -437,8 +542,16 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
         for round, calls in enumerate(rounds)
         for call in calls
     ]
-    waits = {mapping_at(call.args, "originalFunctionCall").get("id") for call in made}
-    return tuple(waiting(call) if call.call_id and call.call_id in waits else call for call in made)
+    asked = {str(mapping_at(call.args, "originalFunctionCall").get("id")) for call in made}
+    known: dict[str, Approval] = {**dict.fromkeys(asked, Approval.PENDING), **decided}
+    return tuple(_decided(call, known.get(call.call_id or "")) for call in made if call.name != _CONFIRMATION)
+
+
+def _decided(call: ToolCall, approval: Approval | None) -> ToolCall:
+    if approval in (None, Approval.GRANTED):
+        return replace(call, approval=approval)
+    call = replace(call, result=None)
+    return waiting(call) if approval is Approval.PENDING else replace(call, error=DENIED, approval=approval)
 
 
 def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
@@ -453,14 +566,20 @@ def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
 
 
 def read_reply(
-    items: Sequence[Any], turn_index: int, *, latency_ms: float, retries: int = 0, streamed: bool = False
+    items: Sequence[Any],
+    turn_index: int,
+    *,
+    latency_ms: float,
+    retries: int = 0,
+    streamed: bool = False,
+    decided: Mapping[str, Approval] = _UNDECIDED,
 ) -> AgentReply:
     """Return the reply in a run's events, without the session's state.
 
     Raises NoReply with the agent's calls.
     """
     try:
-        reply, problem = read_run(items, turn_index, streamed)
+        reply, problem = read_run(items, turn_index, streamed, decided)
     except AgentError as error:
         raise NoReply(str(error), retries) from None
     if problem is not None:

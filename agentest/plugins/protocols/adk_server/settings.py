@@ -13,6 +13,7 @@ from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, Prot
 from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.plugins.protocols.approvals import Approvals
 
 PLUGIN_FILE = Path(__file__).parent / "on_path" / "agentest_adk.py"
 """The plugin for google-adk's own server. Its folder, with nothing else, is on the PYTHONPATH of servers."""
@@ -35,6 +36,7 @@ class AdkAgent(HttpAgent):
     """None: the app of the case's session."""
     user_id: str | None = Field(default=None, min_length=1)
     """None: the user of the case's session, else `agentest`."""
+    approvals: Approvals = "ask"
 
     @field_validator("app_name", "user_id")
     @classmethod

@@ -55,6 +55,8 @@ class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
         """Return the mock's result, or None if the real tool is to run. Raises NotAnswered."""
         if tool.name in FRAMEWORK_TOOLS or getattr(tool, "_defers_response", False):
             return None
+        if await is_not_confirmed(tool, tool_args, tool_context):
+            return None  # google-adk asks, or refuses
         key = _key(tool_context)
         conversation = _outer.get() or key[0]
         meta = {"agentest/caller": "google-adk", "agentest/call_id": key[1]}
@@ -92,7 +94,6 @@ class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
         await self._post(conversation, notification)
 
     async def _post(self, conversation: str, message: dict[str, Any]) -> bytes:
-        """Send a message for a conversation and return the body of the response."""
         if not self._url:
             raise NotAnswered(
                 "agentest_adk.MockTools: AGENTEST_MCP_URL is not set, so nobody answers in the place of the "
@@ -111,6 +112,15 @@ class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
         with self._direct.open(request, timeout=_TIMEOUT_S) as response:
             found: bytes = response.read()
             return found
+
+
+async def is_not_confirmed(tool: Any, tool_args: Any, tool_context: Any) -> bool:
+    """Return True if a tool waits for the user's confirmation, or the user has refused it."""
+    given = getattr(tool_context, "tool_confirmation", None)
+    check = getattr(tool, "check_require_confirmation", None)
+    if check is None or (given is not None and given.confirmed):
+        return False
+    return bool(await check(dict(tool_args), tool_context))
 
 
 def _key(tool_context: Any) -> tuple[str, str]:

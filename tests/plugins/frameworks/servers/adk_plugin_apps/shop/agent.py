@@ -8,7 +8,7 @@ from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
-from google.adk.tools import LongRunningFunctionTool
+from google.adk.tools import FunctionTool, LongRunningFunctionTool
 from google.adk.tools.agent_tool import AgentTool
 from google.genai.types import Content, FunctionCall, Part
 
@@ -39,6 +39,11 @@ def order(item: str) -> dict[str, Any]:
     return {"status": ran(f"ordered {item}")}
 
 
+def pay(item: str) -> str:
+    """Pay for an item, when somebody has said yes."""
+    return ran(f"paid {item}")
+
+
 class Rules(BaseLlm):
     """`stock lamp sofa` calls a tool for each item at once; `ask` calls the clerk, `transfer` hands over."""
 
@@ -49,7 +54,7 @@ class Rules(BaseLlm):
     ) -> AsyncGenerator[LlmResponse, None]:
         said, results = read(llm_request.contents)
         word, *items = said.split()
-        if results or word not in ("stock", "reserve", "lift", "order", "ask", "transfer"):
+        if results or word not in ("stock", "reserve", "lift", "order", "pay", "ask", "transfer"):
             parts = [Part(text=f"{said}: {results}")]
         elif word == "ask":
             parts = [calling("ask_clerk", request=" ".join(items))]
@@ -75,7 +80,13 @@ def read(contents: list[Content]) -> tuple[str, list[Any]]:
     return said, results
 
 
-TOOLS: list[Any] = [stock, reserve, lift, LongRunningFunctionTool(order)]
+TOOLS: list[Any] = [
+    stock,
+    reserve,
+    lift,
+    LongRunningFunctionTool(order),
+    FunctionTool(pay, require_confirmation=True),
+]
 clerk = LlmAgent(name="ask_clerk", model=Rules(), tools=TOOLS)
 helper = LlmAgent(name="helper", model=Rules(), tools=TOOLS)
 root_agent = LlmAgent(name="shop", model=Rules(), tools=[*TOOLS, AgentTool(clerk)], sub_agents=[helper])
