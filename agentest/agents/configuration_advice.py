@@ -90,7 +90,6 @@ class Advisor:
         return f"this looks like {probe.about}: `{settings}`"
 
     async def _advice_for_unknown(self, response: ProbeResponse) -> str:
-        """Return advice about an answer that is not specific to any protocol."""
         if response.status in (401, 403):
             return ""
         if probe_of(self._kind).names_model and is_missing_model_error(response):

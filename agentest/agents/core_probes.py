@@ -154,7 +154,6 @@ def chat_operations(document: Any) -> list[ChatOperation]:
 
 
 def _lists(document: Mapping[str, Any], path: str) -> bool:
-    """Return True if the collection before a path's parameter can be listed."""
     collection = document["paths"].get(path.partition("/{")[0])
     return isinstance(collection, Mapping) and "get" in collection
 
@@ -208,7 +207,6 @@ def _reply(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:
 
 
 def _schema(document: Mapping[str, Any], described: Any, content_type: str) -> Mapping[str, Any]:
-    """Return the JSON schema of a request or response, or an empty mapping."""
     schema = described
     for key in ("content", content_type, "schema"):
         schema = schema.get(key) if isinstance(schema, Mapping) else None

@@ -61,7 +61,8 @@ class AgentReply:
     approvals: int = 0
     """Number of requests for approval that the scenario's `approve` has answered."""
     calls_hidden: str | None = None
-    """Why this reply cannot report calls although its type can, as the end of a sentence."""
+    """Why this reply cannot report calls although its type can, as the end of a sentence. "": it shows that
+    earlier replies hid none."""
 
 
 class AppFailed(Exception):

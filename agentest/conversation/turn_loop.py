@@ -348,7 +348,6 @@ class TurnLoop:
         return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, waited))
 
     def _without_doubtful_blame(self, failure: Failure) -> Failure:
-        """Do not blame the agent if a refused call may have caused the failure."""
         doubt = self._doubt_of(len(self._turns))
         if doubt is None or failure.blame is not Blame.AGENT:
             return failure
@@ -380,9 +379,10 @@ class TurnLoop:
         """Return a closed turn with the calls that became known later, or moved to a later turn."""
         index, hidden = turn.turn_index, turn.calls_hidden
         calls, moved = self._mocks.record.of_turn(index), self._mocks.record.moved_from(index)
-        if not self._sources and (calls, moved) == (turn.tool_calls, turn.asked_calls):
+        if not self._sources and hidden is None and (calls, moved) == (turn.tool_calls, turn.asked_calls):
             return turn
         known = hidden is not None and any(each.came_late(index, hidden) for each in self._sources)
+        known = known or any(each.calls_hidden == "" for each in self._turns[index:])
         return replace(
             turn,
             tool_calls=calls,

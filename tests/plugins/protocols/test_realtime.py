@@ -290,6 +290,15 @@ class RunsItsTools(RealtimeServer):
         await super()._respond(socket, items)
 
 
+class ListsItsTools(RealtimeServer):
+    """Runs its tools itself and tells nobody, although its session lists them."""
+
+    async def _respond(self, socket: Socket, items: list[Event]) -> None:
+        tools = [{"type": "function", "name": "delete"}]
+        await socket.send_json({"type": "session.updated", "session": {"tools": tools}})
+        await super()._respond(socket, items)
+
+
 @pytest.mark.parametrize(
     ("kind", "mocks", "status"),
     [
@@ -297,7 +306,9 @@ class RunsItsTools(RealtimeServer):
         (RunsItsTools, {"find": 1}, Status.FAILED),
         (RunsItsTools, {"delete": 1}, Status.FAILED),
         (RealtimeServer, {}, Status.ERRORED),  # nothing shows that it hands calls over
-        (RealtimeServer, {"delete": 1}, Status.PASSED),
+        (RealtimeServer, {"delete": 1}, Status.ERRORED),
+        (ListsItsTools, {}, Status.ERRORED),
+        (ListsItsTools, {"delete": 1}, Status.ERRORED),
     ],
 )
 def test_a_ban_on_a_tool_that_the_server_runs_itself(kind: Any, mocks: Any, status: Status) -> None:
@@ -309,3 +320,21 @@ def test_a_ban_on_a_tool_that_the_server_runs_itself(kind: Any, mocks: Any, stat
     assert [(each.name, each.args, each.result) for each in calls] == (
         [("delete", {"what": "x"}, {"ok": True})] if kind is RunsItsTools else []
     )
+
+
+@pytest.mark.parametrize("turns", [["book both"], ["hi", "book both"], ["book both", "hi"]])
+def test_a_call_that_is_handed_over_shows_all_turns(turns: list[str]) -> None:
+    """Whether the call came in the first turn or later, bans on other tools hold."""
+    book = {"book": lambda args: {"id": f"id-{args['what']}"}}
+    banned = scenario("s", turns=turns, tools=book, trajectory={"forbidden": ["delete"]})
+    with server(RealtimeServer(books).talk) as url:
+        (result,) = run(url, banned).scenarios
+    assert result.verdict.status is Status.PASSED
+    assert {turn.calls_hidden for turn in result.conversations[0].conversation.turns} == {None}
+
+
+def test_a_server_without_tools_of_its_own_may_call_nothing() -> None:
+    banned = scenario("s", turns=["hi"], trajectory={"forbidden": ["delete"]})
+    with server(RealtimeServer(books).talk) as url:
+        (result,) = run(url, banned, tool_visibility="returned").scenarios
+    assert result.verdict.status is Status.PASSED

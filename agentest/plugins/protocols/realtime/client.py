@@ -52,8 +52,8 @@ from agentest.support.templates import Template
 
 _HANDED_OVER = "have the server hand over the call (a function in body.tools)"
 _HIDES = (
-    "the server's session has no tools, and no call was handed over: calls of tools that it runs itself "
-    "would not be seen. List its tools (body.tools), or write tool_visibility: unseen"
+    "the server handed no call over, and calls of tools that it runs itself would not be seen. If it runs "
+    "none itself, write tool_visibility: returned"
 )
 _RECIPIENT = "an agent that speaks Realtime"
 _TEXTS = {
@@ -85,6 +85,7 @@ class RealtimeClient(ConversationalAgent):
         self.session = Template(config.body)
         self.connector = connector
         self.timeout_s = resources.timeout_s
+        self.is_visible = config.tool_visibility is not None
         self.ignored = IgnoredCounter(config.name, resources)
         self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
 
@@ -108,8 +109,8 @@ class _RealtimeConversation:
         """Type and call id → an item that the server added to the conversation."""
         self._answered: set[str] = set()
         """Ids of the calls that we have answered."""
-        self._lists_tools = False
-        """True if the server's session has functions, whose calls it hands over."""
+        self._shows_calls = False
+        """True once the server has handed a call over or reported one. Tools in its session show nothing."""
 
     async def close(self) -> None:
         """Close the connection. Never raises."""
@@ -157,10 +158,8 @@ class _RealtimeConversation:
     def _note(self, event: Mapping[str, Any]) -> None:
         item = mapping_at(event, "item")
         self._added.setdefault((text_at(item, "type"), text_at(item, "call_id")), item)
-        self._lists_tools |= bool(objects_at(mapping_at(event, "session"), "tools"))
 
     def _with_own_calls(self, reply: AgentReply, turn_index: int) -> AgentReply:
-        self._lists_tools |= bool(reply.tool_requests)
         added = [each for each in self._added if each[0] == "function_call_output"]
         results = {known: self._added.pop((kind, known)) for kind, known in added}
         own = tuple(
@@ -176,8 +175,10 @@ class _RealtimeConversation:
         )
         ran = {call.call_id for call in own}
         asked = tuple(each for each in reply.tool_requests if each.id not in ran)
-        hidden = None if self._lists_tools or own else _HIDES
-        return replace(reply, observed=(*reply.observed, *own), tool_requests=asked, calls_hidden=hidden)
+        observed = (*reply.observed, *own)
+        self._shows_calls |= bool(asked or observed) or self._client.is_visible
+        hidden = "" if self._shows_calls else _HIDES
+        return replace(reply, observed=observed, tool_requests=asked, calls_hidden=hidden)
 
     def _problem(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
@@ -195,7 +196,6 @@ class _RealtimeConversation:
                 if created.get("type") == "error"
                 else f"the first message of the server is not session.created, but: {excerpt(created)}"
             )
-        self._note(created)
         given = mapping_at(created, "session")
         is_beta = "modalities" in given and "output_modalities" not in given
         session: dict[str, Any] = {"modalities": ["text"]} if is_beta else {"type": "realtime"}
