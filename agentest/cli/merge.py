@@ -125,10 +125,7 @@ def _record(merged: MergedRun, id: str) -> RunRecord:
 
 
 def _write_reports(
-    merged: MergedRun,
-    output: RunOutput,
-    reports: Sequence[ReportRequest],
-    context: ReporterContext,
+    merged: MergedRun, output: RunOutput, reports: Sequence[ReportRequest], context: ReporterContext
 ) -> ExitCode:
     broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
     result: RunResult | None = None

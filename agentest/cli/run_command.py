@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentest.cli.main import RunCommand
-from agentest.cli.options import (
-    exits,
-    flag,
-    option,
-    repeat_option,
-    run_options,
-    where,
-    which,
-)
+from agentest.cli.options import exits, flag, option, repeat_option, run_options, where, which
 from agentest.plugin import PLUGINS
 from agentest.support.errors import UsageError
 

@@ -14,11 +14,7 @@ from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
 from agentest.config.fields import Path_, Section, key_location, key_names
 from agentest.plugin import PLUGINS, if_command
-from agentest.support.redaction import (
-    HIDDEN,
-    Redactor,
-    looks_secret,
-)
+from agentest.support.redaction import HIDDEN, Redactor, looks_secret
 from agentest.support.text import did_you_mean, snake_case
 
 _INSTANCE_OF = re.compile(r" or instance of \w+")

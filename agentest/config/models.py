@@ -7,23 +7,9 @@ from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from agentest.config.fields import (
-    AtLeastOne,
-    HttpHeaders,
-    NotNegative,
-    Section,
-    Url,
-    check_json,
-    no_bool,
-)
+from agentest.config.fields import AtLeastOne, HttpHeaders, NotNegative, Section, Url, check_json, no_bool
 from agentest.support.lazy_dataclasses import dataclass
 
 PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "litellm")

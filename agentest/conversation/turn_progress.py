@@ -10,13 +10,7 @@ from operator import attrgetter
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentest.agents.port import (
-    AccessDenied,
-    Agent,
-    AgentReply,
-    MockBypassed,
-    TurnContext,
-)
+from agentest.agents.port import AccessDenied, Agent, AgentReply, MockBypassed, TurnContext
 from agentest.domain.changes import InjectedFault
 from agentest.domain.messages import ToolRequest
 from agentest.domain.transcript import (

@@ -364,8 +364,4 @@ def changes_since(earlier: Mapping[tuple[str, str, str], Status], result: RunRes
             fixed.append(changed)
         elif before in _FAILING and now in _FAILING:
             still.append(changed)
-    return Changes(
-        newly_failing=tuple(failing),
-        newly_fixed=tuple(fixed),
-        still_failing=tuple(still),
-    )
+    return Changes(newly_failing=tuple(failing), newly_fixed=tuple(fixed), still_failing=tuple(still))

@@ -257,10 +257,7 @@ def _pass_rate_row(sides: Sequence[Sides]) -> ComparedFigure:
     return row
 
 
-def _strata(
-    sides: Sequence[Sides],
-    clusters: Callable[[MeasuredScenario], list[Cluster]],
-) -> list[Stratum]:
+def _strata(sides: Sequence[Sides], clusters: Callable[[MeasuredScenario], list[Cluster]]) -> list[Stratum]:
     return [Stratum(before=clusters(base), after=clusters(new)) for base, new in sides]
 
 

@@ -13,13 +13,7 @@ from itertools import pairwise
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
-from agentest.domain.transcript import (
-    NO_TEXT,
-    StateChange,
-    ToolCall,
-    Turn,
-    are_arguments_unknown,
-)
+from agentest.domain.transcript import NO_TEXT, StateChange, ToolCall, Turn, are_arguments_unknown
 from agentest.domain.truncation import MAX_CHARS
 from agentest.scenarios.model import Criterion
 from agentest.support.dates import prompt_date

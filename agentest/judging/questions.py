@@ -224,10 +224,7 @@ def judge_messages(context: Context, question: str) -> list[Message]:
     There are several user messages so that an adapter knows where shared parts end; it may join them.
     """
     parts = (*context[:-1], f"{context[-1]}\n\n{question}")
-    return [
-        {"role": "system", "content": SYSTEM},
-        *({"role": "user", "content": part} for part in parts),
-    ]
+    return [{"role": "system", "content": SYSTEM}, *({"role": "user", "content": part} for part in parts)]
 
 
 def question(metric: str) -> str:

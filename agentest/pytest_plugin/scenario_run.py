@@ -19,14 +19,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from agentest.cli.rerun_selection import with_fingerprints
 from agentest.cli.run import forecast_of
 from agentest.cli.run_output import LIVE, RunOutput, open_reporters, open_run_output
-from agentest.domain.events import (
-    Event,
-    Noted,
-    RunFinished,
-    RunStarted,
-    ScenarioAmended,
-    ScenarioFinished,
-)
+from agentest.domain.events import Event, Noted, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.pytest_plugin.project import Entry, PytestProject, ScenarioItem
 from agentest.report.registry import Broadcast, ReporterContext
@@ -315,11 +308,7 @@ class OutputFiles:
 
 @contextmanager
 def open_output_files(
-    prepared: Prepared,
-    commands: list[str],
-    *,
-    say: Callable[[str], object],
-    note: Callable[[str], None],
+    prepared: Prepared, commands: list[str], *, say: Callable[[str], object], note: Callable[[str], None]
 ) -> Iterator[OutputFiles]:
     """Open the output files of a run. Raises ConfigError if a report cannot be written.
 

@@ -18,15 +18,7 @@ from agentest.conversation.turn_loop import OnTurn
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import (
-    Blame,
-    Conversation,
-    Failure,
-    TimeSpent,
-    Turn,
-    Usage,
-    get_call_metadata,
-)
+from agentest.domain.transcript import Blame, Conversation, Failure, TimeSpent, Turn, Usage, get_call_metadata
 from agentest.domain.truncation import stored
 from agentest.models.port import CallKey
 from agentest.runner.plan import Unit

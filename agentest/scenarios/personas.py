@@ -71,11 +71,7 @@ PERSONAS: Mapping[str, Mapping[str, Any]] = {
         "words": 40,
         "patience": 2,
     },
-    "indecisive": {
-        "manner": "You ask for the possibilities before you choose.",
-        "changes": 2,
-        "doubts": 2,
-    },
+    "indecisive": {"manner": "You ask for the possibilities before you choose.", "changes": 2, "doubts": 2},
 }
 """Name → traits. `patience` is the number of identical unhelpful answers after which the user gives up."""
 

@@ -341,10 +341,7 @@ def _exceeded_limits(
         least = count(spec.min_calls, "call")
         yield "min_calls", f"{_calls_made_text(lower, facts)}, at least {least} are needed"
     if spec.max_turns is not None and turns > spec.max_turns:
-        yield (
-            "max_turns",
-            f"the conversation took {turns} turns, at most {spec.max_turns} are allowed",
-        )
+        yield ("max_turns", f"the conversation took {turns} turns, at most {spec.max_turns} are allowed")
     per_tool = facts.counting_by_tool(best) if spec.max_calls_per_tool is not None else 0
     for tool, made in Counter(facts.calls[at].name for at in bits(per_tool)).items():
         key, limit = spec.limit_entry_of(tool) or ("", made)

@@ -204,11 +204,7 @@ class WorkerPool:
     async def _connect(self) -> None:
         member = PooledWorker()
         news = WorkerNews(self, member, self._origin.reports)
-        member.parts = {
-            POOL: news,
-            COLLECTORS: self._collectors,
-            OBSERVED: self._origin.reports.observed,
-        }
+        member.parts = {POOL: news, COLLECTORS: self._collectors, OBSERVED: self._origin.reports.observed}
         member.connection = await self._worker_source.connect(
             member.receive, partial(self._on_disconnect, member)
         )

@@ -17,14 +17,7 @@ from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey, Ledger
-from agentest.models.tape import (
-    CassetteEntry,
-    CassetteError,
-    CassetteMode,
-    CassettePage,
-    Entries,
-    Tape,
-)
+from agentest.models.tape import CassetteEntry, CassetteError, CassetteMode, CassettePage, Entries, Tape
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send, remote
 

@@ -231,13 +231,7 @@ class WorkerLeases:
         self._closed = False
 
     def request(
-        self,
-        gate: int,
-        lease: int,
-        call: int,
-        tokens: int,
-        seconds: float,
-        asker: tuple[str, int] | None,
+        self, gate: int, lease: int, call: int, tokens: int, seconds: float, asker: tuple[str, int] | None
     ) -> None:
         """Grant a lease as soon as the limits permit.
 

@@ -241,10 +241,7 @@ class AgentWithServers(Section):
     def real_tools(self) -> dict[str, str]:
         """Key → URL of the real servers behind mock servers."""
         mcp, rest = self.mcp_mock, self.rest_mock
-        known = {
-            "mcp_mock.upstream": mcp and mcp.upstream_url,
-            "rest_mock.upstream": rest and rest.upstream,
-        }
+        known = {"mcp_mock.upstream": mcp and mcp.upstream_url, "rest_mock.upstream": rest and rest.upstream}
         return {key: url for key, url in known.items() if url}
 
     @property

@@ -6,14 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from agentest.config.fields import (
     PORT,
