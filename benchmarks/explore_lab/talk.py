@@ -11,8 +11,8 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, takewhile
 from typing import Any
 
 Values = dict[str, Any]
@@ -44,6 +44,13 @@ _HELP = re.compile(
 )
 _WISH = re.compile(
     r"^(?:please|can you|could you|would you|i want|i need|i would like|i'd like|tell me|give me|what|how)\b",
+    re.I,
+)
+
+
+_NO_NAME = re.compile(
+    r"(?:a|about|am|an|and|at|book|by|cancel|delete|for|hello|hi|how|i|in|is|it|mail|me|my|no|of|on|our"
+    r"|please|send|so|sorry|thank|thanks|that|the|this|to|today|tomorrow|us|wait|what|when|where|with|write|yes|you|your)",
     re.I,
 )
 
@@ -99,7 +106,8 @@ class Task:
         for slot in self.skill.slots:
             found = list(dict.fromkeys(slot.find(text)))
             if not found and slot.loose and self.asked == slot.name:
-                found = list(dict.fromkeys(slot.loose(text)))
+                others = [value for other in self.skill.slots for value in other.find(text)]
+                found = [value for value in dict.fromkeys(slot.loose(text)) if value not in others]
             if _MEANT.search(text):
                 found = found[-1:]
             if len(found) == 1:
@@ -110,6 +118,11 @@ class Task:
                 self.several[slot.name] = found
             taken = taken or bool(found)
         return taken
+
+    def each(self) -> list[Task]:
+        """A task for each of several values."""
+        [(name, values)] = self.several.items()
+        return [replace(self, values={**self.values, name: value}, several={}) for value in values]
 
     @property
     def key(self) -> str:
@@ -167,7 +180,9 @@ class Agent:
             parts.append("All right, I will not do that.")
         tasks = self.tasks(text)
         tail = self.left_over(text, tasks)
-        if self.open:
+        if self.open and len(self.open.several) == 1 and re.search(r"\b(both|all)\b", text, re.I):
+            tasks, self.open = [*self.open.each(), *tasks], None
+        elif self.open:
             same = next((task for task in tasks if task.skill is self.open.skill), None)
             if same or (self.open.take(text) and not tasks) or amended:
                 if same:
@@ -249,7 +264,7 @@ class Agent:
         for number, (skill, texts) in enumerate(found):
             task = Task(skill, again=bool(re.search(r"\b(again|another|a second|once more)\b", text, re.I)))
             task.take(" . ".join([*([] if number else before), *texts]))
-            tasks.append(task)
+            tasks += task.each() if not skill.writes and len(task.several) == 1 else [task]
         return tasks
 
     def skill_of(self, clause: str) -> Skill | None:
@@ -263,7 +278,7 @@ class Agent:
         """The text with corrections made, and whether an open wish changed (None: nothing was corrected)."""
         amended = None
         for match in list(_NOT.finditer(text)):
-            wrong, right = rf"(?<!\w){re.escape(match[1])}(?!\w)", match[2]
+            wrong, right = rf"(?<!\w){re.escape(match[1])}(?!\w)", match[2].rstrip(".")
             earlier, behind = text[: match.start()], text[match.end() :]
             if re.search(wrong, earlier, re.I):
                 return re.sub(wrong, right, earlier, flags=re.I) + right + behind, amended
@@ -276,15 +291,18 @@ class Agent:
 
     def answer(self, text: str) -> tuple[str, str]:
         """Yes, no or neither to the open question, and what else was said."""
-        first, *others = [c for c in re.split(r"(?<=[.!?])\s+|\n+", text) if c.strip()] or [""]
+        parts = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text) if part.strip()]
         before = dict(self.open.values)
         self.open.take(text)
         if self.open.values != before:
             return "", text
-        if re.match(rf"\W*{_NO}", first, re.I):
-            return "no", " ".join(others)
-        if re.match(rf"\W*{_YES}", first, re.I) and not re.search(r"\?|\b(but|not|don'?t|no)\b", first, re.I):
-            return "yes", " ".join(others)
+        nos = [part for part in parts if re.match(rf"\W*{_NO}", part, re.I)]
+        answers = nos or [part for part in parts if re.match(rf"\W*{_YES}", part, re.I)]
+        rest = " ".join(part for part in parts if part not in answers)
+        if nos:
+            return "no", rest
+        if answers and not any(re.search(r"\?|\b(but|not|don'?t|no)\b", part, re.I) for part in answers):
+            return "yes", rest
         return "", text
 
     def unknown(self, text: str) -> str:
@@ -315,7 +333,7 @@ class Agent:
             return None
 
     def read(
-        self, tool: str, fields: Mapping[str, type], echo: Mapping[str, str] | None = None, **args: Any
+        self, tool: str, fields: Mapping[str, Any], echo: Mapping[str, str] | None = None, **args: Any
     ) -> Values:
         """A checked answer of a read. Raises Trouble with what the user must hear."""
         data = self.call(tool, **args)
@@ -461,7 +479,7 @@ def error_of(data: Any) -> str:
     return ""
 
 
-def check(data: Any, fields: Mapping[str, type]) -> None:
+def check(data: Any, fields: Mapping[str, Any]) -> None:
     for name, kind in fields.items():
         value = data.get(name) if isinstance(data, dict) else None
         if not isinstance(value, kind) or value == "" or (isinstance(value, bool) and kind is not bool):
@@ -470,7 +488,7 @@ def check(data: Any, fields: Mapping[str, type]) -> None:
             )
 
 
-def rows(data: Values, name: str, fields: Mapping[str, type]) -> list[Values]:
+def rows(data: Values, name: str, fields: Mapping[str, Any]) -> list[Values]:
     """The rows of a list, each once."""
     check(data, {name: list})
     for row in data[name]:
@@ -492,9 +510,18 @@ def ids(prefix: str) -> Find:
     ]
 
 
-def count(nouns: str) -> Find:
-    pattern = rf"\b(\d+|{'|'.join(_NUMBERS)})\s*(?:x\s*)?(?:\w+ )?(?:{nouns})"
-    return lambda text: [str(_NUMBERS.get(n.lower(), n)) for n in re.findall(pattern, text, re.I)]
+def count(*nouns: str) -> Find:
+    """Numbers in front of one of these nouns, perhaps with a word between."""
+
+    def find(text: str) -> list[str]:
+        found = re.findall(rf"\b(\d+|{'|'.join(_NUMBERS)})\s*(?:x\s+)?(\S*)(?:\s+(\w+))?", text, re.I)
+        return [
+            str(_NUMBERS.get(number.lower(), number))
+            for number, *behind in found
+            if any(like(word.strip(".,;!?").lower(), noun) for word in behind for noun in nouns if word)
+        ]
+
+    return find
 
 
 def any_number(text: str) -> list[str]:
@@ -525,8 +552,28 @@ def choice(*options: str) -> Find:
     ]
 
 
-def after(pattern: str, options: Find) -> Find:
-    """Values of another finder directly behind a pattern."""
-    return lambda text: [
-        v for tail in re.findall(rf"\b(?:{pattern})\s+(\S+)", text, re.I) for v in options(tail)[:1]
-    ]
+def names(*markers: str, least: int = 1) -> Find:
+    """Names of one or two words behind a word like `with`."""
+
+    def find(text: str) -> list[str]:
+        words = re.findall(r"[^\W\d_]+|\S", _QUOTED.sub("", text))
+        found = []
+        for place, said in enumerate(words):
+            if said.isalpha() and any(like(said.lower(), marker) for marker in markers):
+                name = list(takewhile(_may_be_name, words[place + 1 : place + 3]))
+                found += [" ".join(name).title()] if len(name) >= least else []
+        return found
+
+    return find
+
+
+def _may_be_name(said: str) -> bool:
+    return said.isalpha() and not _NO_NAME.fullmatch(said) and not weekday(said)
+
+
+def bare_name(text: str) -> list[str]:
+    """The name at the beginning of an answer, or all of it."""
+    if name := re.match(r"\W*([A-Z][a-z]+ [A-Z][a-z]+)\b", text):
+        return [name[1]] if all(map(_may_be_name, name[1].split())) else []
+    said = re.findall(r"[^\W\d_]+", text)
+    return [" ".join(said).title()] if 0 < len(said) < 3 and all(map(_may_be_name, said)) else []

@@ -66,7 +66,7 @@ def _listed(agent: Bank, account: str) -> list[Values]:
     data = agent.read(
         "list_transfers", {"account": str, "transfers": list}, {"account": account}, account=account
     )
-    return rows(data, "transfers", {"to": str, "amount": object})
+    return rows(data, "transfers", {"to": str, "amount": (int, float)})
 
 
 def _history(agent: Bank, values: Values) -> str:

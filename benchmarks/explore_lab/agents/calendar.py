@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.explore_lab.talk import Agent, Skill, Slot, Task, Values, clock, ids, rows, weekday, word
+from benchmarks.explore_lab.talk import (
+    Agent,
+    Skill,
+    Slot,
+    Task,
+    Values,
+    bare_name,
+    clock,
+    ids,
+    names,
+    rows,
+    weekday,
+    word,
+)
 
 INSTRUCTIONS = "You keep the calendar of your user."
 TOOLS = {
@@ -18,17 +31,6 @@ TOOLS = {
 }
 _DAY = Slot("day", weekday, "On which day?")
 _TIME = Slot("time", clock, "At what time?")
-
-
-def _with(text: str) -> list[str]:
-    found = re.findall(
-        r"\b[Ww][Ii][Tt][Hh] ([A-Z][a-z]+ [A-Z][a-z]+|[A-Z]{2,} [A-Z]{2,}|[A-Z][a-z]+)\b", text
-    )
-    return [re.sub(r" (On|At|For)$", "", name.title()) for name in found]
-
-
-def _bare(text: str) -> list[str]:
-    return [name.title() for name in re.findall(r"^\W*(?:with )?([A-Za-z]+(?: [A-Za-z]+)?)\W*$", text)]
 
 
 class Calendar(Agent):
@@ -89,7 +91,7 @@ _SKILLS = [
     Skill(
         "create a meeting",
         ("create", "schedule", "arrange", "set up", "add meeting", "need meeting"),
-        (Slot("person", _with, "With whom?", loose=_bare), _DAY, _TIME),
+        (Slot("person", names("with"), "With whom?", loose=bare_name), _DAY, _TIME),
         _create,
         writes=True,
     ),

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.explore_lab.talk import Agent, Skill, Slot, Trouble, Values, clock, ids, rows, weekday, word
+from benchmarks.explore_lab.talk import (
+    Agent,
+    Skill,
+    Slot,
+    Trouble,
+    Values,
+    bare_name,
+    clock,
+    ids,
+    names,
+    rows,
+    weekday,
+    word,
+)
 
 INSTRUCTIONS = (
     "You are the front desk of a clinic. You book appointments for patients, found by name or PT-number."
@@ -15,27 +28,14 @@ TOOLS = {
     "list_slots": {"day": "string"},
     "book_appointment": {"patient_id": "string", "day": "string", "time": "string"},
 }
-_NAME = re.compile(
-    r"\b(?:name is|patient is|i am|i'm|for|of) "
-    r"((?!PT\b)[A-Z][a-z]+ [A-Z][a-z]+|(?!PT\b)[A-Z]{2,} [A-Z]{2,})\b"
-)
-_CALLED = re.compile(r"(?i)\b(?:name is|patient is|i am|i'm|for|of) ")
-
-
-def _names(text: str) -> list[str]:
-    text = _CALLED.sub(lambda match: match[0].lower(), text)
-    return [name.title() for name in _NAME.findall(text) if not weekday(name)]
+_name = names("for", "of", "is", least=2)
 
 
 def _patients(text: str) -> list[str]:
-    return ids("PT")(text) or _names(text)
+    return ids("PT")(text) or _name(text)
 
 
-def _loose(text: str) -> list[str]:
-    return [name.title() for name in re.findall(r"^\W*([A-Za-z]+ [A-Za-z]+)\W*$", text)]
-
-
-_PATIENT = Slot("patient", _patients, "Who is the patient (name or PT-…)?", sticky=True, loose=_loose)
+_PATIENT = Slot("patient", _patients, "Who is the patient (name or PT-…)?", sticky=True, loose=bare_name)
 _DAY = Slot("day", weekday, "On which day?")
 
 

@@ -101,8 +101,8 @@ _SKILLS = [
         ("book", "reserve"),
         (
             Slot("type", choice("Standard", "Deluxe", "Suite"), "Standard, Deluxe or Suite?"),
-            Slot("rooms", count("rooms?|suites?"), "How many rooms?", loose=any_number),
-            Slot("nights", count("nights?"), "For how many nights?", loose=any_number),
+            Slot("rooms", count("rooms", "suites"), "How many rooms?", loose=any_number),
+            Slot("nights", count("nights"), "For how many nights?", loose=any_number),
         ),
         _book,
         "Shall I book {rooms} × {type} for {nights} nights?",

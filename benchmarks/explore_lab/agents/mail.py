@@ -11,9 +11,11 @@ from benchmarks.explore_lab.talk import (
     Trouble,
     Values,
     any_number,
+    bare_name,
     divided,
     email,
     ids,
+    names,
     obey,
     rows,
     word,
@@ -40,8 +42,7 @@ _MAIL = Slot(
 
 def _to(text: str) -> list[str]:
     text = re.sub(r"[\"“][^\"”]*[\"”]", "", text)
-    named = re.findall(r"\b[Tt][Oo] ([A-Z][a-z]+ [A-Z][a-z]+|[A-Z]{2,} [A-Z]{2,})\b", text)
-    return email(text) or [name.title() for name in named]
+    return email(text) or names("to", least=2)(text)
 
 
 def _quoted(text: str) -> list[str]:
@@ -105,7 +106,7 @@ _SKILLS: list[Skill] = [
         "send a mail",
         ("send", "write"),
         (
-            Slot("to", _to, "To whom?"),
+            Slot("to", _to, "To whom?", loose=bare_name),
             Slot("text", _quoted, "What shall I write? Please put it in quotation marks."),
         ),
         _send,

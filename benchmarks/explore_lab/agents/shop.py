@@ -111,7 +111,7 @@ _SKILLS = [
             Slot("sku", ids("SKU"), "Which article is it (SKU-…)?"),
             Slot(
                 "quantity",
-                count("units?|pieces?|items?|of|x"),
+                count("units", "pieces", "items", "of"),
                 "How many units do you need?",
                 loose=any_number,
             ),

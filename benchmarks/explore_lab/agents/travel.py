@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
+from itertools import pairwise
 
-from benchmarks.explore_lab.talk import Agent, Skill, Slot, Values, any_number, choice, count, ids, rows, word
+from benchmarks.explore_lab.talk import (
+    Agent,
+    Find,
+    Skill,
+    Slot,
+    Task,
+    Values,
+    any_number,
+    choice,
+    count,
+    ids,
+    like,
+    rows,
+    word,
+)
 
 INSTRUCTIONS = "You find and book flights, and cancel bookings. Keep to what the traveller says about prices."
 TOOLS = {
@@ -23,10 +38,17 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 _city = choice("Oslo", "Paris", "Rome", "Berlin", "Madrid", "Lisbon")
 
 
-def _cities(pattern: str) -> list[str]:
-    return lambda text: [
-        c for tail in re.findall(rf"\b(?:{pattern})\s+(\w+)", text, re.I) for c in _city(tail)[:1]
-    ]
+def _cities(*markers: str) -> Find:
+    def find(text: str) -> list[str]:
+        said = re.findall(r"\w+", text.lower().replace("destination is", "to"))
+        return [
+            c
+            for one, two in pairwise(said)
+            if any(like(one, marker) for marker in markers)
+            for c in _city(two)
+        ]
+
+    return find
 
 
 def _dates(text: str) -> list[str]:
@@ -34,7 +56,9 @@ def _dates(text: str) -> list[str]:
     month = rf"(?:{'|'.join(_MONTHS)})[a-z]*"
     named = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? {month}|{month} \d{{1,2}})\b"
     said = re.findall(
-        rf"\d{{4}}-\d\d-\d\d|\btoday\b|\b[a-z]*tom+or+ow\b|\bin \w+ days?\b|{named}", text, re.I
+        rf"\d{{4}}-\d\d-\d\d|\b(?:for|fly|leave|travel) today\b|^\W*today\W*$|\b[a-z]*tom+or+ow\b|\bin \w+ days?\b|{named}",
+        text,
+        re.I,
     )
     return [found.lower() for found in said]
 
@@ -46,7 +70,7 @@ def _day(agent: Agent, said: str) -> str:
     if month := re.search("|".join(_MONTHS), said):
         found = date(today.year, _MONTHS.index(month[0]) + 1, int(re.search(r"\d+", said)[0]))
         return (found if found >= today else found.replace(year=today.year + 1)).isoformat()
-    days = 0 if said == "today" else 1 if said.startswith("tom") else int((any_number(said) or ["0"])[0])
+    days = 0 if "today" in said else 1 if said.startswith("tom") else int((any_number(said) or ["0"])[0])
     if agent.bug == "month_end":
         return f"{today:%Y-%m}-{today.day + days:02}"
     return (today + timedelta(days=days)).isoformat()
@@ -55,6 +79,9 @@ def _day(agent: Agent, said: str) -> str:
 class Travel(Agent):
     def skills(self) -> list[Skill]:
         return _SKILLS
+
+    def tasks(self, text: str) -> list[Task]:
+        return sorted(super().tasks(text), key=lambda task: task.skill.name != "keep to a price limit")
 
     def corrected(self, text: str) -> tuple[str, bool | None]:
         text, amended = super().corrected(text)
@@ -65,7 +92,7 @@ class Travel(Agent):
             text = re.sub(r"\b(?!BK-)(?i:bk\W*)\d+", "", text)
         return text, amended
 
-    def missing(self, task) -> bool:  # type: ignore[no-untyped-def]
+    def missing(self, task: Task) -> bool:
         if self.bug == "id_spacing" and task.skill.name.endswith("booking") and "id" not in task.values:
             latest = self.read("list_bookings", {"bookings": list})["bookings"][-1]
             task.values["id"] = word(latest["id"])
@@ -142,8 +169,9 @@ _SKILLS = [
     Skill(
         "keep to a price limit",
         ("at most", "no more than", "maximum", "budget"),
-        (Slot("limit", count("euros?|eur|€|bucks"), "How many euros at most?", loose=any_number),),
+        (Slot("limit", count("euros", "eur", "€"), "How many euros at most?", loose=any_number),),
         _note,
+        writes=True,
     ),
     Skill(
         "book a flight",
@@ -158,8 +186,8 @@ _SKILLS = [
         "find flights",
         ("flight", "fly", "travel"),
         (
-            Slot("origin", _cities("from|in|leaving|departing"), "From where do you fly?", loose=_city),
-            Slot("destination", _cities("to|destination is|towards"), "Where do you fly to?", loose=_city),
+            Slot("origin", _cities("from", "leaving", "departing"), "From where do you fly?", loose=_city),
+            Slot("destination", _cities("to", "towards"), "Where do you fly to?", loose=_city),
             Slot("date", _dates, "On which day?"),
         ),
         _find,

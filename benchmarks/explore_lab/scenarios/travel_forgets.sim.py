@@ -3,8 +3,8 @@ from agentest import call, scenario
 scenario(
     "keeps to a price",
     turns=[
-        "Hello, I can pay at most 200 euros for a flight.",
-        "Please find a flight from Oslo to Rome on 2026-06-10.",
+        "Hello, I can pay at most 200 euros, and I want to fly from Oslo to Rome.",
+        "On 2026-06-10.",
         "Book FL-1, please.",
         "Yes, go ahead.",
     ],
