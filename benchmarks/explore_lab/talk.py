@@ -396,17 +396,19 @@ def divided(text: str) -> tuple[str, str]:
     )
     own: list[str] = []
     pasted: list[str] = []
-    inside = False
+    inside = is_quoted = False
     for line in text.splitlines():
         if _PASTE.match(line):
             if own and own[-1].rstrip().endswith(":"):
                 pasted.append(own.pop())
+            is_quoted = line.lstrip().startswith(">")
+            if not is_quoted:  # a second rule ends what the first one began
+                inside = not (inside and re.match(r"\s*[-_=*]{4,}", line))
             pasted.append(line)
-            inside = not line.lstrip().startswith(">") and not (inside and re.match(r"\s*[-_=*]{4,}", line))
-        elif not line.strip() and not inside:
-            continue
+        elif line.strip():  # a quoted paragraph goes on to its end, as in Markdown
+            (pasted if inside or is_quoted else own).append(line)
         else:
-            (pasted if inside else own).append(line)
+            is_quoted = False
     return "\n".join(own).strip(), "\n".join(pasted)
 
 

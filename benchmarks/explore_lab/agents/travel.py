@@ -56,7 +56,8 @@ def _dates(text: str) -> list[str]:
     month = rf"(?:{'|'.join(_MONTHS)})[a-z]*"
     named = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? {month}|{month} \d{{1,2}})\b"
     said = re.findall(
-        rf"\d{{4}}-\d\d-\d\d|\b(?:for|fly|leave|travel) today\b|^\W*today\W*$|\b[a-z]*tom+or+ow\b|\bin \w+ days?\b|{named}",
+        rf"\d{{4}}-\d\d-\d\d|\b(?:for|fly|leave|travel) today\b|^\W*today\W*$|"
+        rf"\b[a-z]*tom+or+ow\b|\bin \w+ days?\b|{named}",
         text,
         re.I,
     )
