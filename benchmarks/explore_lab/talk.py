@@ -99,6 +99,8 @@ class Task:
     several: dict[str, list[str]] = field(default_factory=dict)
     asked: str = ""
     again: bool = False
+    is_new: bool = False
+    """An order, not the order: nothing said earlier is meant."""
 
     def take(self, text: str) -> bool:
         """Take facts from a text; true if there were any."""
@@ -212,7 +214,12 @@ class Agent:
 
     def missing(self, task: Task) -> bool:
         for slot in task.skill.slots:
-            if slot.name not in task.values and slot.name not in task.several and slot.sticky:
+            if (
+                slot.name not in task.values
+                and slot.name not in task.several
+                and slot.sticky
+                and not task.is_new
+            ):
                 task.values.update({slot.name: self.memory[slot.name]} if slot.name in self.memory else {})
             if slot.name not in task.values:
                 task.asked = slot.name
@@ -263,6 +270,7 @@ class Agent:
         tasks = []
         for number, (skill, texts) in enumerate(found):
             task = Task(skill, again=bool(re.search(r"\b(again|another|a second|once more)\b", text, re.I)))
+            task.is_new = bool(re.search(r"\b(an|another|a different|some)\b", " ".join(texts), re.I))
             task.take(" . ".join([*([] if number else before), *texts]))
             tasks += task.each() if not skill.writes and len(task.several) == 1 else [task]
         return tasks
