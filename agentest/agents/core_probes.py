@@ -121,7 +121,6 @@ class HttpProbe(ProtocolProbe):
 
 
 async def _with_first_id(endpoint: EndpointProbe, path: str) -> str:
-    """Replace the parameter of a path by the first id of the collection before it."""
     collection, brace, rest = path.partition("/{")
     if not brace:
         return path
@@ -159,7 +158,7 @@ def _lists(document: Mapping[str, Any], path: str) -> bool:
 
 
 def _rank(path: str) -> int:
-    words = set(re.findall(r"[a-z]+", re.sub(r"{.*?}", "", path).lower()))
+    words = set(re.findall(r"[a-z]+", re.sub(r"{[^{}]*}", "", path).lower()))
     if words & _OTHER_WORDS:
         return len(_WORDS) + 1
     return next((rank for rank, known in enumerate(_WORDS) if words & set(known)), len(_WORDS))

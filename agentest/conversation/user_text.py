@@ -15,7 +15,9 @@ from agentest.support.text import shortened
 
 STOP_MARK = "[[STOP]]"
 _REASONING = "think|thinking|thought|reasoning|reflection|analysis|scratchpad|plan|internal"
-_REASONING_BLOCK = re.compile(rf"<({_REASONING})\b[^<>]*>.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
+_REASONING_BLOCK = re.compile(
+    rf"<({_REASONING})\b[^<>]*>(?:.*?</\1\s*>|(?P<rest>.*))", re.IGNORECASE | re.DOTALL
+)
 _REASONING_END = re.compile(rf"\A.*</(?:{_REASONING})\s*>", re.IGNORECASE | re.DOTALL)
 """Models whose template opens the block send only its end."""
 _REASONING_TAG = re.compile(
@@ -23,18 +25,19 @@ _REASONING_TAG = re.compile(
     r"|\A\W*(?:thoughts?|reasoning|scratchpad)\W*:",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"\A```\w*\s*\n(.*?)\n?```\Z", re.DOTALL)
+_FENCE = re.compile(r"\A```\w*(?>\s*\n)(.*?)\n?```\Z", re.DOTALL)
 _CHANNEL = re.compile(r".*<\|channel\|>\s*final\s*<\|message\|>(.*?)(?:<\|(?:end|return)\|>.*)?\Z", re.DOTALL)
 _TEMPLATE = re.compile(
     r"<\|[a-z_]{2,40}\|>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|</s>|<s>(?=\s|\Z)|\A\s*###\s*\w+:"
     r"|</?(?:system|assistant|user|message|instructions?)>|\b(?:should_stop|ended_by)\b"
 )
 _FIELD = re.compile(
-    r"""^\s*[*"'`]*(?P<key>should_stop|ended_by)[*"'`]*\s*[:=]\s*[*"'`]*(?P<value>[\w ]+?)[*"'`,]*\s*$""",
+    r"""^[ \t]*[*"'`]*(?P<key>should_stop|ended_by)[*"'`]*\s*[:=]\s*[*"'`]*"""
+    r"""(?P<value>\w+(?: +\w+)*+)[ \t*"'`,]*$""",
     re.IGNORECASE | re.MULTILINE,
 )
 _USER_LABEL = re.compile(
-    r"\A(?:\W*(?:state|thoughts?|reasoning)\W*:.*?\n\W*(?=message))?\W*(?:user|customer|human|me|message)\**\s*:\**\s*",
+    r"\A(?:\W*(?:state|thoughts?|reasoning)\W*:.*?\n\W{0,20}(?=message))?\W*(?:user|customer|human|me|message)\**\s*:\**\s*",
     re.IGNORECASE | re.DOTALL,
 )
 _ABOUT_ITS_PART = re.compile(
@@ -50,7 +53,7 @@ _ABOUT_ITS_PART = re.compile(
     re.IGNORECASE,
 )
 _TURNED = re.compile(
-    r"(?:\A|\n)\s*\**(?:assistant|agent|support agent|bot|chatbot)\**\s*:"
+    r"(?:\A|\n)[^\S\n]*\**(?:assistant|agent|support agent|bot|chatbot)\**\s*:"
     r"|\bhow (?:can|may) I (?:help|assist) you\b"
     r"|\bwhat else (?:can|may) I (?:do|help)\b|\bis there anything else (?:that )?I can (?:help|assist|do)\b"
     r"|\bI(?:'m| am) (?:here|happy|glad) to (?:help|assist)(?: you)?\b",
@@ -96,7 +99,7 @@ def said_in(text: str, prompts: frozenset[str] = frozenset()) -> Said:
 
 def _without_reasoning(text: str) -> str:
     """Remove blocks of reasoning. Raises ValueError for one that does not end."""
-    text = _REASONING_END.sub("", _REASONING_BLOCK.sub("", text))
+    text = _REASONING_END.sub("", _REASONING_BLOCK.sub(lambda m: m[0] if m["rest"] is not None else "", text))
     if final := _CHANNEL.match(text):
         text = final[1]
     if found := _REASONING_TAG.search(text):

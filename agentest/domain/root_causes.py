@@ -47,10 +47,10 @@ _MOST_PLACES = 40
 _MOST_ARGUMENTS = 3
 """The number of arguments of one call that a title shows in full."""
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")
-_URL = re.compile(r"\w+://\S+")
-_NUMBERED = re.compile(r"[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
+_URL = re.compile(r"(?<!\w)\w+://\S+")
+_NUMBERED = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 """A number, a time, an id."""
-_PATH = re.compile(r"(?:[\w.~-]*/){2,}[\w.~-]*")
+_PATH = re.compile(r"(?<![\w.~-])(?:[\w.~-]*/){2,}[\w.~-]*")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(
     r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)"""

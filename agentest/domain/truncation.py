@@ -42,11 +42,11 @@ MAX_CHARS = 1_000_000
 _MAX_DEPTH = 100
 _ERROR_CHARS = 1_000
 _ERROR_TEXT = re.compile(
-    r"""\s*(?:
+    r"""\s*+(?:
         [\w.]*(?:error|exception)\s*:\s
         | \{\s*"error"
         | (?:http(?:/[\d.]+)?|error|status)\s+(?:code\s+)?[45]\d\d\b
-        | (?:[45]\d\d\s*[:-]?\s+)?
+        | (?:[45]\d\d(?:\s*[:-])?\s++)?
           (?:internal\s+server\s+error|bad\s+gateway|service\s+unavailable|gateway\s+time-?out)
         | .*traceback\s\(most\ recent\ call\ last\)
     )""",

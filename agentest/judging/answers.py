@@ -247,7 +247,6 @@ def exclusions(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, str]
 
 
 def _excluded_evidence(given: Mapping[str, Any]) -> str:
-    """Return which answers about evidence, faithfulness and labels of a turn exclude each other, or ""."""
     score, behavior = (given.get(name) for name in _WITH_EVIDENCE)
     labels = [label for answer in given.values() for label in getattr(answer, "labels", ())]
     value, evidence = (score.value, score.evidence) if score else (None, None)

@@ -12,14 +12,7 @@ from typing import Any
 
 from agentest.config.agent_types import invisible_remarks_message, invisible_state_message
 from agentest.domain.results import CheckResult
-from agentest.domain.transcript import (
-    ATTACK_CHECK,
-    CUT_OFF,
-    Conversation,
-    Remark,
-    Turn,
-    copy_conversation,
-)
+from agentest.domain.transcript import ATTACK_CHECK, CUT_OFF, Conversation, Remark, Turn, copy_conversation
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import (
     MISSING,
@@ -36,8 +29,14 @@ from agentest.scenarios.matchers.comparison import (
 from agentest.scenarios.matchers.display import beginning
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.options import CHECK_PARAMETERS
-from agentest.support.calling import accepted_values, ends_the_run, message_of_error, result_of
-from agentest.support.deadlines import TimeLimit
+from agentest.support.calling import (
+    FunctionTimeout,
+    accepted_values,
+    ends_the_run,
+    message_of_error,
+    result_of,
+)
+from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.importing import defined_at, is_users_file, raised_at
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -45,7 +44,6 @@ from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 
 FINAL_STATE = "final_state"
-_TIMEOUT_S = 60.0
 _RUN_AGAIN = "run the scenario again"
 _STATE_NOT_STORED = f"the state of the mocks was not stored when the conversation ran; {_RUN_AGAIN}"
 
@@ -57,10 +55,7 @@ _MOST_NAMES = 5
 
 
 async def check_conversation(
-    scenario: Scenario,
-    conversation: Conversation,
-    timeout_s: float = _TIMEOUT_S,
-    blind: str | None = None,
+    scenario: Scenario, conversation: Conversation, timeout_s: float = FUNCTION_S, blind: str | None = None
 ) -> Checks:
     """Return the results of `expect`, `final_state`, `check`, and what `is_guarded`, in this order.
 
@@ -215,7 +210,7 @@ async def run_check(
     check: Callable[..., Any],
     conversation: Conversation,
     state: Mapping[str, Any] | None,
-    timeout_s: float = _TIMEOUT_S,
+    timeout_s: float = FUNCTION_S,
 ) -> CheckResult:
     """Call a check with a conversation, and the mocks' live state if it takes it, and return its result."""
     offered: dict[str, Callable[[], Any]] = {
@@ -225,15 +220,16 @@ async def run_check(
     call = accepted_values(check, CHECK_PARAMETERS).bound_to(check, lambda name: offered[name]())
     limit = TimeLimit(timeout_s)
     try:
-        return _result_of_answer(check, await result_of(call, limit=limit))
+        return _result_of_answer(check, await result_of(call, limit=limit, source=check))
     except AssertionError as error:
         return _result(passed=False, summary=_assertion_text(error, check))
     except BaseException as error:
         if ends_the_run(error):
             raise
-        if limit.expired and isinstance(error, TimeoutError):
-            why = f"it gave no answer within {timeout_s:g} s"
-            return CheckResult.undecided(_CHECK, _with_location(why, defined_at(check)))
+        if isinstance(error, FunctionTimeout):
+            return CheckResult.undecided(
+                _CHECK, _with_location(f"it {error}", "" if error.at else defined_at(check))
+            )
         words = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
         return CheckResult.undecided(_CHECK, _with_location(f"it raised {words}", raised_at(error, check)))
 
@@ -279,7 +275,6 @@ def _assertion_source(error: AssertionError) -> str:
 
 
 def _local_values(source: str, frame: FrameType) -> Iterator[str]:
-    """Yield `total = 4` for each name in a line that is a local variable of the frame."""
     try:
         parsed = ast.parse(textwrap.dedent(source))
     except SyntaxError:  # one of several lines
@@ -297,7 +292,7 @@ _SHOWN_PROBLEMS = 5
 _SHOWN_REMARKS = 10
 
 
-async def check_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
+async def check_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = FUNCTION_S) -> Checks:
     """Check a turn's `session_state` and `remarks`."""
     state: Checks = ()
     if expect.session_state is not None:
@@ -305,12 +300,12 @@ async def check_session(expect: Expect, turn: Turn, agent: str, timeout_s: float
     wanted = expect.remarks
     plain = not any(e.regex or not is_plain([e.author, e.equals]) for e in wanted)
     return state + await _with_time_limit(
-        lambda: _remark_results(wanted, turn, agent), "remarks", plain, timeout_s
+        lambda: _remark_results(wanted, turn, agent), "remarks", plain, timeout_s, wanted
     )
 
 
 async def check_session_state(
-    check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S
+    check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = FUNCTION_S
 ) -> Checks:
     """Return one result, named `check`, for each expected key of the session's state after the turn."""
     if turn.state_after is None:
@@ -319,26 +314,26 @@ async def check_session_state(
 
 
 async def compare_state_keys(
-    check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
+    check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = FUNCTION_S
 ) -> Checks:
     """Return one result, named `check`, for each expected key of a state; a key may be a path."""
 
     def compare() -> Checks:
         return tuple(_compared(check, key, wanted, state) for key, wanted in expected.items())
 
-    return await _with_time_limit(compare, check, is_plain(expected), timeout_s)
+    return await _with_time_limit(compare, check, is_plain(expected), timeout_s, expected)
 
 
 async def _with_time_limit(
-    compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float
+    compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float, source: object
 ) -> Checks:
     """Compare, in a thread if users' functions or matchers decide, because these may hang."""
     if plain:
         return compare()
     try:
-        results: Checks = await result_of(compare, limit=TimeLimit(timeout_s))
-    except TimeoutError:
-        return (CheckResult.undecided(check, f"its functions gave no answer within {timeout_s:g} s"),)
+        results: Checks = await result_of(compare, limit=TimeLimit(timeout_s), source=source)
+    except FunctionTimeout as error:
+        return (CheckResult.undecided(check, f"a function of it {error}"),)
     return results
 
 

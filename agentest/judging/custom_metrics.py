@@ -18,13 +18,13 @@ from pydantic import BaseModel
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import ToolCall, Turn, copy_call, copy_turn
 from agentest.models.port import CallKey, Model
-from agentest.support.calling import ends_the_run, message_of_error, result_of
-from agentest.support.deadlines import TimeLimit
+from agentest.support.calling import FunctionTimeout, ends_the_run, message_of_error, result_of
+from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import snake_case
 
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 5 * FUNCTION_S  # it may call models
 Answer = TypeVar("Answer", bound=BaseModel)
 MetricValue = Score | Mapping[str, Any] | tuple[Any, str] | float | str
 """Types that a metric may return: a value, `(value, reason)`, `{"value": …, "reason": …}` or a Score."""
@@ -115,12 +115,12 @@ async def evaluate_metric(
         bound: Any = copy.copy(metric)
         bound.llm = llm
         method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
-        return _score(metric, await result_of(method, data.copied(), limit=limit))
+        return _score(metric, await result_of(method, data.copied(), limit=limit, source=metric))
     except BaseException as error:
         if ends_the_run(error):
             raise
-        if limit.expired and isinstance(error, TimeoutError):
-            return Unscored(f"the metric gave no value within {timeout_s:g} s", own_code=True)
+        if isinstance(error, FunctionTimeout):
+            return Unscored(f"the metric {error}", own_code=True)
         # A task group or a wrapper may have hidden ModelError, so rely on the recorded outcome of its calls.
         if llm.refused:
             return Skipped(NO_MODEL)

@@ -105,7 +105,9 @@ def groups_answer_for(ids: Collection[str]) -> type[Groups]:
         return groups
 
     return create_model(
-        "Groups", __base__=Groups, groups=(Annotated[list[Group], AfterValidator(checked)], ...)
+        "Groups",
+        __base__=Groups,
+        groups=(Annotated[list[Group], AfterValidator(checked)], ...),
     )
 
 
@@ -172,7 +174,6 @@ def _worst(failures: Iterable[LabelledFailure], least: Severity) -> Severity:
 
 
 def _own_severity(failures: Iterable[LabelledFailure], least: Severity) -> Severity:
-    """Return the worst severity, `medium` for a failure that was not judged, and at least this one."""
     severities = (failure.severity for failure in failures)
     return max([least, *(Severity.MEDIUM if each is None else each for each in severities)])
 

@@ -262,7 +262,6 @@ class ScenarioEvaluator(ScenarioJudge):
 
 
 def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    """Mark failed checks as undecided if `why` names something other than the agent that may be the cause."""
     if not why:
         return checks
     reason = f"which cannot be judged: {why}"

@@ -19,27 +19,28 @@ from agentest.scenarios.matchers.comparison import PredicateFailed, any_holds, c
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number, numbers_in
 from agentest.scenarios.matchers.values import OneOf, Text
-from agentest.support.calling import accepted_values, result_of, run_concurrently
-from agentest.support.deadlines import TimeLimit
+from agentest.support.calling import FunctionTimeout, accepted_values, result_of, run_concurrently
+from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.json_schema import schema_validator
 from agentest.support.patterns import PatternTimeout, first_match, has_match
 from agentest.support.text import count, shortened, turn_name
 
 _SHOWN_CHARS = 200
-_TIMEOUT_S = 60.0
 
 
 async def run_reply_checks(
-    expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S
+    expect: Expect, turn: Turn, timeout_s: float = FUNCTION_S
 ) -> tuple[CheckResult, ...]:
     """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take long."""
     if not (expect.regex or expect.json_schema):
         return check_reply(expect, turn)
     limit = TimeLimit(timeout_s)
     try:
-        results: tuple[CheckResult, ...] = await result_of(check_reply, expect, turn, limit=limit)
-    except TimeoutError:
-        error = f"the checks gave no answer within {timeout_s:g} s"
+        results: tuple[CheckResult, ...] = await result_of(
+            check_reply, expect, turn, limit=limit, source=expect
+        )
+    except FunctionTimeout as late:
+        error = f"a check {late}"
         check = "json_schema" if expect.json_schema else "regex"
         undecided = _undecided(check, error, "an answer in time", turn.agent_message)
         return (*check_reply(replace(expect, regex=(), json_schema=()), turn), undecided)
@@ -161,7 +162,7 @@ async def check_conversation_sayings(
     sayings: Sequence[Saying],
     turns: Sequence[Turn],
     conversation: Conversation,
-    timeout_s: float = _TIMEOUT_S,
+    timeout_s: float = FUNCTION_S,
 ) -> tuple[CheckResult, ...]:
     """Return a result for each saying about these turns, in order; functions get the conversation."""
     each = [partial(_checked, saying, turns, conversation, timeout_s) for saying in sayings]
@@ -169,7 +170,7 @@ async def check_conversation_sayings(
 
 
 async def check_turn_sayings(
-    sayings: Sequence[Saying], turns: Sequence[Turn], timeout_s: float = _TIMEOUT_S
+    sayings: Sequence[Saying], turns: Sequence[Turn], timeout_s: float = FUNCTION_S
 ) -> tuple[CheckResult, ...]:
     """Return a result for each saying about the last turn's reply. Functions get the turns up to it."""
     if not sayings:
@@ -187,9 +188,9 @@ async def _checked(
     if is_plain(saying.wanted):
         return decide()
     try:
-        result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s))
-    except TimeoutError:
-        return _undecided_saying(saying, f"{_brief(saying.wanted)} gave no answer within {timeout_s:g} s")
+        result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s), source=saying)
+    except FunctionTimeout as error:
+        return _undecided_saying(saying, f"{_brief(saying.wanted)} {error}")
     return result
 
 

@@ -264,7 +264,7 @@ _ALLOWANCES = (
 _RATE_LIMIT = "ratelimit"  # part of all rate-limit header names
 _HEADERS = tuple((name.format("remaining"), name.format("reset")) for name in _ALLOWANCES)
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
+_PART = re.compile(r"(?<![0-9])([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 

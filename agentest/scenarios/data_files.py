@@ -111,7 +111,6 @@ def _with_data_tools(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line_of(lines: Mapping[Path_, int], at: Path_, problem: str) -> int:
-    """Return the line of the key that a problem names, or of its nearest parent in the file."""
     key = problem.partition(": ")[0] if ": " in problem else ""
     unknown = _UNKNOWN.search(problem.partition(";")[0])
     if key.startswith("unknown "):

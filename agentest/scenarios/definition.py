@@ -496,7 +496,6 @@ def describe_unreadable(options: Mapping[str, Any], error: Exception) -> str:
 
 
 def _raises(name: str, value: Any) -> bool:
-    """Return True if reading this option alone raises something other than ValueError."""
     try:
         build_scenario({"name": "x", "goal": "x", name: value}, "", 0)
     except ValueError:

@@ -30,7 +30,6 @@ def _at(
     places: Callable[[Sequence[str]], Sequence[int]],
     change: Callable[[Sequence[str], int, random.Random], list[str]],
 ) -> _Change:
-    """Return a mutation at one of the places that messages have for it, drawn by chance."""
 
     def mutate(texts: Sequence[str], rng: random.Random) -> list[str] | None:
         found = places(texts)
@@ -54,9 +53,9 @@ _AGREEMENT = re.compile(
 )
 _MOST_AGREEMENT_WORDS = 8
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
-_JOINT = re.compile(r",?\s+(?=and\s)|;\s+|,\s+", re.IGNORECASE)
+_JOINT = re.compile(r"(?<!\s),?\s++(?=and\s)|[;,]\s+", re.IGNORECASE)
 _REFERS = re.compile(r"\b(?:it|this|that|these|those|them|one|both|first|second|last|then)\b", re.IGNORECASE)
-_FACT = re.compile(r"\S*[\d@/_]\S*|\"[^\"]*\"")
+_FACT = re.compile(r"(?<!\S)\S*[\d@/_]\S*|\"[^\"]*\"")
 _PLAIN_WORD = re.compile(r"(?<![\w@./-])[a-z]{5,}(?![\w@/-])")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _VALUE = re.compile(r"(?<![\w.,:-])\d+(?![\w:-]|[.,]\d)|\b(?:" + "|".join(_DAYS) + r")\b")

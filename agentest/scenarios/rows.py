@@ -31,7 +31,7 @@ RowSource = str | os.PathLike[str] | Iterable[Any]
 MakeOptions = Callable[[dict[str, Any]], Mapping[str, Any]]
 _DELIMITERS = ",;\t"
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}\n]+)\}(?!\})")
-_DOUBLE = re.compile(r"\{\{\s*([^{}\n]+?)\s*\}\}")
+_DOUBLE = re.compile(r"\{\{\s*+([^{}\n]*[^{}\s])\s*+\}\}")
 _NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")
 """A placeholder of this form must name a column. Any other text in braces, like `\\d{3}`, stays as it is."""
 _OF_PROMPTS = ("profile", "goal", "knowledge", "date")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -322,7 +321,9 @@ def without_password(url: str) -> str:
 
     A password that contains a / ends the authority part early, so `redact` would miss it.
     """
-    return re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
+    scheme, slashes, rest = url.partition("//")
+    _, at, rest = rest.rpartition("@")
+    return f"{scheme}//{HIDDEN}@{rest}" if slashes and at else url
 
 
 def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:

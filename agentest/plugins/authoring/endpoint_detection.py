@@ -371,7 +371,7 @@ _REFUSED_JSON = (400, 415, 422, 500)
 """Statuses of a server that may expect a form in place of JSON."""
 _NAMED_FIELD = re.compile(
     r"[\"'`](\w+)[\"'`]? (?:field )?is (?:required|missing)|(?:missing|required)[^\"'`\w]*"
-    r"(?:field|parameter|key|property)?[^\"'`\w]*[\"'`](\w+)[\"'`]",
+    r"(?:(?:field|parameter|key|property)[^\"'`\w]*)?[\"'`](\w+)[\"'`]",
     re.I,
 )
 _NAMES_OF_NO_REPLY = re.compile(

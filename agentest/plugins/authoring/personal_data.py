@@ -36,7 +36,7 @@ _NUMBER_KEYS = re.compile(
     r"(?:bank_?)?account_?(?:no|number)|(?:credit_?)?card(?:_?(?:no|number))?|zip(?:_?code)?|post(?:al)?_?code)$"
 )
 _KEPT_KEYS = re.compile(
-    r"(?i)(?:order|invoice|ticket|booking|product|item|sku|tracking|reference|serial)\w*$"
+    r"(?i)(?:order|invoice|ticket|booking|product|item|sku|tracking|reference|serial)\w{0,40}$"
 )
 _WORD = r"[^\W\d_a-z][^\W\d_]*(?:[-'’][^\W\d_]+)*"
 _INTRODUCED = re.compile(
@@ -47,7 +47,7 @@ _INTRODUCED = re.compile(
     r"|(?i:\b(?:customer|passenger|guest|patient|client|mr|mrs|ms|miss|dr|herr|frau|mme|m|señora?)\b[.:]?)"
     rf"\s+({_WORD}(?: {_WORD}){{0,2}})"
     r"|(?i:\b(?:regards|sincerely|cheers|thanks|gr(?:ü|ue)(?:ß|ss)e),?)"
-    rf"\s*[\n,]\s*({_WORD}(?: {_WORD}){{0,2}})\s*$"
+    rf"[^\S\n]*(?:[\n,]\s*+)+({_WORD}(?: {_WORD}){{0,2}})\s*$"
     rf"|(?i:\b(?:dear|hello|hi|hey|hallo|bonjour|hola|thanks|thank you),?)\s+({_WORD}(?: {_WORD})?)(?=[,!.])"
 )
 _ASKS_NAME = re.compile(
@@ -59,7 +59,7 @@ _ANSWERS_NAME = re.compile(
     rf"(?:({_WORD}(?: {_WORD}){{1,3}})(?=\s*(?:[.,;!]|$|and\b))|"
     r"([^\W\d_]{2,}(?:[ '’-][^\W\d_]+){0,2})(?=[.!]?\s*$))"
 )
-_EMAIL = re.compile(r"[\w.+%'-]+@[\w-]+(?:\.[\w-]+)+")
+_EMAIL = re.compile(r"(?<![\w.+%'-])[\w.+%'-]+@[\w-]+(?:\.[\w-]+)+")
 _IBAN = re.compile(r"(?i)(?<![A-Z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}")
 
 
@@ -87,7 +87,7 @@ _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w
 _STREET = re.compile(
     r"\b\d{1,5}[a-z]? (?:[A-Z][\w'’.-]*\s){1,4}"
     r"(?:Street|St|Road|Rd|Avenue|Ave|Lane|Ln|Drive|Dr|Boulevard|Blvd|Court|Ct|Place|Square|Terrace|Close)\b\.?"
-    r"|\b[A-ZÄÖÜ][\w-]*(?:stra(?:ß|ss)e|str\.|weg|platz|allee|gasse|[ -]Stra(?:ß|ss)e) \d{1,4} ?[a-z]?\b"
+    r"|\b[A-ZÄÖÜ][\w-]{0,60}(?:stra(?:ß|ss)e|str\.|weg|platz|allee|gasse|[ -]Stra(?:ß|ss)e) \d{1,4} ?[a-z]?\b"
     r"|\b\d{1,4},? (?:rue|avenue|boulevard|place|chemin) (?:d[eu]s? )?(?:la |l['’])?"
     r"[A-ZÉÈ][\w'’-]+(?: [A-ZÉÈ][\w'’-]+)*"
     r"|\b(?:Calle|Via|Avenida|Piazza) (?:de(?:l|la)? )?[A-Z]\w+(?: [A-Z]\w+)*,? \d{1,4}\b"

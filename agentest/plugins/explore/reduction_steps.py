@@ -22,7 +22,7 @@ _LONG_TEXT = 40
 """Texts in answers that are not longer stay whole."""
 _FEWEST_WORDS = 25
 """Sentences with fewer words stay whole, so that they can be understood."""
-_FACT = re.compile(r"\S*[\d@]\S*")
+_FACT = re.compile(r"(?<!\S)\S*[\d@]\S*")
 _PLAIN_FAULT = "error"
 _PLAINNESS: Mapping[str, int] = {
     _PLAIN_FAULT: 0,

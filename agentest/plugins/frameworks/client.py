@@ -17,8 +17,9 @@ from agentest.domain.tool_visibility import DENIED, Approval, SeenBy
 from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.frameworks.tool_gate import ToolGate, gate_in_front
 from agentest.plugins.protocols.approvals import Decision
-from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
+from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.function_threads import BlockingTimer
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 

@@ -42,8 +42,9 @@ from agentest.plugins.protocols.adk_server.client import (
     user_content,
 )
 from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
-from agentest.support.calling import BlockingTimer, message_of_error
+from agentest.support.calling import message_of_error
 from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
+from agentest.support.function_threads import BlockingTimer
 from agentest.support.importing import Imports
 from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.lazy_dataclasses import dataclass

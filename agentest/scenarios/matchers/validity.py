@@ -113,7 +113,6 @@ def _parts(value: Any, key: str, *, of_key: bool) -> Iterator[tuple[Any, str, bo
 
 
 def _problem_of(value: Any, *, of_key: bool) -> str | None:
-    """Return what is wrong with a value, apart from its inner values."""
     if is_bare_type(value) or get_origin(value) is not None or value is Any:
         name = value.__name__ if is_bare_type(value) else _short(value)
         return f"{name} is a type, which no value equals; write {_matcher_for(value)}"

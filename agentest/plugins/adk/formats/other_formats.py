@@ -58,12 +58,12 @@ RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
 _NUMBER = re.compile(r"\((\d+)\)|^[ \t]*(\d+)[.)](?=\s)", re.MULTILINE)
 """`(1)` anywhere, `1.` and `1)` at the start of a line."""
 _DEDUCT = re.compile(
-    r"(?:^|(?<=[.;:!?\n]))\s*(?:and\s+)?deduct(?:\s+(?:a\s+)?points?)?(?:\s+(?:if|for|when|where)\b)?\s*:?\s*",
+    r"(?:^|(?<=[.;:!?\n]))[^\S\n]*(?:and\s+)?deduct(?:\s+(?:a\s+)?points?)?(?:\s+(?:if|for|when|where)\b)?\s*:?\s*",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z])")
 _EDGES = " \t\r\n,;:."
-_AND = re.compile(r"(?:[,;\s]+(?:and|or))?[,;.\s]*$", re.IGNORECASE)
+_AND = re.compile(r"(?:(?<![,;\s])[,;\s]+(?:and|or)[,;.\s]*|(?<![,;.\s])[,;.\s]+)$", re.IGNORECASE)
 _OF_A_TEXT = re.compile(r"(part|deduction)-\d+")
 """Generated ids of parts, which the author of the rubric does not know."""
 

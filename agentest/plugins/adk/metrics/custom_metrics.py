@@ -31,8 +31,8 @@ from agentest.plugins.adk.metrics.evaluator_base import (
 )
 from agentest.plugins.adk.metrics.grader import CriterionGrader
 from agentest.store.adk_results import turn_invocation
-from agentest.support.calling import ends_the_run, message_of_error, result_of
-from agentest.support.deadlines import TimeLimit
+from agentest.support.calling import FunctionTimeout, ends_the_run, message_of_error, result_of
+from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import import_object, raised_at
 from agentest.support.json_text import copied, safe_repr
@@ -276,7 +276,7 @@ def _with_threshold(criterion: MetricCriterion, metric: CustomMetricCode, source
     return criterion
 
 
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 5 * FUNCTION_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class CustomGrader(CriterionGrader):
         del model, key  # custom code calls its own models
         actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
         try:
-            returned = await result_of(self._evaluate, actual, limit=limit)
+            returned = await result_of(self._evaluate, actual, limit=limit, source=self.own)
             # Statuses are by the threshold that the code uses.
             code, threshold = self.own.code, self.criterion.threshold
             threshold = code.threshold if isinstance(code, Evaluator) else threshold
@@ -298,7 +298,7 @@ class CustomGrader(CriterionGrader):
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            return GraderResult(conversation=Unscored(self._failure_text(error, limit)))
+            return GraderResult(conversation=Unscored(self._failure_text(error)))
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
         turns = self.case.conversation
@@ -314,12 +314,12 @@ class CustomGrader(CriterionGrader):
         metric = EvalMetric(self.criterion.metric, None, SimpleNamespace(**deepcopy(dict(written))))
         return _call(self.own.code, metric, actual, expected, scenario)
 
-    def _failure_text(self, error: BaseException, limit: TimeLimit) -> str:
+    def _failure_text(self, error: BaseException) -> str:
         who = f"{self.own.name}, case {self.case.eval_id!r}"
         if isinstance(error, NoResult):
             return f"{error} ({who})"
-        if isinstance(error, TimeoutError) and limit.expired:
-            return f"the evaluator gave no result within {_TIMEOUT_S:g} s ({who})"
+        if isinstance(error, FunctionTimeout):
+            return f"the evaluator {error} ({who})"
         where = ", ".join(filter(None, (who, raised_at(error, self.own.code))))
         return f"the evaluator raised {type(error).__name__}: {message_of_error(error)} ({where})"
 

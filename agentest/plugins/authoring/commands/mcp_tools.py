@@ -349,6 +349,7 @@ class ProjectTools:
         return AnsweredCall(_fitting(text.rstrip().splitlines(), wanted.max_tokens, "row")[1], content)
 
     def _run_file(self, reference: str) -> Path:
+        """Return the file of a run. Raises UsageError, also for one outside of the project."""
         if name_problem(reference):
             raise UsageError(
                 f"{reference[:200]!r} is not a run: expected an id of `agentest runs`, or `latest`"
@@ -402,6 +403,7 @@ class ProjectTools:
 
 
 def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tuple[str, Json]:
+    """Return the failures of a stored run as text and as structured content. Raises UsageError."""
     result = read_results(path)
     if names:
         chosen = tuple(each for each in result.scenarios if matches_name(each.name, names))

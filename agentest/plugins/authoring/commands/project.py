@@ -121,6 +121,7 @@ def _print_progress(what: str) -> None:
 
 
 def _forecast_text(prepared: Prepared) -> str:
+    """Return the expected duration and cost based on an earlier run; "" if there is none."""
     forecast = forecast_of(prepared, RunKind.RUN)
     return format_forecast(forecast, datetime.now().astimezone()) if forecast else ""
 

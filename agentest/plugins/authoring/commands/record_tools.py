@@ -218,6 +218,7 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
 
 
 async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
+    """Run one conversation with the user's messages; () to type them."""
     prepared = recording.prepared
 
     def show(what: TalkEvent) -> None:

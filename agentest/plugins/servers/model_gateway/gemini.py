@@ -13,7 +13,7 @@ from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
-_MODEL = re.compile(r"([^/]+):\w+(?:\?|$)")
+_MODEL = re.compile(r"(?<![^/])([^/]+):\w+(?:\?|$)")
 _SIGNATURE = "thoughtSignature"
 
 

@@ -444,7 +444,7 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         version = parts.pop(0)
     rest, read = "/".join(parts), unquote("/".join(parts))
     form = next((form for pattern, form in _FORMS if pattern.fullmatch(read)), None)
-    if form is None and (whole := re.search(rf"(?:[^/]+/*){{{len(parts)}}}$", path)):
+    if form is None and (whole := re.search(rf"(?<![^/])(?:[^/]++/*+){{{len(parts)}}}$", path)):
         rest = whole[0]  # with its slashes
     if not (given.endswith("/") or base.rsplit("/", 1)[-1] in _VERSIONS or provider == "azure"):
         base = f"{base}/{version or ('v1beta' if provider == 'google' else 'v1')}"

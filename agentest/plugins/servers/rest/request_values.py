@@ -190,7 +190,7 @@ _MOST_FIELDS = 10_000
 _MOST_HEAD_BYTES = 8192
 """The maximum bytes of the headers of a form part."""
 _HEADER = re.compile(
-    r"""[^\s;"()]+(?:\s*;\s*[^\s;="()]+=(?:"(?:[^"\\]|\\.)*+"|[^\s;"()]*+))*+\s*;?\s*""", re.S
+    r"""[^\s;"()]+(?:\s*;\s*[^\s;="()]+=(?:"(?:[^"\\]|\\.)*+"|[^\s;"()]*+))*+\s*+(?:;\s*+)?""", re.S
 )
 """A value with parameters, without comments."""
 _HEAD_END = re.compile(rb"(?:\A|\r?\n)\r?\n")
