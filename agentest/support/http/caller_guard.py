@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
+from functools import partial
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -145,17 +146,24 @@ class ConnectionLimit:
 
     most: int = _MAX_CONNECTIONS
     head_s: float = _HEAD_S
-    _strangers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
-    """Connections without an accepted request, oldest first, with the timers that close them."""
+    _idle: dict[asyncio.BaseProtocol, asyncio.TimerHandle | None] = field(default_factory=dict)
+    """Connections without a complete request, longest idle first. Timers close those that never had one."""
 
     def middleware(self) -> Middleware:
         """Record whose request was accepted. It runs after the guard."""
 
         @web.middleware
         async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if timer := self._strangers.pop(request.protocol, None):
-                timer.cancel()
-            return await handler(request)
+            protocol = request.protocol
+            if timer := self._idle.get(protocol):
+                timer.cancel()  # the body has a limit of its own
+                self._idle[protocol] = None
+            request.content.on_eof(partial(self._is_busy, protocol))
+            try:
+                return await handler(request)
+            finally:
+                if protocol.transport is not None:
+                    self._idle[protocol] = None
 
         return noted
 
@@ -169,8 +177,12 @@ class ConnectionLimit:
         def protocol() -> asyncio.Protocol:
             if len(server.connections) >= self.most and not self._make_room():
                 return _RefusedConnection()
+            if len(self._idle) > 2 * self.most:  # clients have closed most of them
+                for each in [p for p, timer in self._idle.items() if timer is None]:
+                    if getattr(each, "transport", None) is None:
+                        del self._idle[each]
             made = server()
-            self._strangers[made] = loop.call_later(self.head_s, self._end, made)
+            self._idle[made] = loop.call_later(self.head_s, self._end, made)
             return made
 
         servers = [await loop.create_server(protocol, sock=each) for each in sockets]
@@ -180,17 +192,20 @@ class ConnectionLimit:
             for each in servers:
                 each.close()
 
+    def _is_busy(self, protocol: asyncio.BaseProtocol) -> None:
+        self._idle.pop(protocol, None)
+
     def _make_room(self) -> bool:
-        """Close a stranger's connection. Return False if there was none."""
-        for each in list(self._strangers):
+        """Close the connection that has been idle for longest. Return False if there was none."""
+        for each in list(self._idle):
             connected = getattr(each, "transport", None) is not None
-            self._strangers[each].cancel()
             self._end(each)
             if connected:
                 return True
         return False
 
     def _end(self, protocol: asyncio.BaseProtocol) -> None:
-        self._strangers.pop(protocol, None)
+        if timer := self._idle.pop(protocol, None):
+            timer.cancel()
         assert isinstance(protocol, web.RequestHandler)
         protocol.force_close()

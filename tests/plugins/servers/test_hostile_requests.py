@@ -17,6 +17,7 @@ from three_servers import Servers, three_servers
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import Traces
 from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_protobuf
+from agentest.support.http.bodies import read_body
 from agentest.support.http.caller_guard import ConnectionLimit
 
 OURS = "Host: 127.0.0.1:PORT"
@@ -261,25 +262,51 @@ def test_a_form_that_cannot_be_read_is_a_call_that_does_not_fit(
     assert capfd.readouterr() == ("", "")
 
 
-def test_idle_connections_do_not_block_agents() -> None:
-    """Silent and refused connections are closed to make room."""
+HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+IDLE = {
+    "silent": b"",
+    "in the head": HEAD,
+    "in the body": HEAD + b"Content-Length: 9\r\n\r\n{",
+    "in a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n9\r\n{",
+    "answered": HEAD + b"Content-Length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", IDLE)
+def test_idle_connections_do_not_block_agents(what: str) -> None:
+    """A connection is closed to make room unless its request is complete and being answered."""
 
     async def answer(request: web.Request) -> web.Response:
+        if await read_body(request, 100) == b"wait":
+            await waits.wait()
         return web.Response()
+
+    async def connected(port: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        opened.append(writer)
+        writer.write(sent)
+        return reader, writer
 
     async def go() -> None:
         async with AsyncExitStack() as stack:
             app = web.Application()
-            app.router.add_get("/", answer)
+            app.router.add_post("/", answer)
             few = ConnectionLimit(most=5)
             origin = await listen(app, Traces(), "traces", stack, lambda _: None, connections=few)
             port = int(origin.rpartition(":")[2])
-            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            busy, _ = await connected(port, HEAD + b"Content-Length: 4\r\n\r\nwait")
+            held = []
+            for _ in range(20):
+                held.append((await connected(port, IDLE[what]))[0])
+                if what == "answered":
+                    await held[-1].readuntil(b"\r\n\r\n")
+            reader, _ = await connected(port, HEAD + b"Content-Length: 0\r\n\r\n")
             assert b" 200 " in await reader.readline()
-            assert await held[0][0].read() == b"", "it was hung up on"
-            for _, each in [*held, (reader, writer)]:
+            assert await held[0].read() == b"", "it was hung up on"
+            waits.set()
+            assert b" 200 " in await busy.readline(), "it was being answered"
+            for each in opened:
                 each.close()
 
+    waits, opened = asyncio.Event(), list[asyncio.StreamWriter]()
     anyio.run(go)
