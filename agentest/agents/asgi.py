@@ -15,9 +15,10 @@ import anyio
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from agentest.agents.port import AppFailed
-from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
+from agentest.support.calling import end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError
+from agentest.support.function_threads import BlockingTimer
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import DirectResponse, Headers
 from agentest.support.importing import import_object

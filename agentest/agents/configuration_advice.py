@@ -119,7 +119,6 @@ class Advisor:
         return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
 
     def _lacks(self, settings: Mapping[str, Any]) -> bool:
-        """Return True if the body in these settings has a key that the configured body lacks."""
         body = settings.get("body")
         return not isinstance(body, Mapping) or bool(set(body) - set(self._configured))
 

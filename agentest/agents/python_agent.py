@@ -18,9 +18,9 @@ from agentest.agents.python_calls import call_with_timeout, read_answer
 from agentest.config.agents.in_process import CustomAgent, accepted_handlers, agent_object_of, check_handler
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message
-from agentest.support.calling import BlockingTimer, NonWaitingExecutor, is_async, message_of_error
+from agentest.support.calling import NonWaitingExecutor, is_async, message_of_error
 from agentest.support.errors import AgentError, ConfigError
-from agentest.support.function_threads import in_thread
+from agentest.support.function_threads import BlockingTimer, in_thread
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr
 from agentest.support.lazy_dataclasses import replace

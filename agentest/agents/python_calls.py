@@ -10,9 +10,10 @@ import anyio
 
 from agentest.agents.chat_completions import from_wire, read_usage
 from agentest.agents.port import AgentReply
-from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
+from agentest.support.calling import blocked_at, end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
+from agentest.support.function_threads import BlockingTimer
 
 T = TypeVar("T")
 _ACCEPTED = (
@@ -48,7 +49,10 @@ async def call_with_timeout(
         with limit:
             await asyncio.wait((task,))
     except TimeoutError:
-        if await end_tasks((task,)):
+        left = await end_tasks((task,))
+        if task.cancelled() and (at := blocked_at(_cancellation_of(task))):
+            too_late += f" ({at})"
+        if left:
             too_late += (
                 "; it swallowed its cancellation and continues unobserved. Where it "
                 "catches asyncio.CancelledError, it must raise it again"
@@ -64,6 +68,14 @@ async def call_with_timeout(
     if took > timeout_s:
         raise AgentError(too_late)
     return value, took * 1000
+
+
+def _cancellation_of(task: asyncio.Task[Any]) -> BaseException | None:
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        return error
+    return None
 
 
 async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
@@ -131,7 +143,6 @@ def _fields(value: Any, names: Iterable[str]) -> Fields | None:
 
 
 def _as_chat_message(message: Fields) -> Fields:
-    """Convert a message in the form of LangChain or Anthropic to chat-completions form."""
     content, calls = message.get("content"), message.get("tool_calls")
     if isinstance(content, list | tuple):
         content = [part if isinstance(part, str) else _fields(part, _PART_FIELDS) or part for part in content]

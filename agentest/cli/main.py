@@ -99,7 +99,6 @@ def _configurations(folder: str) -> Iterator[str]:
 
 
 def _names_plugins(file: str) -> bool:
-    """Return True if a file exists and may have the key `plugins`."""
     with suppress(OSError), open(file, "rb") as opened:
         return b"plugins" in opened.read()
     return False
@@ -162,7 +161,6 @@ class RunCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def _can_name_run(self, word: str) -> bool:
-        """Return False if a word names a file of scenarios or cases, or a place in one."""
         return not word.partition(":")[0].endswith(self.file_endings)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

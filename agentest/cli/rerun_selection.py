@@ -277,7 +277,6 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
 
 
 def _as_planned(unit: Unit, earlier: FinishedParts) -> Unit:
-    """Return a unit with as many conversations as the earlier run planned for it, with `--conversations`."""
     part = earlier.parts.get(_key(unit))
     if part is None or unit.repeat or not _is_same(unit, part):
         return unit
@@ -476,7 +475,6 @@ def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
 
 
 def _named_files(prepared: Prepared) -> set[Path]:
-    """Return the files that agents' settings name, such as tool lists and instructions."""
     paths = set()
     for agent in prepared.plan.agents.values():
         for holder in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):

@@ -13,15 +13,7 @@ from typing import Literal
 import click
 
 from agentest.cli.location import Location
-from agentest.cli.options import (
-    exits,
-    flag,
-    format_option,
-    names_option,
-    option,
-    verbosity_options,
-    where,
-)
+from agentest.cli.options import exits, flag, format_option, names_option, option, verbosity_options, where
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
 from agentest.plugin import PLUGINS

@@ -306,7 +306,6 @@ def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
 
 
 def _merged_gateway(base: Any, entry: Any) -> dict[str, Any]:
-    """Merge settings of a model gateway, and those of `override` and `upstream`, too."""
     base, entry = (snake_keys(each, ModelGateway.model_fields) for each in (base, entry))
     merged = {**base, **entry}
     for key, fields in (("override", Override.model_fields), ("upstream", ())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,7 +85,7 @@ class RequestCalls:
     def resolve(self, name: str, args: Any = None) -> Coroutine[Any, Any, Any]:
         """Return a coroutine that answers a call by its mock (`agents.port.ResolveTool`)."""
         call = self._answer(name, args)
-        self._made.append((call, name, called_at()))
+        self._made.append((call, name, called_at(sys._getframe())))
         return call
 
     async def _answer(self, name: str, args: Any) -> Any:
@@ -178,7 +179,7 @@ def _plain(name: str, what: str, value: Any) -> Any:
             problem = f"`{what}` cannot be written as JSON: {error}"
         else:
             problem = f"`{what}` is a call that was not awaited: write `await {call}(…)`"
-        location = called_at()
+        location = called_at(sys._getframe())
         at = f"{location}: " if location else ""
         raise AgentError(f"{at}record_tool({name!r}): {problem}") from None
 

@@ -30,14 +30,7 @@ from agentest.conversation.turn_progress import (
 )
 from agentest.conversation.user import NextMessage, User, UserLeftRole
 from agentest.domain.end_reason import Ending
-from agentest.domain.messages import (
-    AgentMessage,
-    Message,
-    Session,
-    ToolResult,
-    ToolSpec,
-    UserText,
-)
+from agentest.domain.messages import AgentMessage, Message, Session, ToolResult, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approve
 from agentest.domain.transcript import (
     AttachedFile,
@@ -376,7 +369,6 @@ class TurnLoop:
         return with_state(conversation, self._mocks.end_state()) if self._spec.keeps_state else conversation
 
     def _with_late_calls(self, turn: Turn) -> Turn:
-        """Return a closed turn with the calls that became known later, or moved to a later turn."""
         index, hidden = turn.turn_index, turn.calls_hidden
         calls, moved = self._mocks.record.of_turn(index), self._mocks.record.moved_from(index)
         if not self._sources and hidden is None and (calls, moved) == (turn.tool_calls, turn.asked_calls):
@@ -418,7 +410,6 @@ def with_state(conversation: Conversation, end: EndState) -> Conversation:
 
 
 def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
-    """Return the failure of a conversation that had ended when a bypass was discovered."""
     if failure.bypassed or failure.message.startswith(bypass.message):
         return failure
     return replace(bypass, message=f"{bypass.message}. Besides, {failure.message}")

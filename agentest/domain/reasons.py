@@ -165,7 +165,6 @@ def threshold_counted_trajectories(result: ConversationResult) -> tuple[LocatedT
 
 
 def _is_counted(result: ConversationResult, trajectory: TrajectoryResult) -> bool:
-    """True if a threshold counts the calls, and nothing else keeps the trajectory from matching."""
     if TRAJECTORY_METRICS.keys().isdisjoint(result.metrics):
         return False
     calls = trajectory.missing_calls or trajectory.extra_calls or trajectory.ordering_issues

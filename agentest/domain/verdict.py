@@ -207,7 +207,6 @@ def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tup
 
 
 def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Iterator[Reason]:
-    """Omit missed goals if a threshold on the goal decides about them."""
     return (reason for reason in reasons if reason.kind is not ReasonKind.GOAL or GOAL not in thresholds)
 
 

@@ -436,7 +436,6 @@ def _page_scenario(each: ScenarioChange) -> Json:
 
 
 def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
-    """Yield rows of name, base, new and difference with the totals of all conversations, compared or not."""
     before, now = base.spent, new.spent
     passed = (
         f"{sum(each.passed for each in run.scenarios):,} of {run.conversations:,}" for run in (base, new)

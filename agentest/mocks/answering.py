@@ -15,10 +15,16 @@ from agentest.domain.changes import ChangedAnswers
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, MockOutcome, RecordedCall
-from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
+from agentest.support.calling import (
+    USER_CODE,
+    blocked_at,
+    code_owned_by,
+    ends_the_run,
+    message_of_error,
+)
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentestError, MockError, ToolError
-from agentest.support.function_threads import in_thread
+from agentest.support.errors import AgentestError, EventLoopBlocked, MockError, ToolError
+from agentest.support.function_threads import BlockingTimer, in_thread
 from agentest.support.importing import raised_at
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -128,13 +134,14 @@ class ConversationMocks:
             with limit, code_owned_by(USER_CODE):  # a mock may call the real tool
                 call = partial(mock, args, ctx)
                 result = call() if mock.is_async else await in_thread(call, users=mock.function)
-                return await result if inspect.isawaitable(result) else result
-        except TimeoutError:
+                return await BlockingTimer().of(result) if inspect.isawaitable(result) else result
+        except EventLoopBlocked as error:
+            raise MockError(f"the mock of tool {name!r}: {error}") from None
+        except TimeoutError as error:
             if not limit.expired:
                 raise
-            raise MockError(
-                f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
-            ) from None
+            late = f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
+            raise MockError(f"{late} ({at})" if (at := blocked_at(error.__cause__)) else late) from None
 
 
 def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:

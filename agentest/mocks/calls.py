@@ -287,7 +287,6 @@ class CallRecord:
     def _server_candidates(
         self, call: ToolCall, matched: Container[RecordedCall | None]
     ) -> list[RecordedCall]:
-        """Return the mock server calls of the turn that this call may be, best match first."""
         if SeenBy.MOCK_SERVER not in self._sources[call.turn_index]:
             return []
         candidates = [
@@ -305,7 +304,6 @@ class CallRecord:
         )
 
     def _may_be(self, recorded: RecordedCall, call: ToolCall) -> bool:
-        """Return True if the call may be of the recorded tool, whose name a framework lengthens."""
         name = recorded.call.name
         if name == call.name:
             return True

@@ -257,7 +257,6 @@ class LiveModel:
     async def _make_attempt(
         self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool
     ) -> ChatReply:
-        """Make an attempt, count it for this question, and report its outcome."""
         usage = Usage()
         cost = None if self._price is None else 0.0
         try:

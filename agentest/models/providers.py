@@ -312,7 +312,6 @@ def confirming_name(config: Config, override: str | None = None) -> str | None:
 
 
 def _confirming_settings(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
-    """Return the confirming model's settings, and a configuration with their fallbacks at the top level."""
     settings = config.judge.of_confirming
     if settings is None:
         return None

@@ -113,7 +113,6 @@ class PytestRuns:
         return True
 
     def _results_of(self, units: Sequence[Unit], entries: Sequence[Entry]) -> Iterator[ScenarioResult]:
-        """Run units when the first result is requested, and yield a result for each of them."""
 
         missing = self._missing = {(unit.scenario.name, unit.agent): unit for unit in units}
         try:

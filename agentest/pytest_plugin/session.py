@@ -346,7 +346,6 @@ def _unwrapped(stream: TextIO | _ThreadStream) -> TextIO:
 
 
 def _captures(capturing: object) -> Iterator[Any]:
-    """Yield pytest's captures of stdout and stderr, for every capture method."""
     both = getattr(capturing, "_global_capturing", None)
     for side in (getattr(both, "out", None), getattr(both, "err", None)):
         capture = getattr(side, "syscapture", side)

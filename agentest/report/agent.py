@@ -289,7 +289,6 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
 def _likely_cause(
     scenario: ScenarioResult, reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]
 ) -> str:
-    """Return whose fault it is, the causes that no row has, and how many scenarios share the root cause."""
     if not reasons:
         return ""
     first = reasons[0]

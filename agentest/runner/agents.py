@@ -88,7 +88,6 @@ def _running(
     reports: ServerReports,
     call_sources: SourcesOfAgents,
 ) -> AbstractAsyncContextManager[None]:
-    """Return the block in which a server runs, with what the call sources of its agents tell it."""
     from agentest.agents.server_process import ServerCallbacks, running_server
 
     server, unknown = managed.server, None

@@ -105,7 +105,6 @@ def is_over_network(agent: AgentConfig) -> bool:
 
 
 def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
-    """Yield servers that an agent in workers calls but that are not started there."""
     for key, server in agent.beside.items() if not is_opened_per_worker(agent, is_remote=True) else ():
         what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
         yield (

@@ -121,7 +121,6 @@ def _resolve(requested: RequestedModel, configured: ConfiguredModels) -> tuple[M
 
 
 def _offline_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
-    """Note that no model is called, and how to enable the requested one."""
     by_model: dict[tuple[str, str], list[RequestedModel]] = {}
     for requested in requests:
         if requested.model:

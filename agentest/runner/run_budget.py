@@ -310,7 +310,6 @@ class Allowance:
 
 
 def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
-    """Choose calls and cost separately, by maximum or minimum."""
     return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
 
 

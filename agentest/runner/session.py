@@ -318,7 +318,6 @@ def open_recordings(session: RunSession) -> Cassettes | None:
 
 
 def _responses_folder(session: RunSession) -> Path | None:
-    """Return the folder for responses of unfinished conversations, with those of the resumed run."""
     spending = session.spending
     if spending.answers and spending.earlier_answers and spending.earlier_answers.is_dir():
         try:

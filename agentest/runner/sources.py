@@ -44,6 +44,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.support.dates import prompt_date
+from agentest.support.deadlines import FUNCTION_S
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 PickUser = Callable[[Unit, int], User]
 OnMocks = Callable[[str, MockResolver], None]
 """Receives the id of each conversation that begins, and its mocks."""
-_MIN_MOCK_TIMEOUT_S = 30.0
+_MIN_MOCK_TIMEOUT_S = FUNCTION_S / 2
 """The minimum time limit of a mock, in seconds. The agent's timeout may be shorter."""
 
 
@@ -352,7 +353,6 @@ class FinishedConversations:
 
 
 def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation:
-    """Return the conversation, marked as failed if the script now has another number of turns to check."""
     actual, expected = len(conversation.turns), len(unit.scenario.turns)
     if not expected or actual == expected:
         return conversation

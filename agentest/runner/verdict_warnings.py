@@ -253,7 +253,6 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
-    """Return True if the scenario itself says that the tool may, or must, stay unused."""
     for each in scenario.trajectories:
         bans = [banned.name for banned in each.forbidden]
         bans += [name for o in each.orders if o.kind == "never_after" for name in names_in(o.first)]
@@ -332,7 +331,6 @@ def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find replies with the session id of another conversation."""
     for result in evidence.conversations:
         own = result.conversation.session_id
         for turn in result.conversation.turns:
@@ -378,7 +376,6 @@ def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _approvals_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find each `approve` that answered no request of the agent."""
     conversations = [each.conversation for each in evidence.conversations]
     calls = [call for each in conversations for call in each.tool_calls]
     decided = {call.name for call in calls if call.approval in (Approval.GRANTED, Approval.DENIED)}

@@ -64,7 +64,6 @@ class SpanIndex:
 
 
 def _within_limits(key: _Place, lines: Iterable[bytes], most: int) -> list[Json]:
-    """Return the spans of a conversation among lines, within the limits."""
     spans: list[Json] = []
     ends: Json = {}
     left_out, room = 0, MOST_BYTES

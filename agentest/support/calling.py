@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import field
 from functools import partial
 from threading import Event, Thread
-from time import perf_counter
-from types import coroutine
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -23,7 +21,6 @@ from agentest.support.errors import AgentestError
 from agentest.support.lazy_dataclasses import dataclass
 
 _T = TypeVar("_T")
-_LONG_STEP_S = 0.02
 _AT_ONCE = 8
 _LONG_CALL_S = 1.0
 _places: RunVar[asyncio.Semaphore | None] = RunVar("agentest_places", None)
@@ -98,41 +95,6 @@ class NonWaitingExecutor(ThreadPoolExecutor):
         """Wait for no function, because those that still run are hanging."""
 
 
-class BlockingTimer:
-    """Measures how long an awaitable blocks the event loop, counting only unusually long steps."""
-
-    def __init__(self) -> None:
-        self.blocked = 0.0
-        """Seconds."""
-
-    @coroutine
-    def of(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-        """Await it and time every step between two waits."""
-        running: Any = awaitable.__await__()
-        step: Callable[[], Any] = partial(next, running)
-        while True:
-            began = perf_counter()
-            try:
-                waits_for = step()
-            except StopIteration as end:
-                return end.value
-            finally:
-                took = perf_counter() - began
-                self.blocked += took if took > _LONG_STEP_S else 0.0
-            try:
-                sent = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - a cancellation of the awaitable
-                step = partial(_throw, running, error)
-            else:
-                step = partial(next, running) if sent is None else partial(running.send, sent)
-
-
-def _throw(running: Any, error: BaseException) -> Any:
-    if not hasattr(running, "throw"):
-        raise error
-    return running.throw(error)
-
-
 _END_LIMIT_S = 2.0
 """Seconds that a canceled task may take to end."""
 
@@ -154,23 +116,63 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> int:
     return len(still)
 
 
-async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:
+class FunctionTimeout(TimeoutError):
+    """A user's function took too long. The message continues the words "the function"."""
+
+    def __init__(self, late: str, at: str) -> None:
+        super().__init__(f"{late} ({at})" if at else late)
+        self.at = at
+
+
+def blocked_at(error: BaseException | None) -> str:
+    """Return where a function stood when its call was canceled, from the cancellation; "" if unknown."""
+    return str(error.args[0]) if isinstance(error, asyncio.CancelledError) and error.args else ""
+
+
+_timeouts: dict[int, tuple[object, int]] = {}
+"""What took too long, by its id, and how often."""
+_MOST_TIMEOUTS = 3
+
+
+async def result_of(
+    function: Callable[..., Any], *args: Any, limit: TimeLimit, source: object | None = None
+) -> Any:
     """Call a function, plain or async, and return its result. A plain function runs in a thread.
 
-    The number of simultaneous calls is limited, because threads that compute slow down everything. Raises
-    whatever the function raises, and TimeoutError.
+    The number of simultaneous calls is limited, because threads that compute slow down everything. A function
+    that has taken too long in several conversations is called no more. Raises whatever the function raises,
+    and FunctionTimeout.
+
+    Args:
+        source: what the scenario has, if `function` is made for each call.
     """
+    source = function if source is None else source
+    _, timeouts = _timeouts.get(id(source), (None, 0))
+    late = f"gave no answer within {limit.seconds:g} s"
+    if timeouts >= _MOST_TIMEOUTS:
+        raise FunctionTimeout(f"{late} {timeouts} times, and is called no more", "")
+    try:
+        return await _result_of(function, *args, limit=limit)
+    except TimeoutError as error:
+        if not limit.expired:
+            raise
+        _timeouts[id(source)] = source, _timeouts.get(id(source), (source, 0))[1] + 1
+        raise FunctionTimeout(late, blocked_at(error.__cause__)) from None
+
+
+async def _result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:
+    from agentest.support.function_threads import BlockingTimer, in_thread
+
     if is_async(function):
         with limit:
-            return await function(*args)
-    from agentest.support.function_threads import in_thread
+            return await BlockingTimer().of(function(*args))
 
     leave = await _thread_slot()
     try:
         with limit:
             result = await in_thread(function, *args)
             leave()
-            return await result if inspect.isawaitable(result) else result
+            return await BlockingTimer().of(result) if inspect.isawaitable(result) else result
     finally:
         leave()
 

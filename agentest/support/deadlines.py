@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary, ref
 
+FUNCTION_S = 60.0
+"""Seconds that a user function may take: a check, a matcher, one step of an async function."""
 _BEAT_S = 0.05
 _TOLERANCE_S = 0.02
 """Lateness of a heartbeat that does not count as a delay, because timers are inexact."""
@@ -113,7 +115,7 @@ class TimeLimit:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._cancels = 0
         self._ended: tuple[float, float] | None = None
         """End of the block, and the loop's total delay then."""
@@ -131,7 +133,7 @@ class TimeLimit:
             heartbeat = _heartbeat_of(loop)
         self._heartbeat = heartbeat
         now = self._began = loop.time()
-        self._before, self._recently = heartbeat.enter(self, loop, now, now + self._seconds)
+        self._before, self._recently = heartbeat.enter(self, loop, now, now + self.seconds)
         return self
 
     def __exit__(
@@ -151,7 +153,7 @@ class TimeLimit:
 
     def check(self, now: float) -> float:
         """Cancel the block if its time is up, again if the code ignored that. Return when to check again."""
-        left = self._seconds - self._elapsed_at(now)
+        left = self.seconds - self._elapsed_at(now)
         if left < _INSTANT_S:
             self._cancels += 1
             self._task.cancel()
@@ -204,7 +206,7 @@ class TimeLimit:
     @property
     def ends_at(self) -> float:
         """When the limit ends, in seconds of the event loop's clock. It moves while the limit is paused."""
-        return self._loop.time() + self._seconds - self.elapsed
+        return self._loop.time() + self.seconds - self.elapsed
 
 
 @contextmanager

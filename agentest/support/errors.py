@@ -103,6 +103,14 @@ class MockError(AgentestError):
     """A mock of the scenario failed through no fault of the agent."""
 
 
+class EventLoopBlocked(BaseException):
+    """An async function did not wait with `await`, so that nothing else could run."""
+
+    def __init__(self, at: str = "") -> None:
+        remedy = "write `await` where it waits, or a plain `def`, which may block"
+        super().__init__(f"it blocked the event loop for a minute{f' at {at}' if at else ''}; {remedy}")
+
+
 class ProcessExitError(AgentestError):
     """User code tried to end the process (`os._exit`)."""
 

@@ -303,9 +303,8 @@ def raised_at(error: BaseException, code: Any = None) -> str:
     return users_frames[-1] if users_frames else defined_at(code)
 
 
-def called_at() -> str:
-    """Return file and line of the nearest caller in the user's files; "" if there is none."""
-    frame: FrameType | None = sys._getframe(1)
+def called_at(frame: FrameType | None) -> str:
+    """Return file and line of a frame, or of its nearest caller, in the user's files; "" if there is none."""
     while frame is not None and not is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""

@@ -194,7 +194,6 @@ def _guarded(function: str, name: str, real: Callable[..., Any], process: int) -
 
 
 def _would_end_process(name: str, args: tuple[Any, ...]) -> bool:
-    """Return True if an unhandled signal goes to this process or its process group."""
     *receiver, number = args or (0,)
     group = os.getpgrp() if hasattr(os, "getpgrp") else 0
     ours = {"pid": (os.getpid(), 0, -group), "group": (group, 0)}

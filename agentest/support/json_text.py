@@ -90,7 +90,6 @@ def _in_json_types(value: Any) -> Any:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """Convert dict keys to text as in JSON, such as dates and enums."""
     if isinstance(value, dict):
         return {_key(key): _with_text_keys(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -226,7 +226,6 @@ def lost(stream: IO[str], error: OSError) -> OutputError:
 
 
 def _discard_output(stream: IO[str]) -> None:
-    """Discard everything written to the stream from now on, and its buffered content."""
     with suppress(OSError, ValueError, AttributeError):  # it may not be a file
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

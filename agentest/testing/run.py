@@ -136,7 +136,6 @@ class Runner:
         return {"agent": _agent_section(self._agent), "compare": [], **self._settings}
 
     def _configuration(self) -> tuple[LoadedConfig, Path, dict[str, str]]:
-        """Return the configuration, the folder its paths are relative to, and the environment for models."""
         config = self._config
         if isinstance(config, str | Path):
             path = Path.cwd() / config

@@ -356,7 +356,6 @@ def _answers(
     calls: Sequence[ToolCall],
     reasons: dict[tuple[int, int], str],
 ) -> Iterator[tuple[int, bool | None]]:
-    """Yield whether each call of the tool matches, and note the reasons for unknowns."""
     for call in bits(of_tool.at_most):
         matches, why = outcome_of(call_problems(expected, calls[call]))
         if why:
@@ -367,7 +366,6 @@ def _answers(
 def _free_calls(
     spec: Trajectory, calls: Sequence[ToolCall], view: CallView
 ) -> tuple[KnownCalls, KnownCalls, Mapping[int, str]]:
-    """Return the free calls, the failures, and the reasons, as `CallFacts` has them."""
     reasons: dict[int, str] = {}
     if not (spec.reads or spec.ignore_failed or any(call.approval for call in calls)):
         return _NONE, _NONE, {}

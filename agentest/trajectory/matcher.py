@@ -16,8 +16,8 @@ from agentest.domain.results import TrajectoryResult, TrajectoryScore
 from agentest.domain.transcript import ToolCall, call_text
 from agentest.scenarios.matchers.comparison import is_plain
 from agentest.scenarios.trajectory import ANYTHING, ExpectedCall, Path, Trajectory, calls_in, paths_of
-from agentest.support.calling import result_of
-from agentest.support.deadlines import TimeLimit
+from agentest.support.calling import FunctionTimeout, result_of
+from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.trajectory.alignment import align_calls
 from agentest.trajectory.call_facts import (
@@ -46,7 +46,6 @@ from agentest.trajectory.differences import (
 from agentest.trajectory.matching import best_in_order, bits
 
 ALL_CALLS = CallView()
-_TIMEOUT_S = 60.0
 _MOST_NEAR = 20
 """Number of paths among which the nearest is searched; fewer if they are long."""
 _MOST_COMBINATIONS = 64
@@ -106,7 +105,7 @@ class TrajectoryMatcher:
         calls: Sequence[ToolCall],
         turns: int = 1,
         view: CallView = ALL_CALLS,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = FUNCTION_S,
     ) -> TrajectoryResult | None:
         """Run `match`, in a thread if users' functions or matchers decide, because these may hang."""
         if not calls or self._is_plain():
@@ -114,11 +113,10 @@ class TrajectoryMatcher:
         limit = TimeLimit(timeout_s)
         try:
             result: TrajectoryResult | None = await result_of(
-                partial(self.match, calls, turns, view), limit=limit
+                partial(self.match, calls, turns, view), limit=limit, source=self.trajectory
             )
-        except TimeoutError:
-            error = f"its functions gave no answer within {timeout_s:g} s"
-            return _undecided(error, self.trajectory, calls)
+        except FunctionTimeout as error:
+            return _undecided(f"a function of it {error}", self.trajectory, calls)
         return result
 
     def _is_plain(self) -> bool:
@@ -368,7 +366,6 @@ def _passed_summary(spec: Trajectory, calls: int, turns: int) -> str:
 
 
 def _call_fields(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
-    """Return expected, forbidden and actual calls as text, as fields of a `TrajectoryResult`."""
     return {
         "mode": None if spec.expected is None else spec.match_mode,
         "expected": None if spec.expected is None else listed(map(step_text, spec.expected)),

@@ -145,7 +145,6 @@ def _earliest_partners(rows: Sequence[int], size: int) -> Partners:
 
 
 def _suffix_weights(rows: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
-    """Return the maximum weight of pairs in order for each suffix of rows and columns."""
     size = len(weights)
     lines = [[0] * (size + 1)]
     for row in reversed(rows):
@@ -263,7 +262,6 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
 
 
 def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> list[tuple[int, int]]:
-    """List numbers of rows from `at` on that the group can match, each with the most weight of its pairs."""
     matching = Matching([row & group for row in rows[at:]])
     counting_matching = Matching([row & group & counting for row in rows[at:]])
     pair = len(rows) + 1

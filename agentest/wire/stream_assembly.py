@@ -138,7 +138,6 @@ class _StreamedCall:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a JSON text, or the text if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

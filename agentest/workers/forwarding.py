@@ -84,7 +84,6 @@ def _output(server: str, send: Send) -> RecentOutput:
 
 
 def _last_lines(text: str) -> str:
-    """Return the last complete lines, up to the amount that is stored anyway."""
     if len(text) <= ROOM_BYTES:
         return text
     tail = text[-ROOM_BYTES:]

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agentest.support.calling import result_of
+from agentest.support.calling import FunctionTimeout, result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_function_thread, in_thread
 
@@ -138,3 +138,29 @@ def test_an_abandoned_call_is_not_made() -> None:
     asyncio.run(main())
 
     assert made == [1]
+
+
+def test_a_function_that_hangs_again_and_again_is_called_no_more() -> None:
+    """A thousand conversations do not wait for it in turn, and another function is still called."""
+    end, calls = threading.Event(), list[int]()
+
+    def hangs() -> None:
+        calls.append(1)
+        end.wait()
+
+    async def main() -> list[str]:
+        said = []
+        for _ in range(5):
+            with pytest.raises(FunctionTimeout) as raised:
+                await result_of(hangs, limit=TimeLimit(0.05))
+            said.append(str(raised.value))
+        assert await result_of(lambda: 1, limit=TimeLimit(60)) == 1
+        return said
+
+    try:
+        said = anyio.run(main)
+    finally:
+        end.set()
+    assert len(calls) == 3
+    assert said[0].startswith("gave no answer within 0.05 s (test_function_threads.py:")
+    assert said[4] == "gave no answer within 0.05 s 3 times, and is called no more"

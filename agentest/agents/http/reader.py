@@ -162,7 +162,6 @@ def _events_in_text(text: str, are_texts: bool) -> Iterable[ResponsePiece] | Non
 
 
 def _decode(body: bytes, response: DirectResponse) -> str:
-    """Decode the body with the declared character set, or UTF-8."""
     header = Message()
     header["content-type"] = response.headers.get("content-type", "")
     try:

@@ -169,7 +169,6 @@ def request_secrets(endpoint: str, params: Any, headers: dict[str, str], body: A
 
 
 def _secrets_in(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the texts under keys whose names suggest a secret, at any depth."""
     if isinstance(value, str) and looks_secret(name):
         yield value
     elif isinstance(value, Mapping):

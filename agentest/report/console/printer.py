@@ -180,11 +180,7 @@ class LiveArea:
     """The lines of live progress, which are redrawn below all other output."""
 
     def __init__(
-        self,
-        printer: Printer,
-        *,
-        expected_s: float | None = None,
-        clock: Callable[[], float] = monotonic,
+        self, printer: Printer, *, expected_s: float | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
         self._printer = printer
         self._clock = clock

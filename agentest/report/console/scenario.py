@@ -9,13 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from agentest.domain.metrics import PASS_RATE
-from agentest.domain.results import (
-    AttackRate,
-    JudgeCalibration,
-    ScenarioResult,
-    Status,
-    UniqueError,
-)
+from agentest.domain.results import AttackRate, JudgeCalibration, ScenarioResult, Status, UniqueError
 from agentest.domain.verdict import threshold_status
 from agentest.report.console.text import (
     BLANK,
@@ -30,12 +24,7 @@ from agentest.report.console.text import (
     numbers_of,
     rows_of,
 )
-from agentest.report.content import (
-    ScenarioReport,
-    decided,
-    interval_text,
-    passed_text,
-)
+from agentest.report.content import ScenarioReport, decided, interval_text, passed_text
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 
@@ -175,8 +164,7 @@ def _error_group(
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
     conversations = list(dict.fromkeys(each.rpartition("-F")[0] for each in group.occurrences))
     yield ConsoleLine(
-        ("    ", mark, " "),
-        ((severity, (what, "bold" if group.fails else "")), (numbers_of(conversations),)),
+        ("    ", mark, " "), ((severity, (what, "bold" if group.fails else "")), (numbers_of(conversations),))
     )
     if result.verdict.status is not Status.PASSED or display.verbose:
         for row in rows_of(group.explanation):

@@ -13,15 +13,7 @@ from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
 from agentest.plugin import if_command
 from agentest.report.console.scenario import averages_text, passed_conversations
-from agentest.report.console.text import (
-    BLANK,
-    STYLES,
-    Chunk,
-    ConsoleLine,
-    DisplayOptions,
-    Part,
-    line,
-)
+from agentest.report.console.text import BLANK, STYLES, Chunk, ConsoleLine, DisplayOptions, Part, line
 from agentest.report.content import NEWLY_FAILING, RunReport, cause_facts, passed_text
 from agentest.support.text import count, duration, quoted_names, turn_name
 

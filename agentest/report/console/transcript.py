@@ -34,14 +34,7 @@ from agentest.domain.results import (
     Status,
 )
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
-from agentest.domain.transcript import (
-    NO_TEXT,
-    SECRETS_HIDDEN,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
-    call_text,
-)
+from agentest.domain.transcript import NO_TEXT, SECRETS_HIDDEN, ToolCall, Turn, UnfinishedTurn, call_text
 from agentest.report.alignments import (
     AlignmentTable,
     alignment_of_reason,
@@ -100,7 +93,6 @@ def general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[Co
 
 
 def _with_short_paths(message: str, result: ScenarioResult) -> str:
-    """Return a message about a scenario with the path of its file as in the headline."""
     folder = re.compile(rf"^/\S.*?/(?={re.escape(result.file)}:\d+: )", re.M)
     return folder.sub("", message)
 

@@ -268,7 +268,6 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Evaluate its continued fraction with Lentz's method."""
     upper, lower = 1.0, _inverse(1 - (a + b) * x / (a + 1))
     value = lower
     for m in range(1, _STEPS):

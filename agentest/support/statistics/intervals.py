@@ -111,7 +111,6 @@ def clustered_mean(
 
 
 def _mean_and_half(clusters: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the mean over all values and half the width of Student's interval, 0 if no cluster differs."""
     sums = [(sum(values), len(values)) for values in clusters]
     mean = sum(total for total, _ in sums) / sum(n for _, n in sums)
     error = _ratio_error(sums)

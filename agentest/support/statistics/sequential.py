@@ -363,7 +363,6 @@ def detectable_rate(draws: int, rate: float) -> float | None:
 
 
 def _rejection_threshold(draws: int, rate: float) -> int | None:
-    """Return the largest number of passed draws that is too small for the rate."""
     total, most = 0.0, None
     for passed in range(draws + 1):
         total += _chance(passed, draws, rate)
