@@ -462,7 +462,6 @@ def _text(value: Any) -> str | None:
 
 
 def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
-    """Return a readable form that describes values JSON does not support."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return f"(an int of {value.bit_length():,} bits)"
     if value is None or isinstance(value, str | int | bool):
@@ -498,7 +497,6 @@ def _words(value: Any) -> str:
 
 
 def _changes(now: Mapping[str, Any], initial: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Return the parts of the objects that changed, and count the rest."""
     changed: dict[str, Any] = {}
     for key, value in now.items():
         before = initial.get(key, CUT_OFF)

@@ -57,6 +57,7 @@ class StreamedCalls:
         if call is None or call.is_followed_by(piece):
             kind = "custom" if "custom" in piece else "function"
             name = call.next_name if call and not identifier else ""
+            index = index if isinstance(piece.get("index"), int) or not identifier else self._last + 1
             call = _StreamedCall(kind, name, self._names)
             self._calls.append((index, call))
         self._at[index] = same_id[index] = call

@@ -354,7 +354,6 @@ class AttackUser:
         return wanted
 
     async def _written(self) -> list[_Step]:
-        """Return the next message, or several to choose from."""
         setup, number = self._setup, len(self._steps)
         if setup.attack.strategy == "many_shot":
             return [_Step(_many_shots(setup.objective, _SHOT_COUNTS[min(number, len(_SHOT_COUNTS) - 1)]))]

@@ -83,7 +83,6 @@ class ExploreEngine:
 
 
 async def _until_stopped(stop: Stop, work: Callable[[], Awaitable[None]]) -> None:
-    """Do some work until it has finished or the run is stopped."""
     async with anyio.create_task_group() as tasks:
 
         async def cancel() -> None:

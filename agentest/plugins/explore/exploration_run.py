@@ -198,7 +198,6 @@ def _progressed(progress: ExplorationProgress, left: int) -> ExplorationProgress
 
 
 def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTried]:
-    """Name the scenarios in which there is nothing to attack."""
     idle = (each.unit.scenario.name for each in bases if attacks and not any(attacks(each)))
     return [NotTried(f"attacks on {name}", NOTHING_TO_ATTACK) for name in idle]
 

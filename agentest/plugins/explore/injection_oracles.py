@@ -451,7 +451,6 @@ def _usual_value(seen: Observation, call: ToolCall, path: str) -> Any:
 
 
 def _is_distinctive(value: Any) -> bool:
-    """Return True if a text would hardly be there by chance."""
     return isinstance(value, str) and len(value) >= 5 and any(map(str.isdigit, value))
 
 

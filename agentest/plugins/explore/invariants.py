@@ -154,7 +154,6 @@ REPEATABLE_AFTER = ANSWERS_FIRST - {"slow", "applied_then_timeout", "duplicate"}
 
 
 def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
-    """A write that equals an earlier one which took effect."""
     calls = seen.conversation.tool_calls
     met = {each.position: each.fault.kind for each in met_faults(seen.scenario, seen.conversation)}
     usual = _most_equal_calls(each for each in seen.base.conversations if each is not seen.result)
@@ -258,7 +257,6 @@ def _says_the_same(seen: Observation, call: ToolCall, turn: Turn) -> bool:
 
 
 def _no_way_round(seen: Observation) -> Iterator[Violation]:
-    """Another write than usual after a permission was denied."""
     usual = {call.name for call in seen.base_calls}
     for each in met_faults(seen.scenario, seen.conversation):
         if each.fault.kind != "permission_denied":

@@ -67,7 +67,6 @@ class MutationSweep(Sweep):
 
 
 def _scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
-    """Yield a few different scripts, each with a label."""
     texts = [turn.user_message for turn in scenario.turns]
     known = [texts]
     for seed in range(_SEEDS):

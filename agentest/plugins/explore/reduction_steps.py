@@ -290,7 +290,6 @@ def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Sc
 
 
 def _named_values(scenario: Scenario, talks: SeenConversations) -> frozenset[str]:
-    """Return the numbers in user messages and arguments."""
     texts = [turn.user_message for turn in scenario.turns]
     for each in (talks.failing, talks.control):
         texts += [repr(call.args) for call in each.tool_calls] if each else []
@@ -329,7 +328,6 @@ class _SmallerValues:
                     yield MockSequence((*mock.steps[:n], smaller, *mock.steps[n + 1 :]))
 
     def _values(self, value: Any) -> Iterator[Any]:
-        """Yield everything smaller at once, then each part."""
         smallest = self._smallest(value)
         if _weight(smallest) < _weight(value):
             yield smallest

@@ -305,7 +305,6 @@ _MOST_CHARS = 60
 
 
 def _word(text: str) -> str:
-    """Return a text as a part of the name of a function."""
     word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
     word = word[:_MOST_CHARS]
     return f"it_{word}" if not word or word[0].isdigit() else word

@@ -284,7 +284,6 @@ def read_saved(path: Path) -> SavedFinding | None:
 
 
 def _name_in(tree: ast.Module) -> str:
-    """Return the name of the scenario in a file."""
     for each in tree.body:
         if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and each.value.args:
             name = each.value.args[0]

@@ -7,6 +7,7 @@ not know is a part of no kind.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -264,7 +265,9 @@ class StreamedBlocks:
         if key:
             block[key] = text_at(block, key) + text_at(delta, key)
         elif kind == "input_json_delta":
-            self._inputs[place] = self._inputs.get(place, "") + text_at(delta, "partial_json")
+            piece = delta.get("partial_json") or ""
+            text = piece if isinstance(piece, str) else json.dumps(piece)  # some servers send the object
+            self._inputs[place] = self._inputs.get(place, "") + text
         else:
             block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
         return True

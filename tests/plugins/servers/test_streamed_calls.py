@@ -163,6 +163,11 @@ def test_a_call_waits_for_its_name(first: str | None) -> None:
     assert (call.name, call.arguments) == ("book", {})
 
 
+def test_a_reused_id_without_an_index_is_the_next_call() -> None:
+    reused = [piece(name, "{}", id=known) for name, known in (("a", "c1"), ("b", "c2"), ("c", "c1"))]
+    assert assembled(reused) == [("a", {}), ("b", {}), ("c", {})]
+
+
 def test_a_call_that_is_repeated_whole_is_one_call() -> None:
     whole = piece("book", '{"n": 1}', index=0, id="c1")
     assert assembled([whole, whole]) == [("book", {"n": 1})]
@@ -208,31 +213,31 @@ def responses(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str,
         {"type": "response.output_item.done", "output_index": 0, "item": text},
     ]
     for n, (name, args) in enumerate(group):
-        item = {"type": "function_call", "id": f"f{n}", "call_id": call_id(n)}
+        item = {"type": "function_call", "id": f"f{call_id(n)}", "call_id": call_id(n)}
         whole = {**item, "name": name, "arguments": json.dumps(args)}
-        at = {"output_index": index(n) + 1}
+        at = {} if index(n) is None else {"output_index": index(n) + 1}
         events += [
             {"type": "response.output_item.added", **at, "item": {**item, "name": ""}},
-            {"type": "response.function_call_arguments.delta", **at, "item_id": f"f{n}", "delta": "{"},
+            {"type": "response.function_call_arguments.delta", **at, "item_id": item["id"], "delta": "{"},
             {"type": "response.output_item.done", **at, "item": whole},
         ]
     return [*events, {"type": "response.completed", "response": {"id": "r"}}]
 
 
 def anthropic(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str, Any]]:
-    blocks: list[tuple[int, dict[str, Any], dict[str, Any]]] = [
+    blocks: list[tuple[int | None, dict[str, Any], dict[str, Any]]] = [
         (0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Yes. "})
     ]
     for n, (name, args) in enumerate(group):
         delta = {"type": "input_json_delta", "partial_json": json.dumps(args)}
-        blocks.append(
-            (index(n) + 1, {"type": "tool_use", "id": call_id(n), "name": name, "input": {}}, delta)
-        )
+        at = None if index(n) is None else index(n) + 1
+        blocks.append((at, {"type": "tool_use", "id": call_id(n), "name": name, "input": {}}, delta))
     events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m"}}]
     for at, block, delta in blocks:
-        events.append({"type": "content_block_start", "index": at, "content_block": block})
-        events.append({"type": "content_block_delta", "index": at, "delta": delta})
-        events.append({"type": "content_block_stop", "index": at})
+        place = {} if at is None else {"index": at}
+        events.append({"type": "content_block_start", **place, "content_block": block})
+        events.append({"type": "content_block_delta", **place, "delta": delta})
+        events.append({"type": "content_block_stop", **place})
     end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {}}
     return [*events, end, {"type": "message_stop"}]
 
@@ -272,7 +277,9 @@ def read(form: WireForm, stream: bytes) -> tuple[str, list[Call]]:
 @pytest.mark.parametrize(
     "call_id", [lambda n: f"c{n}", lambda n: "same", lambda n: None], ids=["ids", "equal", "none"]
 )
-@pytest.mark.parametrize("index", [lambda n: n, lambda n: 0], ids=["indices", "equal index"])
+@pytest.mark.parametrize(
+    "index", [lambda n: n, lambda n: 0, lambda n: None], ids=["indices", "equal index", "no index"]
+)
 def test_an_agent_is_shown_all_calls_but_those_that_are_hidden(
     form: WireForm, events: Any, group: Sequence[Call], call_id: Any, index: Any
 ) -> None:
@@ -332,7 +339,7 @@ def streamed_of(data: Any, form: str, group: Sequence[Call], call_id: Any) -> li
     index = data.draw(st.sampled_from(INDICES))
     if form != "chat":
         make = {"responses": responses, "anthropic": anthropic, "gemini": gemini}[form]
-        return make(group, lambda n: index(n) or 0, call_id)
+        return make(group, index, call_id)
     pieces = []
     for n, call in enumerate(group):
         at = {key: value for key, value in (("index", index(n)), ("id", call_id(n))) if value is not None}

@@ -44,6 +44,8 @@ class Gemini(wire.WireForm):
             unmockable = "its stream is not a stream of events (`alt=sse`)"
         elif count(inner(body, "generationConfig").get("candidateCount")) > 1:
             unmockable = "it asks for several answers at once (`candidateCount`)"
+        elif config.get("streamFunctionCallArguments", config.get("stream_function_call_arguments")):
+            unmockable = "it asks for arguments in pieces (`streamFunctionCallArguments`)"
         return {
             "streams": streams,
             "model": named[1] if named else None,

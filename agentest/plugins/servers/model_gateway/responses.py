@@ -163,14 +163,16 @@ class _ResponseRound:
     """Places of items, from the first call on, with events that wait for the end of the answer."""
 
     def place(self, data: Json) -> int:
-        """Return the place of an event's item. Some servers send one index for all items."""
-        index = count(data["output_index"])
-        known = str(entry(data, "item").get("id") or data.get("item_id"))
-        if data.get("type") == "response.output_item.added" or (index, None) not in self.places:
-            taken = self.places.values()
+        """Return the place of an event's item. Some servers send one index for all items, or none."""
+        index, item = count(data.get("output_index")), entry(data, "item")
+        known = str(item.get("id") or data.get("item_id"))
+        place = self.places.get((index, known), self.places.get((index, None)))
+        follows = place in self.items and item != self.items[place]
+        if place is None or follows or data.get("type") == "response.output_item.added":
+            taken = {*self.places.values(), *self.items}
             place = index if index not in taken else max(taken) + 1
             self.places[index, known] = self.places[index, None] = place
-        return self.places.get((index, known), self.places[index, None])
+        return place
 
 
 class _ResponseStream(wire.AnswerStream):
@@ -199,7 +201,7 @@ class _ResponseStream(wire.AnswerStream):
         if kind in _END:
             self._round.final = data
             return b""
-        if "output_index" in data:
+        if not {"output_index", "item_id", "item"}.isdisjoint(data):
             return self._of_item(str(kind), data)
         self.told = self.told or kind in ("error", "response.failed")
         return self._sent(data)

@@ -477,7 +477,6 @@ def _dereferenced(document: Mapping[str, Any], value: Any) -> Any:
 
 
 def _plain(parameters: list[Any]) -> list[Any]:
-    """Convert the parameters that are not a part of the body."""
     plain: list[Any] = []
     for each in parameters:
         if not isinstance(each, Mapping) or "$ref" in each:

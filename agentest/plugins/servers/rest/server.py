@@ -248,7 +248,6 @@ class _RestServer:
         return _response(operation, read, answer)
 
     def _note(self, text: str, about: str | None = None) -> None:
-        """Note something for the user once, for the end of the run."""
         if (about or text) not in self._noted and len(self._noted) < 100:
             self._noted.add(about or text)
             self._opening.on_note(self._opening.redact(text))

@@ -124,7 +124,6 @@ def _refusal(request: web.Request, status: int, problem: str) -> web.Response:
 
 
 def _accepted(request: web.Request) -> web.Response:
-    """Return an empty Export…ServiceResponse."""
     if request.content_type == _JSON:
         return web.json_response({})
     return web.Response(body=b"", content_type=_PROTOBUF[0])
