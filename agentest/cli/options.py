@@ -295,9 +295,7 @@ order = _options(
 )
 
 resume_option = optional_value(
-    "--resume",
-    "RUN",
-    "Finish an interrupted run, reusing its finished conversations (default: the latest).",
+    "--resume", "RUN", "Finish an interrupted run, reusing its finished conversations (default: the latest)."
 )
 
 shard_options = _options(

@@ -105,9 +105,7 @@ def groups_answer_for(ids: Collection[str]) -> type[Groups]:
         return groups
 
     return create_model(
-        "Groups",
-        __base__=Groups,
-        groups=(Annotated[list[Group], AfterValidator(checked)], ...),
+        "Groups", __base__=Groups, groups=(Annotated[list[Group], AfterValidator(checked)], ...)
     )
 
 

@@ -15,13 +15,7 @@ from agentest.domain.changes import ChangedAnswers
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, MockOutcome, RecordedCall
-from agentest.support.calling import (
-    USER_CODE,
-    blocked_at,
-    code_owned_by,
-    ends_the_run,
-    message_of_error,
-)
+from agentest.support.calling import USER_CODE, blocked_at, code_owned_by, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, EventLoopBlocked, MockError, ToolError
 from agentest.support.function_threads import BlockingTimer, in_thread

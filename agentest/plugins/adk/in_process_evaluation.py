@@ -22,12 +22,7 @@ from agentest.domain.transcript import Conversation
 from agentest.mocks.binding import Mock
 from agentest.plugins.adk.formats.criteria import Criteria, parse_criteria
 from agentest.plugins.adk.formats.eval_set import EvalSet
-from agentest.plugins.adk.formats.problems import (
-    NO_NAMES,
-    FormatNames,
-    InvalidDocument,
-    validated,
-)
+from agentest.plugins.adk.formats.problems import NO_NAMES, FormatNames, InvalidDocument, validated
 from agentest.plugins.adk.formats.set_reader import EVAL_SET_NAMES, FileFormat, ReadSet
 from agentest.plugins.adk.metrics.custom_metrics import (
     CustomMetricCode,

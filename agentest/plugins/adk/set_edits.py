@@ -22,14 +22,7 @@ from agentest.plugins.adk.formats.criteria import (
 )
 from agentest.plugins.adk.formats.eval_set import eval_set_json, user_message
 from agentest.plugins.adk.formats.problems import EvalSetError, FileProblem, Location
-from agentest.plugins.adk.formats.set_reader import (
-    BOM,
-    ReadSet,
-    parse_eval_set,
-    parse_json,
-    select,
-    set_name,
-)
+from agentest.plugins.adk.formats.set_reader import BOM, ReadSet, parse_eval_set, parse_json, select, set_name
 from agentest.plugins.adk.set_files import (
     EvalSetProject,
     SetContent,

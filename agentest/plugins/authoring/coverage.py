@@ -80,7 +80,6 @@ def key_of(name: str, case: CaseId | None) -> Key:
 def _placed(
     name: str, where: str, tags: tuple[str, ...], case: CaseId | None, scripted: bool, status: Status | None
 ) -> PlacedScenario:
-    """Place a scenario or case. Raises UsageError for a tag without a name."""
     task = path = own_path = ""
     if case:  # an id like `task/path/…` names both, else the set is the task
         task, _, rest = (part.strip() for part in case.eval_id.partition("/"))
@@ -347,7 +346,6 @@ def _print_tools(coverage: Coverage, printer: Printer) -> None:
 def _print_table(
     printer: Printer, head: Sequence[str], rows: Iterable[Iterable[Part]], *, numbers: bool = False
 ) -> None:
-    """Print a table; with `numbers`, all columns but the first are aligned right."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for number, name in enumerate(head):
         justify: Literal["left", "right"] = "right" if numbers and number else "left"
@@ -405,7 +403,6 @@ def _levels_line(coverage: Coverage) -> str:
 def _cell(
     coverage: Coverage, scenarios: Sequence[PlacedScenario], printer: Printer | None, gap_style: str = "red"
 ) -> Part:
-    """Return the contents of a cell, for the console or, without a printer, for Markdown."""
     if not scenarios:
         return "–", gap_style
     if not coverage.results:

@@ -324,7 +324,6 @@ def _response_text(response: ProbeResponse | None) -> str:
 
 
 def _joined(tried: Sequence[str]) -> Iterator[str]:
-    """Join consecutive requests with the same outcome on one line: `POST /chat, /ask: 404`."""
     for (method, outcome), group in groupby(tried, _method_and_outcome):
         paths = ", ".join(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
         yield f"{method} {paths}: {outcome}"
@@ -449,7 +448,6 @@ def _says_something(response: ProbeResponse) -> bool:
 
 
 def _may_be_reply(answer: Mapping[str, Any], place: str) -> bool:
-    """Return False for an id or a status, which start a session or a job rather than answer a message."""
     text = str(JsonPath(place).find(answer)).strip()
     is_word = len(text.split()) == 1
     return not (is_word and (_NAMES_OF_NO_REPLY.search(place) or _OPAQUE.fullmatch(text)))

@@ -298,9 +298,7 @@ class ExpectationWriter:
 
 
 def with_expectations(
-    conversations: Sequence[ExportedConversation],
-    expectations: SourceExpectations,
-    form: ExportFormat,
+    conversations: Sequence[ExportedConversation], expectations: SourceExpectations, form: ExportFormat
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []

@@ -212,7 +212,6 @@ class _MockWriter:
 
 
 def _needs_file(value: Any) -> bool:
-    """Return True if a value must be stored in a file: it is long, or nested too deeply for Python."""
     if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER:
         return True
     try:

@@ -209,7 +209,6 @@ def _completed(part: Any, added: Mapping[str, Sequence[str]]) -> Any:
 
 
 def _schema_copy(name: str, folder: Path) -> WrittenFile:
-    """Write the copy of a schema, or replace that of another version. Raises UsageError."""
     path, text = folder / SCHEMA_FOLDER / f"{name}.schema.json", schema_text(name)
     if path.exists() and _text_of(path) != text:
         try:

@@ -79,7 +79,6 @@ def _list(value: Iterable[Any], key: str) -> list[Any]:
 
 
 def _mapping(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
-    """Return a dict; one that has the form of a word is wrapped in `exactly`."""
     data = _keys(value, key)
     return {"exactly": data} if isinstance(replace_forms(data), DataMatcher) else data
 

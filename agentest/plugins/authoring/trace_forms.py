@@ -10,14 +10,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_result
-from agentest.plugins.authoring.trace_messages import (
-    Item,
-    answer_items,
-    items_of,
-    message_items,
-    step_key,
-)
-from agentest.plugins.authoring.trace_sessions import CONTINUED, ReadTraces, RecordedSession
+from agentest.plugins.authoring.trace_messages import Item, answer_items, items_of, message_items, step_key
+from agentest.plugins.authoring.trace_sessions import CONTINUED, AgentRun, ReadTraces, RecordedSession
 from agentest.plugins.protocols.model_messages import read_message
 
 
@@ -48,17 +42,24 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
     rows = [*_span_rows(record), *_log_rows(record)]
     for row in rows:
         for attributes in (row.attributes, *(event for _name, event in row.events)):
-            if named := attributes.get("gen_ai.conversation.id", attributes.get("session.id")):
+            keys = ("gen_ai.conversation.id", "session.id", "ai.telemetry.metadata.sessionId")
+            if named := next((attributes[key] for key in keys if key in attributes), None):
                 found.conversations[row.trace] = str(named)
     for row in sorted(rows, key=lambda row: row.at):
         attributes = row.attributes
         session = found.session(found.conversations.get(row.trace, row.trace))
         session.failed |= row.failed
-        if "gen_ai.tool.call.result" in attributes:
-            key = attributes.get("gen_ai.tool.call.id") or attributes.get("gen_ai.tool.name")
-            session.add_result(key, attributes.get("gen_ai.tool.call.result"))
-        received = items_of(attributes.get("gen_ai.input.messages"))
+        for start in ("gen_ai.tool.call", "ai.toolCall"):
+            if f"{start}.result" in attributes:
+                key = attributes.get(f"{start}.id") or attributes.get("gen_ai.tool.name")
+                session.add_result(key, attributes[f"{start}.result"])
+        received = items_of(attributes.get("gen_ai.input.messages") or attributes.get("ai.prompt.messages"))
         answered = answer_items(attributes.get("gen_ai.output.messages"))
+        if "ai.prompt.messages" in attributes and not answered:
+            calls = attributes.get("ai.response.toolCalls")
+            answered = answer_items(
+                {"content": attributes.get("ai.response.text"), "tool_calls": calls, "role": "ai"}
+            )
         for name, event in row.events:
             received += items_of(event.get("gen_ai.input.messages"))
             answered += answer_items(event.get("gen_ai.output.messages"))
@@ -67,7 +68,7 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
             found.forms["otlp"] += 1
             session.add(received, answered)
         elif any(str(key).startswith(("llm.", "openinference.")) for key in attributes):
-            _openinference(attributes, session, found)
+            _openinference(attributes, session, found, row.trace, str(row.at))
         else:
             found.silent_spans += "gen_ai.request.model" in attributes
     return bool(rows)
@@ -163,7 +164,8 @@ def read_phoenix(record: Mapping[str, Any], found: ReadTraces) -> bool:
     session = found.session(str(named or found.conversations.get(trace, trace)))
     session.failed |= str(record.get("status_code") or "").upper() == "ERROR"
     kind = record.get("span_kind") or flat.get("openinference.span.kind")
-    return _openinference({**flat, "openinference.span.kind": kind}, session, found)
+    at = str(record.get("start_time") or "")
+    return _openinference({**flat, "openinference.span.kind": kind}, session, found, trace, at)
 
 
 def _flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -175,8 +177,13 @@ def _flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix[:-1].removeprefix("attributes."), value
 
 
-def _openinference(attributes: Mapping[str, Any], session: RecordedSession, found: ReadTraces) -> bool:
+def _openinference(
+    attributes: Mapping[str, Any], session: RecordedSession, found: ReadTraces, trace: str, at: str
+) -> bool:
     kind = str(attributes.get("openinference.span.kind") or "").upper()
+    run = session.runs.setdefault(trace, AgentRun())
+    if _is_of_run(run, kind, at, attributes, attributes.get("input.value"), attributes.get("output.value")):
+        return True
     if kind == "TOOL":
         found.forms["phoenix"] += 1
         key = attributes.get("tool_call.id") or attributes.get("tool.name")
@@ -185,6 +192,7 @@ def _openinference(attributes: Mapping[str, Any], session: RecordedSession, foun
     received = _numbered(attributes, "llm.input_messages.")
     answered = _numbered(attributes, "llm.output_messages.")
     if kind != "LLM" and not received:
+        found.passed_over[kind] += bool(kind)
         return bool(kind)
     found.forms["phoenix"] += 1
     session.add(
@@ -192,6 +200,23 @@ def _openinference(attributes: Mapping[str, Any], session: RecordedSession, foun
         [item for each in answered for item in answer_items(each)],
     )
     return True
+
+
+def _is_of_run(
+    run: AgentRun, kind: str, at: str, attributes: Mapping[str, Any], given: Any, output: Any
+) -> bool:
+    """Note a tool's call, or the span of an agent of smolagents. Returns True if it shows nothing else."""
+    given = _mapping(read_result(given))
+    name = attributes.get("tool.name")
+    if kind == "AGENT" and isinstance(given.get("task"), str):
+        if not run.task or at <= run.at:  # agents that it manages begin later
+            run.task, run.output, run.at = given["task"], str(output or ""), at
+        return True
+    if kind == "TOOL" and name and name != "final_answer":  # with which agents of smolagents reply
+        parameters = _mapping(read_result(attributes.get("tool.parameters")))
+        named = dict(zip(parameters, given.get("args") or (), strict=False))
+        run.calls.append((at, str(name), {**named, **_mapping(given.get("kwargs"))}, read_result(output)))
+    return kind == "TOOL" and name == "final_answer"
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
@@ -226,32 +251,56 @@ def is_langfuse(record: Mapping[str, Any]) -> bool:
     kinds = ("GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER")
     return (
         isinstance(record.get("observations"), list)
+        or (isinstance(record.get("traces"), list) and "id" in record)
         or (("traceId" in record or "trace_id" in record) and str(record.get("type")).upper() in kinds)
         or ({"sessionId", "timestamp", "input", "output"} <= record.keys())
     )
 
 
 def read_langfuse(record: Mapping[str, Any], found: ReadTraces) -> bool:
-    """Read a trace or an observation of Langfuse."""
+    """Read a session, a trace or an observation of Langfuse."""
+    if isinstance(traces := record.get("traces"), list):
+        for each in traces:
+            read_langfuse({**each, "sessionId": record.get("id")}, found)
+        return True
     observations = record.get("observations")
-    rows = observations if isinstance(observations, list) else [record]
-    rows = [row for row in rows if isinstance(row, Mapping)]
+    whole = _mapping(record.get("trace")) or record  # a download has the trace beside its observations
+    is_whole = "observations" in record
+    rows = [row for row in observations or (() if is_whole else (record,)) if isinstance(row, Mapping)]
     rows.sort(key=lambda row: str(row.get("startTime") or row.get("start_time") or ""))
-    for row in rows:
-        trace = row.get("traceId") or row.get("trace_id") or record.get("id")
-        if named := record.get("sessionId") or row.get("sessionId") or record.get("session_id"):
-            found.conversations[str(trace)] = str(named)
-        id = found.conversations.get(str(trace), str(trace))
-        session = found.session(id)
-        session.failed |= str(row.get("level") or "").upper() == "ERROR"
-        kind = str(row.get("type") or "").upper()
-        if kind == "GENERATION" or (row is record and not kind):
-            found.forms["langfuse"] += 1
-            at = row.get("startTime") or row.get("start_time") or row.get("timestamp")
-            session.add(items_of(row.get("input")), answer_items(row.get("output")), at)
-        elif kind == "TOOL":
-            session.add_result(row.get("name"), row.get("output"))
+    outer = {row.get("parentObservationId") for row in rows if str(row.get("type")).upper() == "GENERATION"}
+    for row in (*rows, whole) if is_whole else rows:
+        trace = str(row.get("traceId") or row.get("trace_id") or whole.get("id"))
+        ids = (each.get(key) for each in (whole, record, row) for key in ("sessionId", "session_id"))
+        if named := next(filter(None, ids), None):
+            found.conversations[trace] = str(named)
+        _langfuse_observation(row, trace, found, is_outer=row.get("id") in outer)
     return bool(rows)
+
+
+def _langfuse_observation(row: Mapping[str, Any], trace: str, found: ReadTraces, *, is_outer: bool) -> None:
+    session = found.session(found.conversations.get(trace, trace))
+    session.failed |= str(row.get("level") or "").upper() == "ERROR"
+    kind = str(row.get("type") or "").upper()
+    at = row.get("startTime") or row.get("start_time") or row.get("timestamp")
+    run = session.runs.setdefault(trace, AgentRun())
+    attributes = _mapping(_mapping(row.get("metadata")).get("attributes"))
+    if _is_of_run(run, kind, str(at), attributes, row.get("input"), row.get("output")):
+        return
+    if kind == "TOOL":
+        session.add_result(attributes.get("tool.name") or row.get("name"), row.get("output"))
+    elif kind in ("GENERATION", ""):
+        found.forms["langfuse"] += "observations" not in row and "input" in row
+        received, answered = items_of(row.get("input")), answer_items(row.get("output"))
+        # The AI SDK's `ai.generateText` has `ai.generateText.doGenerate` for each request.
+        name = str(row.get("name")).rpartition(":")[2]
+        if not kind or is_outer or (name.startswith("ai.") and name.count(".") == 1):
+            found.around += [(trace, received, answered, at)] if trace not in found.exchanged else []
+        else:
+            found.exchanged.add(trace)
+            session.add(received, answered, at)
+    else:
+        found.passed_over[kind] += 1
 
 
 def is_langsmith(record: Mapping[str, Any]) -> bool:
@@ -273,6 +322,8 @@ def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
         output = outputs.get("output", outputs) if isinstance(outputs, Mapping) else outputs
         result = output.get("content", output) if isinstance(output, Mapping) else output
         session.add_result(record.get("name"), result)
+    else:
+        found.passed_over[str(record.get("run_type"))] += 1
     for child in record.get("child_runs") or ():
         read_langsmith({"trace_id": session.id, **child}, found)
     return True

@@ -6,6 +6,7 @@ With a model they are simulated users with a goal, otherwise scripts.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
@@ -87,6 +88,8 @@ class _Session(NamedTuple):
     recorded: RecordedSession
     turns: tuple[Turn, ...]
     without_result: int
+    left_out: Counter[str]
+    """What its scenario cannot have → how often it occurs."""
 
 
 def import_traces(request: TraceRequest) -> ImportResult:
@@ -145,6 +148,13 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
             f"{count(found.silent_spans, 'model request')} had no messages, perhaps because they were not "
             "recorded (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT) or are in logs: import those, too"
         )
+    if found.passed_over:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in found.passed_over.items())
+        notes.append(f"passed over records without messages of their own: {kinds}")
+    for what, n in sum((each.left_out for each in sessions), Counter[str]()).items():
+        notes.append(f"left out {n} × {what}")
+    if unanswered := sum(not each.turns[-1].agent_message for each in sessions):
+        notes.append(f"{count(unanswered, 'session')} ended without a reply; the last message is sent, too")
     silent = len(found.sessions) - len(sessions)
     if silent and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
@@ -157,9 +167,10 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
 
 def _session(recorded: RecordedSession) -> _Session | None:
     """Return the turns of a session; None if no user wrote anything."""
-    results = {item.id: item.value for item in recorded.items if item.kind == "result" and item.id}
+    steps, left_out = recorded.steps, Counter[str]()
+    results = {item.id: item.value for item in steps if item.kind == "result" and item.id}
     named: dict[str, list[Any]] = {}
-    for item in recorded.items:
+    for item in steps:
         if item.kind == "result" and not item.id:
             named.setdefault(item.text, []).append(item.value)
     without = 0
@@ -180,13 +191,15 @@ def _session(recorded: RecordedSession) -> _Session | None:
     replies: list[str] = []
 
     def close() -> None:
-        if texts and (replies or calls):
+        if texts:
             turns.append(Turn(len(turns), "\n\n".join(texts), "\n\n".join(replies), tuple(calls)))
             texts.clear()
+        elif replies or calls:
+            left_out["step of the agent before the user's first message"] += len(replies) + len(calls)
         calls.clear()
         replies.clear()
 
-    for item in recorded.items:
+    for item in steps:
         if item.kind == "user":
             if replies or calls:
                 close()
@@ -195,8 +208,21 @@ def _session(recorded: RecordedSession) -> _Session | None:
             replies.append(item.text)
         elif item.kind == "call" and item.text:
             calls.append(ToolCall(item.text, item.value, result_of(item), True, len(turns)))
+        elif item.kind != "result":
+            left_out[item.text or "call without the name of its tool"] += 1
     close()
-    return _Session(recorded, tuple(turns), without) if turns else None
+    left_out.update(
+        f"result of {tool or 'a tool'} without its call" for tool in _stray_results(recorded, steps)
+    )
+    return _Session(recorded, tuple(turns), without, left_out) if turns else None
+
+
+def _stray_results(recorded: RecordedSession, steps: Sequence[Item]) -> Iterator[str]:
+    called = {key for item in steps if item.kind == "call" for key in (item.id, item.text)}
+    yield from (
+        item.text for item in steps if item.kind == "result" and {item.id, item.text}.isdisjoint(called)
+    )
+    yield from (key for key, left in recorded.results.items() if key not in called for _ in left)
 
 
 def different(sessions: Sequence[_Session], most: int) -> list[_Session]:
@@ -297,11 +323,11 @@ def _hidden(turn: Turn, personal: PersonalData) -> Turn:
 
 
 def _expected(turns: Sequence[Turn]) -> Iterator[ExpectedCall]:
-    """Yield each different call that changed something, as far as names tell; all calls if none did."""
+    """Yield each different call that changed something, as far as names tell; no name of a read."""
     calls = [call for turn in turns for call in turn.tool_calls if _outcome(call.result) != "error"]
     writes = [call for call in calls if verb_effect(call.name) == "write"]
     seen: list[tuple[str, Any]] = []
-    for call in writes or calls:
+    for call in writes or [call for call in calls if verb_effect(call.name) != "read"]:
         if (call.name, call.args) not in seen:
             seen.append((call.name, call.args))
             yield ExpectedCall(call.name, call.args if isinstance(call.args, Mapping) else None)

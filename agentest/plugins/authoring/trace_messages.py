@@ -14,9 +14,9 @@ class Item(NamedTuple):
     """One step of a session: a message, a tool call or its result."""
 
     kind: str
-    """`user`, `assistant`, `call` or `result`."""
+    """`user`, `assistant`, `call`, `result`, or `unread` for what a scenario cannot have."""
     text: str = ""
-    """The message, or the name of the tool."""
+    """The message, the name of the tool, or what was not read."""
     value: Any = None
     """The arguments of a call; the result of a tool."""
     id: str = ""
@@ -76,10 +76,22 @@ def message_items(message: Any) -> list[Item]:
         message = {**message["data"], "type": message.get("type")}
     if isinstance(message.get("message"), Mapping) and "role" not in message:
         message = message["message"]
+    if {
+        "toolCallId",
+        "toolName",
+    } <= message.keys() and "type" not in message:  # as spans of the AI SDK have it
+        message = {**message, "type": "tool-call"}
     read = read_message(message)
     texts = [part.value for part in read.parts if part.kind == "text" and part.value.strip()]
     said = [Item(read.role, "\n".join(texts))] if texts and read.role in ("user", "assistant") else []
     made = [_step(part) for part in read.parts if part.kind in ("call", "result")]
+    if read.role == "user":
+        kinds = [
+            str(part.raw.get("type") or next(iter(part.raw), "")) for part in read.parts if not part.kind
+        ]
+        made += [Item("unread", f"part of a user's message that is not text ({kind})") for kind in kinds]
+    elif read.role is None and texts:
+        made.append(Item("unread", f"message of unknown role ({message.get('role')})"))
     return [*said, *made] if read.role == "assistant" else [*made, *said]
 
 
@@ -90,7 +102,6 @@ def _step(part: MessagePart) -> Item:
 
 
 def _plain_result(value: Any) -> Any:
-    """Return a tool's result without the list of text parts around it."""
     if (
         isinstance(value, list)
         and value
@@ -104,9 +115,13 @@ def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
     """Return a history with the part of further items that it does not contain yet."""
     if not more:
         return history
-    if len(more) >= len(history) and [*map(step_key, more[: len(history)])] == [*map(step_key, history)]:
-        return list(more)
     old, new = [*map(step_key, history)], [*map(step_key, more)]
+    said = [key for key in new if key[0] in ("user", "assistant")]
+    if old in (
+        new[: len(old)],
+        said[: len(old)],
+    ):  # a history without the calls between its messages is shorter
+        return list(more)
     for size in range(min(len(old), len(new)), 0, -1):
         if old[-size:] == new[:size]:
             return [*history, *more[size:]]

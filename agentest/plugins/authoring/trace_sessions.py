@@ -31,6 +31,27 @@ _MOST_DOCUMENT_BYTES = 200_000_000
 
 
 @dataclass(slots=True)
+class AgentRun:
+    """One run of an agent whose own span shows it better than the requests to its model."""
+
+    task: str = ""
+    """What the user asked; "" if there is no such span."""
+    output: str = ""
+    at: str = ""
+    """When it began."""
+    calls: list[tuple[str, str, Any, Any]] = field(default_factory=list)
+    """The beginning, tool, arguments and result of each call."""
+
+    @property
+    def items(self) -> Iterator[Item]:
+        yield Item("user", self.task)
+        for at, (_, tool, arguments, result) in enumerate(sorted(self.calls, key=lambda call: call[0])):
+            yield Item("call", tool, arguments, key := f"{self.at} {at}")
+            yield Item("result", tool, result, key)
+        yield Item("assistant", self.output)
+
+
+@dataclass(slots=True)
 class RecordedSession:
     """One session, as far as the records show it."""
 
@@ -46,6 +67,14 @@ class RecordedSession:
 
     began: str = ""
     """When its first exchange began, as its records write it."""
+    runs: dict[str, AgentRun] = field(default_factory=dict)
+    """Trace → the run of the agent in it."""
+
+    @property
+    def steps(self) -> list[Item]:
+        """Its history. The requests of smolagents mix plans and instructions into the user's messages."""
+        runs = sorted((run for run in self.runs.values() if run.task), key=lambda run: run.at)
+        return [item for run in runs for item in run.items] or self.items
 
     def add(self, received: Sequence[Item], answered: Sequence[Item], at: Any = "") -> None:
         """Join an exchange to the history. Exports may have the newest first."""
@@ -78,6 +107,12 @@ class ReadTraces:
     """Keys of records of unknown form → how many there are."""
     examples: dict[str, str] = field(default_factory=dict)
 
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Kind of records without messages of their own → how many there are."""
+    around: list[tuple[str, Sequence[Item], Sequence[Item], Any]] = field(default_factory=list)
+    """Traces and exchanges of spans around requests to models, for traces without such requests."""
+    exchanged: set[str] = field(default_factory=set)
+    """Traces with requests to models."""
     alike: int = 0
     """Sessions that were dropped while reading, because others call the same tools."""
 
@@ -151,11 +186,15 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
                 )
                 found.unknown[keys] += 1
                 found.examples.setdefault(keys, f"{path.name}, record {number}")
+    for trace, received, answered, at in found.around:
+        if trace not in found.exchanged:
+            found.session(found.conversations.get(trace, trace)).add(received, answered, at)
     for trace, id in found.conversations.items():  # the span that names the session may be the last one
         if trace != id and (part := found.sessions.pop(trace, None)):
             session = found.session(id, part.file)
             session.add(part.items, ())
             session.failed |= part.failed
+            session.runs |= part.runs
             for key, results in part.results.items():
                 session.results.setdefault(key, []).extend(results)
     return found
@@ -203,7 +242,6 @@ def _document(content: bytes, path: Path, found: ReadTraces) -> Any:
 
 
 def _lines(lines: Iterable[bytes], path: Path, found: ReadTraces) -> Iterator[Any]:
-    """Yield the JSON value of each line, and note the lines without one."""
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():

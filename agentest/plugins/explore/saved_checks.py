@@ -14,11 +14,7 @@ from agentest.domain.transcript import Conversation
 from agentest.mocks.changed_answers import value_at
 from agentest.plugins.explore.claims import claims_of_success
 from agentest.plugins.explore.fault_sweep import met_faults
-from agentest.plugins.explore.invariants import (
-    MOST_EQUAL_FAILURES,
-    MOST_ROUNDS,
-    REPEATABLE_AFTER,
-)
+from agentest.plugins.explore.invariants import MOST_EQUAL_FAILURES, MOST_ROUNDS, REPEATABLE_AFTER
 from agentest.plugins.explore.model import FindingKey, Reduced
 from agentest.scenarios.expectations import Saying
 from agentest.scenarios.function_source import CopiedFunction

@@ -18,13 +18,7 @@ from typing import NamedTuple
 from agentest.config.config import INVARIANTS, ExploreSettings
 from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ScenarioResult, Severity, Status
-from agentest.domain.results.exploration import (
-    ExploredPart,
-    Finding,
-    FindingRate,
-    FindingStatus,
-    NotTried,
-)
+from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus, NotTried
 from agentest.domain.transcript import call_text
 from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.plugins.explore.exploration import changes_of, finding_id

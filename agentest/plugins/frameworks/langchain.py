@@ -15,14 +15,7 @@ from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
-from agentest.plugins.frameworks.client import (
-    AskedCall,
-    Begin,
-    Framework,
-    decide,
-    output_text,
-    result_text,
-)
+from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_method
 from agentest.plugins.protocols.approvals import (
     MOST_APPROVALS,

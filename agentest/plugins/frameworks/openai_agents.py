@@ -11,14 +11,7 @@ from typing import Any
 from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
-from agentest.plugins.frameworks.client import (
-    AskedCall,
-    Begin,
-    Framework,
-    decide,
-    output_text,
-    result_text,
-)
+from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
 from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.support.errors import AgentError, UsageError

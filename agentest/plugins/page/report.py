@@ -20,12 +20,7 @@ from agentest.report.content import WORST_FIRST, ComparedRun
 from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.store.run_results import (
-    Conversations,
-    completed_by,
-    conversations_in_memory,
-    stored_head,
-)
+from agentest.store.run_results import Conversations, completed_by, conversations_in_memory, stored_head
 from agentest.store.runs.folder import read_record, with_end
 from agentest.store.runs.past_runs import about, resume_command, trend
 from agentest.store.spans import SpanIndex

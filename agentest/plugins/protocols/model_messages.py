@@ -23,10 +23,16 @@ _ROLES = {
     **dict.fromkeys(("tool", "function", "toolmessage", "functionmessage"), "tool"),
     **dict.fromkeys(("system", "developer"), "instructions"),
 }
-_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call")
-_RESULTS = ("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output")
+_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "tool-call")
+_RESULTS = (
+    "tool_result",
+    "tool_call_response",
+    "function_call_output",
+    "custom_tool_call_output",
+    "tool-result",
+)
 _SILENT = ("reasoning", "reasoning_text", "summary_text", "thinking")
-_IDS = ("tool_call_id", "call_id", "tool_use_id", "id")
+_IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
 
@@ -139,14 +145,18 @@ def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
 def _call(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:
     named = ("arguments", "args", "input")
     arguments = next((given[key] for key in named if given.get(key) is not None), None)
-    part = MessagePart("call", raw, place, str(given.get("name") or ""), arguments, _id(given))
+    name = str(given.get("name") or given.get("toolName") or "")
+    part = MessagePart("call", raw, place, name, arguments, _id(given))
     return part._replace(value={"input": given.get("input")}) if part.is_custom else part
 
 
 def _result(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:
     keys = ("response", "result", "output", "content", "parts")
     value = next((given[key] for key in keys if key in given), None)
-    return MessagePart("result", raw, place, str(given.get("name") or ""), value, _id(given))
+    if given.get("type") == "tool-result" and isinstance(value, Mapping) and "value" in value:
+        value = value["value"]  # version 5 of the AI SDK says the type of each result
+    name = str(given.get("name") or given.get("toolName") or "")
+    return MessagePart("result", raw, place, name, value, _id(given))
 
 
 def _id(value: Mapping[str, Any]) -> Any:

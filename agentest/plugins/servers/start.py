@@ -15,12 +15,7 @@ from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
-from agentest.agents.call_source_addresses import (
-    UNUSED_KEYS,
-    Addresses,
-    model_addresses,
-    with_user_variables,
-)
+from agentest.agents.call_source_addresses import UNUSED_KEYS, Addresses, model_addresses, with_user_variables
 from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
 from agentest.config.agents.companion_servers import McpMock, ModelGateway, Provider
 from agentest.config.agents.server import Server

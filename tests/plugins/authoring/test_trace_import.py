@@ -262,11 +262,19 @@ EXPORTS = Path(__file__).parent / "exports"
 
 @pytest.mark.parametrize(
     "names",
-    [("otlp_logs", "otlp_spans"), ("phoenix_spans",), ("langsmith_runs",), ("adk_session",)],
+    [
+        ("otlp_logs", "otlp_spans"),
+        *(("phoenix_spans",), ("langsmith_runs",), ("adk_session",), ("langfuse_ai_sdk",)),
+        ("smolagents_spans",),
+    ],
     ids=lambda names: names[0],
 )
 def test_real_exports_give_the_same_session(names: Sequence[str], tmp_path: Path) -> None:
-    """OpenTelemetry's instrumentation writes messages to logs; the span that names the session comes last."""
+    """OpenTelemetry's instrumentation writes messages to logs; the span that names the session comes last.
+
+    The AI SDK's spans have calls of their own form, and one span around each request. Agents of smolagents
+    ask their model for plans, which no user wrote.
+    """
     paths = tuple(EXPORTS / f"{name}.json" for name in names)
     result = import_traces(TraceRequest(paths=paths, output=tmp_path / "out.sim.py"))
     (scenario,) = discover_file(result.files[0], Imports()).scenarios
@@ -274,6 +282,69 @@ def test_real_exports_give_the_same_session(names: Sequence[str], tmp_path: Path
     assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
     assert scenario.tools == {name: answer for _, name, _, answer in CALLS}
     assert "cancel_order" in str(scenario.trajectory)
+
+
+def test_spans_around_requests_count_only_where_there_are_no_requests(tmp_path: Path) -> None:
+    """Some exports have the AI SDK's outer span as a generation, too, and some have nothing else."""
+    traces = json.loads((EXPORTS / "langfuse_ai_sdk.json").read_text())
+    spans = [row for each in traces for row in each["observations"] if row["type"] == "SPAN"]
+    for row in spans:
+        row["type"] = "GENERATION"
+    rows = [row | {"sessionId": "s-1"} for each in traces for row in each["observations"]]
+    session = {"id": "s-1", "traces": [each["trace"] for each in traces], "comments": []}
+    for content in (traces, rows, session):
+        (scenario,), _ = imported(tmp_path, json.dumps(content))
+        assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
+        assert {*scenario.tools} >= {"get_order"}
+        assert "session s-1)" in scenario.name
+
+
+def test_spans_of_the_ai_sdk_are_read_without_langfuse(tmp_path: Path) -> None:
+    """Their attributes have the messages in a form of their own."""
+    spans = []
+    for at, (received, answered) in enumerate(exchanges()):
+        calls = [
+            {
+                "toolCallId": each["id"],
+                "toolName": each["function"]["name"],
+                "input": each["function"]["arguments"],
+            }
+            for each in answered.get("tool_calls", ())
+        ]
+        values = {"ai.prompt.messages": json.dumps(received), "ai.telemetry.metadata.sessionId": "s-1"}
+        values |= {"ai.response.toolCalls": json.dumps(calls)} if calls else {}
+        values |= {"ai.response.text": answered["content"] or "", "gen_ai.request.model": "m"}
+        attributes = [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
+        spans.append({"traceId": "t", "startTimeUnixNano": str(at), "attributes": attributes})
+    (scenario,), _ = imported(tmp_path, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+    assert [turn.user_message for turn in scenario.turns] == [ASKED, CANCEL]
+    assert {*scenario.tools} == {"get_order", "cancel_order"}
+
+
+def test_what_a_scenario_cannot_have_is_reported(tmp_path: Path) -> None:
+    """A greeting, a picture, an unanswered message, a stray result; and what is read is not expected."""
+    messages = [
+        {"role": "assistant", "content": "Welcome!"},
+        {"role": "critic", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": ASKED}, {"type": "image_url", "image_url": {}}],
+        },
+        *openai_messages()[2:5],
+        {"role": "tool", "tool_call_id": "lost", "name": "track", "content": "{}"},
+        {"role": "user", "content": "Hello?"},
+    ]
+    (scenario,), result = imported(tmp_path, json.dumps({"id": "s", "messages": messages}))
+    assert [turn.user_message for turn in scenario.turns] == [ASKED, "Hello?"]
+    assert not scenario.trajectory
+    for note in (
+        "1 × step of the agent before the user's first message",
+        "1 × part of a user's message that is not text (image_url)",
+        "1 × message of unknown role (critic)",
+        "1 × result of track without its call",
+        "1 session ended without a reply; the last message is sent, too",
+    ):
+        assert any(note in each for each in result.notes), (note, result.notes)
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

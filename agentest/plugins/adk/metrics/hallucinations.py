@@ -139,9 +139,7 @@ def mean_of_statements(results: Sequence[Score | Unscored]) -> Score | Unscored:
 
 _CLOSING = "\"'”’»)\\]}」』”）】》〉*_"
 # Marks that always end a sentence, and marks that end one only before white space.
-_END = re.compile(
-    rf"[。！？｡．।॥۔؟።។။]++[{_CLOSING}]*+|(?<![.!?…])[.!?…]++[{_CLOSING}]*+(?=\s)",
-)
+_END = re.compile(rf"[。！？｡．।॥۔؟።។။]++[{_CLOSING}]*+|(?<![.!?…])[.!?…]++[{_CLOSING}]*+(?=\s)")
 _ITEM = re.compile(r"\s*(?:[-*+•‣·–>]|#{1,6}|\(?\d{1,3}[.)]|\(?[A-Za-z][.)])\s+")
 _LONGEST_WORD = 40
 _FENCE = re.compile(r"\s*(```|~~~)")

@@ -122,7 +122,6 @@ def _last_results(prepared: Prepared) -> list[Path]:
 def _explored(
     prepared: Prepared | None, given: Iterable[RunResult], *, is_latest: bool
 ) -> ExploredCoverage | None:
-    """Return what the latest exploration, or a given one, reached, with what the corpus adds."""
     runs = list(given)
     if prepared and is_latest:
         run = latest_run(output_dir(prepared), [RunKind.EXPLORE])

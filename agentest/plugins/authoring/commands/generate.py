@@ -92,10 +92,7 @@ class GenerateOptions:
 @flag("--no-run", "Write all scenarios without running them.")
 @exits
 def generate(
-    location: Location,
-    options: Options,
-    generating: GenerateOptions,
-    targets: tuple[str, ...],
+    location: Location, options: Options, generating: GenerateOptions, targets: tuple[str, ...]
 ) -> ExitCode:
     """Have a model write scenarios for the rules in the agent's instructions and for its tools.
 
@@ -302,7 +299,6 @@ class Generation:
         return loadable, dropped
 
     def _run(self, cases: Sequence[Case]) -> dict[str, ScenarioResult] | None:
-        """Run each case once; None: interrupted. Raises UsageError if the agent cannot be reached."""
         from agentest.runner.agents import shared_ports
         from agentest.runner.run import execute
 

@@ -349,7 +349,6 @@ class ProjectTools:
         return AnsweredCall(_fitting(text.rstrip().splitlines(), wanted.max_tokens, "row")[1], content)
 
     def _run_file(self, reference: str) -> Path:
-        """Return the file of a run. Raises UsageError, also for one outside of the project."""
         if name_problem(reference):
             raise UsageError(
                 f"{reference[:200]!r} is not a run: expected an id of `agentest runs`, or `latest`"
@@ -361,7 +360,6 @@ class ProjectTools:
         return path
 
     async def _inspected(self, wanted: Json) -> Json:
-        """Return what `cli.inspection` finds. Raises UsageError if it finds a mistake, or fails."""
         config = self._web.config
         request = {"root": str(self._project.root), "config": str(config) if config else None, **wanted}
         found, ended = await self._jobs.result_of(INSPECTION, json.dumps(request))
@@ -390,7 +388,6 @@ class ProjectTools:
         return job
 
     def _progress(self, job: Job) -> tuple[int, int] | None:
-        """Return the number of finished and of planned conversations; None before the first is known."""
         if job.run is None:
             return None
         with suppress(UsageError):
@@ -403,7 +400,6 @@ class ProjectTools:
 
 
 def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tuple[str, Json]:
-    """Return the failures of a stored run as text and as structured content. Raises UsageError."""
     result = read_results(path)
     if names:
         chosen = tuple(each for each in result.scenarios if matches_name(each.name, names))

@@ -67,12 +67,7 @@ def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
         _print_check(check)
 
     run_doctor = partial(
-        run_checks,
-        request,
-        tell,
-        say=_print_progress,
-        expected=_forecast_text,
-        interleave=interleave,
+        run_checks, request, tell, say=_print_progress, expected=_forecast_text, interleave=interleave
     )
     bad = run_event_loop(run_doctor)
     if bad:
@@ -121,7 +116,6 @@ def _print_progress(what: str) -> None:
 
 
 def _forecast_text(prepared: Prepared) -> str:
-    """Return the expected duration and cost based on an earlier run; "" if there is none."""
     forecast = forecast_of(prepared, RunKind.RUN)
     return format_forecast(forecast, datetime.now().astimezone()) if forecast else ""
 

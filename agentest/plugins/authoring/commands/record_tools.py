@@ -24,13 +24,7 @@ from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
 from agentest.conversation.user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, ToolCall, Turn, call_text
-from agentest.plugins.authoring.mock_module import (
-    MockModule,
-    MockTargets,
-    module_of,
-    targets,
-    write_module,
-)
+from agentest.plugins.authoring.mock_module import MockModule, MockTargets, module_of, targets, write_module
 from agentest.plugins.authoring.recorded_calls import (
     RecordedTool,
     RecordedTools,
@@ -218,7 +212,6 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
 
 
 async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
-    """Run one conversation with the user's messages; () to type them."""
     prepared = recording.prepared
 
     def show(what: TalkEvent) -> None:

@@ -185,7 +185,6 @@ def _output(source: Path) -> Path:
 
 
 def _settings(named: Path | None) -> Config | None:
-    """Return the configuration; None if there is none. Raises ConfigError."""
     root = project_of(Path.cwd()).root
     if not is_configured(RunRequest(root, named)):
         return None
@@ -193,7 +192,6 @@ def _settings(named: Path | None) -> Config | None:
 
 
 def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
-    """Return the model that words scenarios; None if none is configured. Raises ConfigError."""
     if not named and (settings is None or not any((settings.model, settings.provider, settings.user.model))):
         return None
     from agentest.config.agents.chat_completions import ChatCompletionsAgent
@@ -295,7 +293,6 @@ def _column(columns: Iterable[str], usual: Sequence[str]) -> str | None:
 
 
 def _name(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a template of unique names: a column with different values, else the number of the row."""
     for usual in _NAMES:
         column = _column(columns, [usual])
         values = [str(row.get(column) or "") for row in rows] if column else [""]
@@ -316,7 +313,6 @@ def _text(output: Path, data: str, options: Mapping[str, Any]) -> str:
 
 
 def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
-    """Load rows of a Hugging Face dataset. Raises UsageError."""
     name = request.source
     if find_spec("datasets") is None:
         raise UsageError(

@@ -167,7 +167,6 @@ def _hash(content: bytes) -> str:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the hashes of the files that were written; empty if nothing is known about them."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return {str(name): str(each) for name, each in stored.items()}

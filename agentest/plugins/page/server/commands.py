@@ -18,11 +18,7 @@ from agentest.support.lazy_dataclasses import dataclass
 _MOST_PLACES = 500
 _MOST_CHARS = 100_000
 _MOST_CONVERSATIONS = 10_000
-_KEYS = {
-    "run": {"paths", "names"},
-    "eval": {"file", "files", "cases"},
-    "rerun": {"run"},
-}
+_KEYS = {"run": {"paths", "names"}, "eval": {"file", "files", "cases"}, "rerun": {"run"}}
 _OPTIONS = {"kind", "agent", "conversations", "offline", "failFast"}
 
 

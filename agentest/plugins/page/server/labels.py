@@ -273,11 +273,6 @@ def _opened_json(opened: QuestionView) -> Json:
         ],
         "times": opened.times,
         "mine": mine
-        and {
-            "value": mine.value,
-            "said": format_label_value(mine.value),
-            "note": mine.note,
-            "at": mine.at,
-        },
+        and {"value": mine.value, "said": format_label_value(mine.value), "note": mine.note, "at": mine.at},
         "judge": judge,
     }

@@ -27,14 +27,7 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import ToolOutcome
-from agentest.domain.transcript import (
-    Blame,
-    Conversation,
-    Failure,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
-)
+from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
 from agentest.mocks.calls import MockOutcome, RecordedCall
 from agentest.mocks.resolver import MockResolver

@@ -13,10 +13,7 @@ import anyio
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import agent_tape
-from agentest.plugins.servers.model_gateway.conversation import (
-    GatewayConversation,
-    GatewayState,
-)
+from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import normalized
