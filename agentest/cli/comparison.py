@@ -46,6 +46,7 @@ from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_run
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically, write_for_user
 from agentest.support.json_text import Json
+from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["console", "json", "markdown"]
@@ -121,7 +122,8 @@ def compare_runs(base: str | None, new: str | None, project: Project) -> Compari
             f"both are the same run: {run_label(earlier, project)}; name two, or none for the latest two "
             "(`agentest runs` lists them)"
         )
-    return compare_measured_runs(before, read_run(later, run_label(later, project)))
+    comparison = compare_measured_runs(before, read_run(later, run_label(later, project)))
+    return CredentialFilter()(comparison)
 
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
@@ -199,7 +201,8 @@ class RunComparison:
             ]
             run = measure_run(event.result, self.label, scenarios, partial=self._partial)
             baseline = self.baseline
-            self.comparisons = [compare_measured_runs(baseline, run)] if baseline else compare_agents(run)
+            compared = [compare_measured_runs(baseline, run)] if baseline else compare_agents(run)
+            self.comparisons = CredentialFilter()(compared)
 
     def around(self, reporters: Sequence[Reporter], prepared: Prepared) -> list[Reporter]:
         """Return the reporters of a run with those of its comparison."""
@@ -268,7 +271,7 @@ def _of_agents(base: str | None, new: str | None, project: Project) -> list[Comp
             f"--agents: {run.label} has one agent, {run.agents[0] if run.agents else 'none'}; a run of "
             "several has `compare` in its configuration"
         )
-    return compare_agents(run)
+    return CredentialFilter()(compare_agents(run))
 
 
 def _latest_two(project: Project) -> tuple[Path, Path]:

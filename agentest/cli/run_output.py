@@ -30,6 +30,7 @@ from agentest.store.runs.folder import (
     RunKind,
     RunRecord,
     StoredRunFolder,
+    make_output_folder,
     new_run_folder,
     prune,
     report_file,
@@ -37,7 +38,7 @@ from agentest.store.runs.folder import (
     write_record,
 )
 from agentest.support.errors import ConfigError, ExitCode
-from agentest.support.files import commit_of, path_from
+from agentest.support.files import commit_of, make_folder, path_from
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
@@ -261,7 +262,9 @@ def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
         return
     folder = cassette_folder(prepared.loaded.config, prepared.request.options, prepared.request.root)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_relative_to(output_dir(prepared)):
+            make_output_folder(output_dir(prepared))
+        make_folder(folder)
         stack.enter_context(locked(folder, datetime.now(UTC).isoformat(timespec="seconds")))
     except FolderLocked as taken:
         raise ConfigError(f"{taken}; wait for its end, or record to another folder (--cassettes)") from None

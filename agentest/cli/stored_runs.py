@@ -78,9 +78,15 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
     multiple=True,
 )
 @flag("--open as_page", "Open its page in the browser instead.")
+@flag("--credentials", "Show values that look like credentials.")
 @exits
 def show(
-    location: Location, run: str, scenarios: tuple[str, ...], reports: ReportOptions, as_page: bool
+    location: Location,
+    run: str,
+    scenarios: tuple[str, ...],
+    reports: ReportOptions,
+    as_page: bool,
+    credentials: bool,
 ) -> ExitCode:
     """Print a stored run again, or open its page.
 
@@ -90,7 +96,7 @@ def show(
     path = project.run_file(run)
     page_of_run = PLUGINS.hook("agentest show --open", "page") if as_page else None
     if requested := _reports(reports.reporters, project.here, or_console=not as_page):
-        report_again(path, project.root, requested, scenarios, reports.verbosity)
+        report_again(path, project.root, requested, scenarios, reports.verbosity, credentials=credentials)
     if page_of_run:
         page = page_of_run(path, project.root, scenarios)
         say(str(page))
@@ -104,6 +110,8 @@ def report_again(
     reports: Sequence[ReportRequest],
     scenarios: tuple[str, ...] = (),
     verbosity: int = 0,
+    *,
+    credentials: bool = False,
 ) -> None:
     """Report a stored run again, given its results.json or journal. Raises UsageError."""
     from agentest.report.registry import ReporterContext, make_reporters, receives
@@ -124,6 +132,7 @@ def report_again(
         verbosity=verbosity,
         record=record,
         compared=against,
+        credentials=credentials,
     )
     reporters = make_reporters(reports, setting)
     if against:

@@ -179,6 +179,9 @@ class Reporter(Protocol):
         repeats: True if it writes its whole report at the end, and can be called again if that failed.
         prints_outcome: True if it prints the outcome, which is otherwise printed as one line.
         shows_comparison: the same for the comparison with a baseline or between agents.
+        receives_credentials: True if its report stays on this machine, or it hides credentials itself. All
+            others receive events without values that look like credentials.
+        counts_conversations: True if it only counts conversations, so that theirs need not be hidden.
         replaces_progress_log: True if it shows progress, or no progress should be shown.
         show: shows a text in its live area, at any time. Returns True if it has one.
     """

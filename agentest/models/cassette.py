@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentest.models.tape import (
     NO_HEADER,
@@ -32,7 +32,7 @@ from agentest.models.tape import (
     to_json,
     with_shared_parts,
 )
-from agentest.support.files import write_atomically
+from agentest.support.files import create_file, make_folder, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
@@ -108,9 +108,10 @@ class Cassettes(Tape):
     def write(self, entry: CassetteEntry, line: bytes) -> None:
         cassette = self._load(entry.request.key.scope)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             # The newline comes first, so that the rest of a truncated line damages no other.
-            with cassette.partial.open("ab" if cassette.begun else "wb") as file:
+            mode: Literal["ab", "wb"] = "ab" if cassette.begun else "wb"
+            with open(cassette.partial, mode, opener=create_file) as file:
                 file.write(b"\n" + line)
         except OSError as error:
             raise self._unwritable(error) from None

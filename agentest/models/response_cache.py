@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from agentest.domain.results import ModelUsage
 from agentest.models.port import AnswerSource, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
+from agentest.support.files import make_folder
 
 FILE = "cache/answers.sqlite3"
 _WRITTEN_AT_ONCE = 50
@@ -50,7 +51,9 @@ class ResponseCache:
         self._database: sqlite3.Connection | None = None
         self._unwritten: list[tuple[str, str, str]] = []
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, private=True)
+            path.touch(0o600)  # SQLite would let everybody read it.
+            path.chmod(0o600)
             self._database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
             self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = off")  # lost answers are requested again

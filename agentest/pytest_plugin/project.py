@@ -21,6 +21,7 @@ from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import Imports
+from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean
 
 _OPTIONS = re.compile(r"--(config|offline)\b")
@@ -154,7 +155,8 @@ class ResultSource(Protocol):
 
 def headline(result: ScenarioResult) -> str:
     """Return the first reason of a scenario that did not pass, and how many more there are, in one line."""
-    messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
+    reasons = CredentialFilter()(result).verdict.reasons
+    messages = [reason.message.partition("\n")[0] for reason in reasons]
     more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
     return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
 

@@ -257,6 +257,8 @@ def _about_run(report: RunReport) -> Iterator[str]:
         yield shortened(report.early_end, _SIDE_CHARS)
         if report.next_step:
             yield f"continue: {shortened(report.next_step, _SIDE_CHARS)}"
+    if report.result.hidden:
+        yield report.result.hidden
     unclaimed = report.result.unclaimed
     for warning in unclaimed[:_MOST_REASONS]:
         yield shortened(warning.message, _SIDE_CHARS)

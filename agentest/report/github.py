@@ -104,6 +104,7 @@ class GitHubActionsReporter:
 
     name = "github-actions"
     shows_comparison = True
+    events = (ScenarioFinished, RunFinished)
 
     def __init__(
         self,
@@ -270,6 +271,7 @@ def _headline(report: RunReport, files: Sequence[str]) -> str:
     paragraphs = (
         f"Pass rate: {'; '.join(map(inline, rates))}. {inline(report.rates_note)}" if rates else "",
         f"The judge against people's labels: {inline(calibrations)}." if calibrations else "",
+        result.hidden and f"{result.hidden}.",
         _other_reports(report, files),
     )
     return (

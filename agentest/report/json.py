@@ -29,7 +29,7 @@ class JsonReporter:
 
     name = "json"
     events = (RunFinished,)
-    repeats = True
+    repeats = receives_credentials = True
 
     def __init__(self, path: Path, conversations: Conversations = conversations_in_memory) -> None:
         self._path = path

@@ -278,6 +278,8 @@ _MOST_CAUSES = 20
 def suite_properties(result: RunResult, scenarios: Sequence[ScenarioResult]) -> Iterator[Property]:
     """Yield the models of the run, and the cost and the failures of one file's scenarios."""
     yield "agentest.version", result.version
+    if result.hidden:
+        yield "hidden", result.hidden
     for role, model in result.models.items():
         yield f"model.{role}", model or "none"
     yield from _used(sum((used for s in scenarios for used in s.usage.values()), ModelUsage()))

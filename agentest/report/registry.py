@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import errno
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFinished
+from agentest.domain.events import (
+    ConversationFinished,
+    Event,
+    Noted,
+    Reporter,
+    ReportRequest,
+    RunFinished,
+    ScenarioAmended,
+    ScenarioFinished,
+)
 from agentest.domain.figures import Forecast
 from agentest.plugin import PLUGINS
 from agentest.store.runs.folder import report_file
 from agentest.support.errors import OutputError
 from agentest.support.files import shown_path
+from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import tell, with_reminders
 
 if TYPE_CHECKING:
@@ -40,6 +52,7 @@ class ReporterContext:
         rerun: the command that runs what failed again.
         forecast: the expected resources of the run.
         compared: the comparison of the run.
+        credentials: show values that look like credentials, because the report stays on this machine.
         journal: stores finished conversations; required if results drop them.
         record: the record of a stored run, whose folder is `folder`.
         command: receives workflow commands of GitHub, one line each; None to print them.
@@ -57,6 +70,7 @@ class ReporterContext:
     rerun: str = ""
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
+    credentials: bool = False
     journal: Journal | None = None
     record: RunRecord | None = None
     command: Callable[[str], None] | None = None
@@ -76,9 +90,56 @@ def make_reporters(reports: Iterable[ReportRequest], context: ReporterContext) -
     """
     wanted = [replace(each, path=path_of(each, context.folder)) for each in reports]
     made = [_make(each, wanted, context) for each in wanted]
+    if not context.credentials:
+        public = _PublicEvents()
+        made = [
+            each if _has(each, "receives_credentials") else _PublicReporter(each, public) for each in made
+        ]
     if not any(getattr(each, "replaces_progress_log", False) for each in made):
         made.append(_progress_log(context))
     return [context.journal, *made] if context.journal else made
+
+
+def _has(reporter: Reporter, attribute: str) -> bool:
+    return getattr(reporter, attribute, False) is not False
+
+
+class _PublicEvents:
+    """Hides what looks like a credential in events, once for all reporters."""
+
+    def __init__(self) -> None:
+        self._hide = CredentialFilter()
+        self._last: tuple[Event, Event] | None = None
+
+    def __call__(self, event: Event) -> Event:
+        if self._last is None or self._last[0] is not event:
+            self._last = event, self._hidden(event)
+        return self._last[1]
+
+    def _hidden(self, event: Event) -> Event:
+        if isinstance(event, ConversationFinished) and isinstance(event.result, bytes):
+            return replace(event, result=encoded(self._hide(json.loads(event.result))))
+        hidden = self._hide(event)
+        if isinstance(hidden, RunFinished):
+            return replace(hidden, result=replace(hidden.result, hidden=self._hide.note))
+        return hidden
+
+
+class _PublicReporter:
+    """A reporter whose report may leave the machine, so that it receives public events."""
+
+    def __init__(self, reporter: Reporter, public: _PublicEvents) -> None:
+        self.name = reporter.name
+        self._reporter, self._public = reporter, public
+        self._hidden: tuple[type[Event], ...] = (ScenarioFinished, ScenarioAmended, RunFinished)
+        if not _has(reporter, "counts_conversations"):
+            self._hidden += (ConversationFinished,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reporter, name)
+
+    def on_event(self, event: Event) -> None:
+        self._reporter.on_event(self._public(event) if isinstance(event, self._hidden) else event)
 
 
 def path_of(report: ReportRequest, folder: Path) -> Path | None:

@@ -35,6 +35,7 @@ from agentest.store.shapes import (
     RunLine,
     ScenarioLine,
 )
+from agentest.support.files import make_folder
 from agentest.support.json_text import encoded
 
 MOST_WAITING = 256_000_000
@@ -56,10 +57,10 @@ def open_new(path: Path) -> RawFile:
     The old one is removed instead of truncated, because another run may still use it. Links are not followed.
     Raises OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     path.unlink(missing_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+    return os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
 
 
 class RetryingLineFile:

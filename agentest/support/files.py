@@ -12,9 +12,39 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, Literal, TextIO
 
 from agentest.support.errors import UsageError
+
+_OTHERS = 0o077
+"""The permissions of everybody but the owner."""
+
+
+def make_folder(path: Path, *, private: bool = False) -> None:
+    """Create a folder and its parents. Raises OSError.
+
+    Only its owner may enter a private folder, and what is created in one is private, too.
+    """
+    if not path.exists():
+        make_folder(path.parent)
+        private = private or _is_private(path.parent)
+        path.mkdir(0o777 & ~_OTHERS if private else 0o777, exist_ok=True)
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder into which only its owner may look, or make it one. Raises OSError."""
+    make_folder(path, private=True)
+    with suppress(PermissionError):  # it belongs to somebody else
+        path.chmod(path.stat().st_mode & ~_OTHERS)
+
+
+def _is_private(folder: Path) -> bool:
+    return not folder.stat().st_mode & _OTHERS
+
+
+def create_file(path: str | Path, flags: int) -> int:
+    """Open a file, and create it with the permissions that its folder demands: an `opener` for `open`."""
+    return os.open(path, flags, 0o666 & ~_OTHERS if _is_private(Path(path).parent) else 0o666)
 
 
 @contextmanager
@@ -23,7 +53,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
     Creates the folder if necessary. Raises OSError, and leaves no partial file behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary, file = _beside(path)
     try:
         with file:
@@ -46,8 +76,9 @@ def report_writer(path: Path) -> Iterator[BinaryIO]:
 
 def open_text(path: Path) -> TextIO:
     """Open a text file for writing row by row, and create its folder if necessary. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("a" if is_special(path) else "w", encoding="utf-8", buffering=1)
+    make_folder(path.parent)
+    mode: Literal["a", "w"] = "a" if is_special(path) else "w"
+    return open(path, mode, encoding="utf-8", buffering=1, opener=create_file)
 
 
 def check_writable(path: Path) -> None:
@@ -60,7 +91,7 @@ def check_writable(path: Path) -> None:
     for folder in path.parents:
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{folder.name} is not a folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary, file = _beside(path)
     file.close()
     temporary.unlink()
@@ -75,14 +106,14 @@ def is_special(path: Path) -> bool:
 
 
 def _beside(path: Path) -> tuple[Path, BinaryIO]:
-    """Create a file in the same folder, with the default permissions of a new file.
+    """Create a file in the same folder.
 
     Its name is unpredictable, so no link can be placed there in advance, and no existing file is written to.
     """
     while True:
         temporary = path.with_name(f".agentest-{secrets.token_hex(8)}.tmp")
         with suppress(FileExistsError):
-            return temporary, temporary.open("xb")
+            return temporary, open(temporary, "xb", opener=create_file)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -82,7 +82,7 @@ def _acquire(path: Path, pause: Callable[[float], object] | None) -> int:
     """Open and lock the lock file, and return its descriptor."""
     looks = _LOOKS if pause else 0
     while True:
-        end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
             _lock(end, path)
             if _is_in_place(end, path):

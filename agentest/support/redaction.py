@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import cache
@@ -33,35 +33,40 @@ _LOOKS_SECRET = re.compile(
 _SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
 _WORKING_FOLDER = "PWD"
 
+_NAMES = ("password", "passwd", "passphrase", "secret", "token")
+_NAME = f"(?:{'|'.join(_NAMES)})"
+_KEY = "(?:api|access|account|private|secret)[_-]?key"
 # The `keep` group stays, so that the reader can see what was redacted.
-_PATTERNS = (
+_PATTERNS_BY_PARTS = {
     # "missing bearer token" is a common error text, not a credential.
-    re.compile(
-        r"(?i)(?P<keep>(?<![a-z])bearer(?:[\s:+]|%20){1,64})"
-        r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}"
+    "bearer": r"(?i)(?P<keep>(?<![a-z])bearer(?:[\s:+]|%20){1,64})"
+    r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}",
+    "basic": r"(?P<keep>(?<![A-Za-z])[Bb]asic(?:\s|%20){1,64})"
+    r"(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]|[A-Z]{2}))[A-Za-z0-9+/]{6,}={0,2}",
+    "k- k_ xai ghp gho ghr ghs ghu _pat glpat hf xox xapp whsec pat_": (
+        r"\b(?:sk|pk|rk|gsk|xai|gh[oprsu]|github_pat|glpat|hf|xox[a-z]|xapp|whsec|shpat)[-_][\w-]{8,}"
     ),
-    re.compile(
-        r"(?P<keep>(?<![A-Za-z])[Bb]asic(?:\s|%20){1,64})"
-        r"(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]|[A-Z]{2}))[A-Za-z0-9+/]{6,}={0,2}"
+    "aiza ya29. akia asia gocspx- sg. npm_ pypi-": (
+        r"\b(?:AIza[\w-]{20,}|ya29\.[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|GOCSPX-[\w-]{16,}"
+        r"|SG\.[\w-]{16,}\.[\w-]{16,}|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{16,})"
     ),
-    re.compile(r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|ghs|github_pat|glpat|hf|xox[abp])[-_][\w-]{8,}"),
-    re.compile(r"\bAIza[\w-]{20,}"),
-    re.compile(r"\bAKIA[A-Z0-9]{12,}"),
     # A JSON Web Token, or its first part: a base64-encoded object.
-    re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]++)*+"),
-    re.compile(
-        r"(?i)(?P<keep>(?:api[_-]?key|access[_-]?token|client[_-]?secret)"
-        r"""\\{0,8}["']?\s{0,64}[=:]\s{0,64}\\{0,8}["']?)[\w.~+/%=-]{6,}"""
-    ),
-    re.compile(
-        r"(?i)(?P<keep>(?:password|passwd|passphrase|secret|token)"
-        r"""\\{0,8}["']?\s?[=:]\s?\\{0,8}["'])[^"'\s\\]{4,}"""
-    ),
-    re.compile(r"""(?i)(?P<keep>(?:password|passwd|passphrase|secret)=)[^&"'\s\\,;)}]{4,}"""),
+    "eyj": r"\beyJ[\w-]{8,}(?:\.[\w-]++)*+",
+    "-----begin": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^\0]*?"
+    r"(?:-----END [A-Z ]{0,40}KEY-----|(?=\0|\Z))",
+    "key access client": rf"(?i)(?P<keep>(?:{_KEY}|access[_-]?token|client[_-]?secret)"
+    r"""\\{0,8}["']?\s{0,64}[=:]\s{0,64}\\{0,8}["']?)[\w.~+/%=-]{6,}""",
+    " ".join(_NAMES): rf"""(?i)(?P<keep>{_NAME}\\{{0,8}}["']?\s?[=:]\s?\\{{0,8}}["'])[^"'\s\\]{{4,}}""",
+    "= ".join((*_NAMES, "")): rf"""(?i)(?P<keep>{_NAME}=)[^&"'\s\\,;)}}]{{4,}}""",
+    # Without a digit, it is a word: "Password: required".
+    ": ".join((*_NAMES, "")): rf"(?i)(?P<keep>{_NAME}:\s{{0,8}})(?=[^\s\d]{{0,64}}\d)[\w.~+/%=-]{{8,}}",
     # Credentials in a URL: `user:password@` and `token@`.
-    re.compile(r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)"""),
-)
+    "@": r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)""",
+}
+"""Parts in lower case, one of which a text has if the pattern matches → the pattern. Parts are found fast."""
+_PATTERNS = [(parts.split(), re.compile(pattern)) for parts, pattern in _PATTERNS_BY_PARTS.items()]
 _QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+""")
+_NAMED_CREDENTIAL = re.compile(rf"(?i)(?:{_NAME}|authorization|{_KEY})$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHORTEST_SECRET = 4
 _SHORTEST_OF_ENVIRONMENT = 8
@@ -169,13 +174,17 @@ class TextRedaction:
     """Redacts some secrets in texts, including truncated ones that end with `…`."""
 
     secrets: tuple[_Secret, ...] = ()
+    credentials: bool = False
+    """True to redact everything in the form of a credential, too."""
 
     def __bool__(self) -> bool:
-        return bool(self.secrets)
+        return self.credentials or bool(self.secrets)
 
     def __call__(self, text: str) -> str:
         for secret in self.secrets:
             text = secret.hidden_in(text)
+        if self.credentials:
+            text = _without_credentials(text)
         if _CUT in text:
             for secret in self.secrets:
                 text = _redact_truncated(secret.text, text)
@@ -267,11 +276,7 @@ class Redactor:
             self._prepare()
         for secret in self._secrets:
             text = secret.hidden_in(text)
-        for pattern in _PATTERNS:
-            text = pattern.sub(_hidden, text)
-        return _QUERY.sub(
-            lambda match: _hidden(match) if _is_secret_parameter(match["name"]) else match[0], text
-        )
+        return _without_credentials(text)
 
     @property
     def hides_transcripts(self) -> bool:
@@ -338,7 +343,31 @@ def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
 
 
 def _hidden(match: re.Match[str]) -> str:
-    return (match.groupdict().get("keep") or "") + HIDDEN
+    groups = match.groupdict()
+    if "name" in groups and not _is_secret_parameter(groups["name"]):
+        return match[0]
+    return groups.get("keep", "") + HIDDEN
+
+
+def _matching(text: str) -> Iterator[re.Pattern[str]]:
+    """Yield the patterns that may match in the text."""
+    folded = text.casefold()
+    return (pattern for parts, pattern in _PATTERNS if any(part in folded for part in parts))
+
+
+def _without_credentials(text: str) -> str:
+    for pattern in _matching(text):
+        text = pattern.sub(_hidden, text)
+    return _QUERY.sub(_hidden, text)
+
+
+def _credentials_in(text: str) -> Iterator[str]:
+    for pattern in (*_matching(text), _QUERY):
+        for match in pattern.finditer(text):
+            hidden = _hidden(match)
+            found = match[0].removeprefix(hidden.removesuffix(HIDDEN))
+            if hidden != match[0] and not found.startswith(HIDDEN):
+                yield found
 
 
 def _spellings(character: str) -> str:
@@ -385,8 +414,53 @@ def without_secrets(value: _T, redact: Redactor) -> _T:
     return hidden
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, including dict keys. Each container is visited once."""
+class CredentialFilter:
+    """Hides in reports what has the form of a credential, which transcripts keep as evidence."""
+
+    def __init__(self) -> None:
+        self._found: set[str] = set()
+        self._distinctive = _SecretIndex()
+        """Those that may stand elsewhere without the words that make them credentials."""
+
+    @property
+    def note(self) -> str:
+        """How many different values are hidden; "" for none."""
+        if len(self._found) == 1:
+            return "1 value that looks like a credential is hidden"
+        return f"{len(self._found):,} values that look like credentials are hidden" if self._found else ""
+
+    def __call__(self, value: _T, keep: Collection[str] = ()) -> _T:
+        """Return the value without credentials; the value itself if there are none.
+
+        Args:
+            keep: texts that stay, such as the names by which a page asks for more.
+        """
+        named: list[str] = []
+        text = "\n\0\n".join(each for each in _texts(value, named) if each not in keep)
+        found = {each.replace("\\n", "\n") for each in (*named, *_credentials_in(text))}
+        for new in found - self._found if len(self._found) < _MAX_LEARNED else ():
+            if _is_distinctive(new):
+                self._distinctive.add(_Secret.of(new))
+        self._found |= {each for each in found if _CUT not in each}
+        secrets = [each for each in self._distinctive.in_text(text) if each.may_be_in(text)]
+        if not (found or secrets):
+            return value
+        hide = TextRedaction(tuple(_longest_first(secrets)), credentials=True)
+        hidden: _T = _Value(hide, keep).value(value, 0)
+        return hidden
+
+
+def _is_named_credential(name: Any, value: Any) -> bool:
+    is_text = isinstance(name, str) and isinstance(value, str) and len(value) >= _SHORTEST_SECRET
+    return is_text and value != HIDDEN and _NAMED_CREDENTIAL.search(name) is not None
+
+
+def _texts(value: Any, named: list[str] | None = None) -> Iterator[str]:
+    """Yield every text in a value, including dict keys. Each container is visited once.
+
+    Args:
+        named: receives the values of dicts whose keys name a credential.
+    """
     visited: set[int] = set()
     waiting = [value]
     while waiting:
@@ -405,6 +479,8 @@ def _texts(value: Any) -> Iterator[str]:
                 waiting += [getattr(item, name) for name in names]
             elif isinstance(item, Mapping):
                 waiting += [*item, *item.values()]
+                if named is not None:
+                    named += [text for name, text in item.items() if _is_named_credential(name, text)]
             elif isinstance(item, list | tuple | set | frozenset):
                 waiting += item
             else:
@@ -412,8 +488,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Value:
-    def __init__(self, hide: TextRedaction) -> None:
-        self._text = hide
+    def __init__(self, hide: TextRedaction, keep: Collection[str] = ()) -> None:
+        self._text, self._keep = hide, keep
         self._made: dict[int, tuple[Any, Any]] = {}
         """Container id → the container and its replacement, because it may occur repeatedly or contain
         itself.
@@ -423,7 +499,7 @@ class _Value:
         if value is None or isinstance(value, bool | float | Enum):
             return value
         if isinstance(value, str):
-            return self._text(value)
+            return value if value in self._keep else self._text(value)
         if isinstance(value, int):
             return HIDDEN if abs(value) >= _MIN_NUMBER and self._is_hidden(_digits(value)) else value
         if id(value) not in self._made:
@@ -453,6 +529,8 @@ class _Value:
         same = True
         for key, part in value.items():
             name, new = self.value(key, depth), self.value(part, depth)
+            if self._text.credentials and _is_named_credential(key, part):
+                new = HIDDEN
             same = same and name is key and new is part
             number = 1
             while name in made:  # two keys became equal

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,33 @@ def test_answers_survive_another_process_that_writes(tmp_path: Path) -> None:
     assert told == []
     again.close()
     other.close()
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+def test_files_of_runs_are_private(project: Project, umask: int) -> None:
+    """Nobody else may read journals, reports, cached and recorded responses or locks."""
+    project.root.chmod(0o755)
+    folder = project.root / ".agentest"
+    (folder / "runs").mkdir(parents=True)  # as earlier versions made it
+    seen: dict[Path, int] = {}
+
+    def look(_: object) -> str:
+        every = [folder, *folder.rglob("*")]
+        seen.update({path.relative_to(folder): path.stat().st_mode for path in every if path.exists()})
+        return "sure"
+
+    before = os.umask(umask)
+    try:
+        with ScriptedAgent(look) as agent, ModelServer(script=best) as model:
+            bench = Bench(project, agent, model)
+            bench.configure(reporters=["console", "json", "junit"])
+            assert bench.run("--record") > 0
+            bench.run()
+            look(None)
+    finally:
+        os.umask(before)
+    public = {str(path): oct(mode) for path, mode in seen.items() if mode & 0o077}
+    assert public == {}
+    names = {path.name for path in seen}
+    assert {"journal.jsonl", "junit.xml", "results.json", "run.json", Path(FILE).name} <= names
+    assert sum(stat.S_ISREG(mode) for mode in seen.values()) > 12

@@ -521,10 +521,12 @@ def test_names_of_temporary_files_differ(tmp_path: Path) -> None:
     assert path.read_bytes() == b"first"  # whoever closes last
 
 
-def test_permissions_are_those_of_any_file(tmp_path: Path) -> None:
-    """The file has the permissions that the umask gives."""
+@pytest.mark.parametrize("folder", [0o755, 0o700])
+def test_permissions_are_those_of_any_file(tmp_path: Path, folder: int) -> None:
+    """The file has the permissions that the umask gives; in a private folder, it is private."""
+    tmp_path.chmod(folder)
     write_atomically(tmp_path / "results.json", b"{}")
-    (tmp_path / "other").touch()
+    (tmp_path / "other").touch(0o666 & folder)
     assert (tmp_path / "results.json").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 

@@ -507,6 +507,8 @@ class RunResult:
     changes: Changes = Changes()
     explored: Explored | None = None
     """What an exploration tried and found; None: the run explored nothing."""
+    hidden: str = ""
+    """What a report says of the values that it hides; "" if it hides none."""
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:

@@ -34,6 +34,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import CredentialFilter
 from agentest.support.text import count, did_you_mean
 
 Expecting = Literal["calls", "scenario"]
@@ -438,6 +439,8 @@ class EarlierResults:
     started: float
     """Start in seconds since 1970; 0 if unknown."""
     conversations: tuple[ExportedConversation, ...]
+    hidden: str = ""
+    """How many values that look like credentials are hidden; "" if none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,12 +453,12 @@ class Selection:
 
 def read_earlier(path: Path) -> EarlierResults:
     """Read the conversations of a results.json. Raises UsageError."""
-    run = read_results(path)
+    run, hide = read_results(path), CredentialFilter()
     conversations = tuple(
         ExportedConversation(
             scenario=scenario.name,
             agent=scenario.agent,
-            conversation=usable(result.conversation),
+            conversation=hide(usable(result.conversation)),
             passed=conversation_passed(result),
             criteria=len(result.criteria),
             file=scenario.file,
@@ -468,7 +471,7 @@ def read_earlier(path: Path) -> EarlierResults:
         started = datetime.fromisoformat(run.started_at).timestamp()
     except (ValueError, OverflowError, OSError):
         started = 0.0
-    return EarlierResults(path, started, conversations)
+    return EarlierResults(path, started, conversations, hide.note)
 
 
 def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
@@ -492,7 +495,9 @@ def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]
             f"{earlier.path}: no conversation is left to export\n"
             + "\n".join(_left_out_notes(chosen, len(chosen)))
         )
-    return Selection(tuple(finished), (*_left_out_notes(chosen, _MAX_SHOWN), *_content_notes(finished)))
+    hidden = [earlier.hidden] if earlier.hidden else []
+    notes = (*hidden, *_left_out_notes(chosen, _MAX_SHOWN), *_content_notes(finished))
+    return Selection(tuple(finished), notes)
 
 
 def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:

@@ -33,7 +33,7 @@ from agentest.scenarios.model import FOUND, Exclusions, Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import scenario_source
 from agentest.support.errors import UsageError
-from agentest.support.files import shown_path, write_atomically
+from agentest.support.files import readable, shown_path, write_atomically
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import replace
@@ -239,7 +239,7 @@ def _docstring(paragraphs: Iterable[str]) -> str:
         for line in paragraph.split("\n"):
             wrap.subsequent_indent = "    " if line.startswith("  ") else ""
             lines += [line] if _REPLAY in line else wrap.wrap(line) or [""]
-    text = "\n".join(lines)
+    text = readable("\n".join(lines))  # Python 3.13 compiles no docstring with half of a character
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     escaped = "".join(each if each == "\n" or each.isprintable() else literal(each)[1:-1] for each in escaped)
     return f'"""{escaped}\n"""'

@@ -27,6 +27,7 @@ from agentest.store.spans import SpanIndex
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import tell
 from agentest.support.text import count
 
@@ -95,6 +96,7 @@ class HtmlReporter:
     name: ClassVar = "html"
     events: ClassVar = (RunFinished,)
     repeats: ClassVar = True
+    receives_credentials: ClassVar = True
 
     path: Path
     conversations: Conversations = conversations_in_memory
@@ -118,6 +120,7 @@ class HtmlReporter:
             run_id=self.run_id,
             several=len(result.agents) > 1,
             transcripts=Chunks(self.most),
+            hide=CredentialFilter(),
         )
         state = "interrupted" if result.interrupted else str(run_status(result))
         run = {"startedAt": result.started_at, **self.about, "id": self.run_id, "state": state}
@@ -166,6 +169,7 @@ class _PackedRun:
     run_id: str
     several: bool
     transcripts: Chunks
+    hide: CredentialFilter
     details: Chunks = field(default_factory=Chunks)
 
     def overview(self, result: RunResult, run: Json, trend: Sequence[Json]) -> Json:
@@ -179,18 +183,19 @@ class _PackedRun:
             by_number[number] = self._pack(scenario)
         self.details.close()
         self.transcripts.close()
-        head: Json = CODECS.write(stored_head(result))
+        head: Json = self.hide(CODECS.write(stored_head(result)))
         if result.explored:
             from agentest.store.exploration import exploration_keys
 
-            head |= exploration_keys(result.explored)
+            head |= self.hide(exploration_keys(result.explored))
+        run["hidden"] = self.hide.note
         rows = [by_number[number] for number in sorted(by_number)]
         return overview(
             run=run,
             head=head,
             scenarios=[row for row, _ in rows],
             root_causes=head["rootCauses"],
-            trend=trend,
+            trend=self.hide(trend),
             left_out=self.transcripts.left_out,
             packed=[place for _, place in rows],
             chunks=len(self.transcripts.packed),
@@ -200,18 +205,19 @@ class _PackedRun:
 
     def _pack(self, scenario: ScenarioResult) -> tuple[Json, Place | None]:
         """Pack a scenario. Returns its row in the overview, and the place of its details."""
-        stored: Json = CODECS.write(scenario)
-        rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
+        # First, because a reason may quote a credential without the words by which it is known.
+        rows = [brief(self.hide(json.loads(piece))) for piece in self.conversations(scenario)]
+        stored: Json = self.hide(CODECS.write(scenario))
         detail = {
             "scenario": stored,
             "conversations": rows,
-            "places": self._places(scenario, [row["passed"] for row in rows]),
+            "places": self._places(scenario, stored["name"], [row["passed"] for row in rows]),
             "command": rerun(stored, self.several),
-            "show": show_command(self.run_id, scenario.name),
+            "show": show_command(self.run_id, stored["name"]),
         }
         return scenario_row(stored, rows), self.details.add(encoded(detail))
 
-    def _places(self, scenario: ScenarioResult, passed: Sequence[bool]) -> list[Place | None]:
+    def _places(self, scenario: ScenarioResult, name: str, passed: Sequence[bool]) -> list[Place | None]:
         """Return the locations of the transcripts, failed conversations first; None without room."""
         places: list[Place | None] = [None] * len(passed)
         for wanted in (False, True):
@@ -224,22 +230,20 @@ class _PackedRun:
                 if self.transcripts.full:  # since the last one
                     self.transcripts.left_out += 1
                 else:
-                    places[number] = self.transcripts.add(b"".join(self._opened(scenario, piece)))
+                    places[number] = self.transcripts.add(encoded(self._opened(scenario, name, piece)))
         return places
 
-    def _opened(self, scenario: ScenarioResult, piece: bytes) -> Iterator[bytes]:
-        """Yield the conversation as the page shows it. Its own JSON stays unchanged."""
-        stored = json.loads(piece)
-        more = {
-            "name": scenario.name,
+    def _opened(self, scenario: ScenarioResult, name: str, piece: bytes) -> Json:
+        """Return the conversation as the page shows it."""
+        stored = self.hide(json.loads(piece))
+        spans = self.spans(scenario.name, scenario.agent, stored["conversationId"])
+        return {
+            "name": name,
             "agent": scenario.agent,
-            **copyable_scripts(scenario.name, stored, len(piece)),
-            "spans": self.spans(scenario.name, scenario.agent, stored["conversationId"]),
+            **copyable_scripts(name, stored, len(piece)),
+            "spans": self.hide(spans),
+            "conversation": stored,
         }
-        yield encoded(more).removesuffix(b"}")
-        yield b', "conversation": '
-        yield piece
-        yield b"}"
 
 
 _MOST_BYTES = 1_000_000

@@ -126,7 +126,7 @@ class ConsoleReporter:
     """
 
     name = "console"
-    prints_outcome = replaces_progress_log = shows_comparison = True
+    prints_outcome = replaces_progress_log = shows_comparison = counts_conversations = True
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class FileConsole:
     """Writes the console output to a file as plain text while the run goes on."""
 
     name = "console"
-    shows_comparison = True
+    shows_comparison = counts_conversations = True
 
     def __init__(
         self, path: Path, display: DisplayOptions | None = None, *, case_tables: bool = False

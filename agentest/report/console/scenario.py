@@ -25,6 +25,7 @@ from agentest.report.console.text import (
     rows_of,
 )
 from agentest.report.content import ScenarioReport, decided, interval_text, passed_text
+from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 
@@ -176,10 +177,11 @@ def _error_group(
 
 
 def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool = False) -> str:
-    """Return the lines of a scenario without colors and without a blank row at the end.
+    """Return the lines of a scenario without colors, credentials and a blank row at the end.
 
     Args:
         verbose: include transcripts; the result must still have its conversations.
     """
     display = DisplayOptions(verbosity=2 if verbose else 0, several_agents=several_agents)
-    return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, display)).rstrip())
+    lines = scenario_lines(CredentialFilter()(result), display)
+    return clean_for_log("\n".join(clean(line.plain) for line in lines).rstrip())

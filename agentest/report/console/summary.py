@@ -322,6 +322,8 @@ def _next_commands(report: RunReport, display: DisplayOptions) -> Iterator[Conso
 
 def _totals(report: RunReport) -> Iterator[ConsoleLine]:
     result = report.result
+    if result.hidden:
+        yield line(0, (f"{result.hidden}. `agentest show --credentials` shows them.", "dim"))
     if result.finished and not result.with_status(Status.PASSED):
         all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"

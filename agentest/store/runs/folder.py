@@ -21,7 +21,7 @@ from agentest.domain.verdict import run_status
 from agentest.plugin import PLUGINS
 from agentest.store.dataclass_codec import Codecs, Layout
 from agentest.support.errors import UsageError
-from agentest.support.files import write_atomically
+from agentest.support.files import make_folder, make_private_folder, write_atomically
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, is_locked, locked
@@ -93,6 +93,12 @@ class StoredRunFolder:
         return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
 
 
+def make_output_folder(output_dir: Path) -> None:
+    """Create the folder of stored runs, which is private unless its user made it. Raises OSError."""
+    if not output_dir.exists() or output_dir.name.startswith("."):
+        make_private_folder(output_dir)
+
+
 @contextmanager
 def new_run_folder(output_dir: Path, now: datetime) -> Iterator[StoredRunFolder]:
     """Create a folder for a run, which counts as active until the block ends.
@@ -102,7 +108,9 @@ def new_run_folder(output_dir: Path, now: datetime) -> Iterator[StoredRunFolder]
     runs = output_dir / RUNS
     # The folder is locked before it gets its name, so that it is never mistaken for that of a killed run.
     made = runs / f".new-{secrets.token_hex(8)}"
-    made.mkdir(parents=True)
+    make_output_folder(output_dir)
+    make_private_folder(runs)  # an earlier version may have let everybody read it
+    make_folder(made)
     with locked(made, now.isoformat(timespec="seconds")):
         with suppress(ValueError, IndexError, OverflowError):  # its id follows those of all stored runs
             now = max(now, moment_of(list_stored_runs(output_dir)[-1].id) + timedelta(milliseconds=1))

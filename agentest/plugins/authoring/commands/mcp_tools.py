@@ -38,6 +38,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import CredentialFilter
 from agentest.support.text import count, did_you_mean, shortened
 
 INSPECTION = (sys.executable, "-B", "-P", "-m", "agentest.plugins.authoring.commands.inspection")
@@ -302,6 +303,7 @@ class ProjectTools:
         result = await asyncio.to_thread(read_results, self._run_file(wanted.run))
         scenario = _one_scenario(result, wanted)
         conversation = _one_conversation(scenario, wanted.id)
+        scenario, conversation = CredentialFilter()((scenario, conversation))
         id = conversation.conversation.conversation_id
         text = block(replace(scenario, conversations=(conversation,)), verbose=True)
         most = wanted.max_tokens * _CHARS_PER_TOKEN
@@ -407,6 +409,7 @@ def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tu
             every = [each.name for each in result.scenarios]
             raise UsageError(f"the run has no scenario {names[0]!r}; {did_you_mean(names[0], every[:20])}")
         result = replace(result, scenarios=chosen)
+    result = CredentialFilter()(result)
     failures = Failures()
     for scenario in result.scenarios:
         failures.add(scenario)

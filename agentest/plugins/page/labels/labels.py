@@ -28,7 +28,7 @@ from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
-from agentest.support.files import read_user_bytes
+from agentest.support.files import create_file, make_folder, read_user_bytes
 from agentest.support.json_text import STRICT, Json, encoded, json_or, plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys, turn_name
@@ -308,8 +308,8 @@ class LabelsFile:
         lines = (label_line(v) if isinstance(v, Label) else conversation_line(v) for v in values)
         content = b"".join(encoded(plain(line)) + b"\n" for line in lines)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
+            make_folder(self.path.parent)
+            with open(self.path, "ab+", opener=create_file) as file:
                 if file.seek(0, 2):
                     file.seek(-1, 2)
                     content = content if file.read(1) == b"\n" else b"\n" + content

@@ -31,6 +31,7 @@ from agentest.store.runs.past_runs import about, resume_command, trend
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import CredentialFilter
 
 CHOSEN = "chosen"
 """Name of the run given to `agentest ui RUN`, if it is not a stored run."""
@@ -233,9 +234,10 @@ class WebRuns:
             ]
             if record:
                 run["resume"] = resume_command(record, (e["file"] for e in scenarios if e.get("evalSetId")))
-            return overview(
+            whole = overview(
                 run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
             )
+            return CredentialFilter()(whole, keep={each["name"] for each in scenarios})
 
     def scenario(
         self, name: str, scenario: str, agent: str

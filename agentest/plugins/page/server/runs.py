@@ -43,6 +43,7 @@ from agentest.support.files import shown_path
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import CredentialFilter
 
 RUNS: web.AppKey[WebRuns] = web.AppKey("runs", WebRuns)
 
@@ -72,12 +73,20 @@ def _scenario_key(request: web.Request) -> tuple[str, str, str]:
     return request.match_info["run"], query.get("name", ""), query.get("agent", "")
 
 
+def _hidden(request: web.Request, content: Json) -> Json:
+    """Hide what looks like a credential, unless the user wants to see it."""
+    hide = CredentialFilter()
+    if request.query.get("credentials") != "shown":
+        content = hide(content, keep=_scenario_key(request)[1:])
+    return {**content, "hidden": hide.note}
+
+
 def _scenario(request: web.Request, _: Values) -> Json:
     index, indexed, content = request.app[RUNS].scenario(*_scenario_key(request))[1:]
     with index.lock:
         rows = [indexed.rows[number] for number in sorted(indexed.rows)]
         several = len({agent for _, agent in index.scenarios}) > 1
-    return {"scenario": content, "conversations": rows, "command": rerun(content, several)}
+    return _hidden(request, {"scenario": content, "conversations": rows, "command": rerun(content, several)})
 
 
 def _conversation(request: web.Request, values: Values) -> Json:
@@ -86,7 +95,7 @@ def _conversation(request: web.Request, values: Values) -> Json:
     # What is shown next to a conversation: a scripted scenario that repeats it, and its spans.
     spans = spans_of(requested.folder, scenario, agent, stored["conversationId"]) if requested.folder else []
     scripts = copyable_scripts(scenario, stored, len(encoded(stored)))
-    return {"conversation": stored, **scripts, "spans": spans}
+    return _hidden(request, {"conversation": stored, **scripts, "spans": spans})
 
 
 def _search(request: web.Request, values: Values) -> Json:
@@ -130,7 +139,7 @@ def _talk(request: web.Request) -> ConversationToSave:
     _, index, _, scenario = runs.scenario(*key)
     _, conversation = runs.conversation(*key, request.query.get("id", ""))
     began = datetime.fromisoformat(index.run.started_at).timestamp() if index.run else 0.0
-    return conversation_to_save(scenario, key[2], conversation, began)
+    return conversation_to_save(scenario, key[2], CredentialFilter()(conversation), began)
 
 
 def _saved_scenario(
@@ -310,7 +319,8 @@ def _label(run: _ComparableRun) -> str:
 @lru_cache(maxsize=4)
 def _comparison(base: _Side, new: _Side, between: ComparedSubjects) -> Json:
     """Cached, because the page requests it for every transcript that it opens."""
-    return comparison_for_page(compare_measured_runs(base.measured, new.measured), between)
+    compared = CredentialFilter()(compare_measured_runs(base.measured, new.measured))
+    return comparison_for_page(compared, between)
 
 
 @lru_cache(maxsize=4)

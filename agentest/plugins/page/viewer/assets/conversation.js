@@ -44,14 +44,15 @@ async function show(place, params, signal) {
   const { scenario: name, agent = "", id } = params;
   const whole = overview(params.of);
   whole.catch(() => null);
-  const found = await source().scenario(name, agent);
+  const more = params.credentials ? { credentials: params.credentials } : {};
+  const found = await source().scenario(name, agent, more);
   if (!found) return void fill(place, h("h1", "Conversation"), problem("This run has no such scenario."));
   const { scenario, conversations } = found;
   const row = id
     ? conversations.find((each) => each.conversationId === id)
     : conversations.find((each) => !each.passed) || conversations[0];
   if (!row) return void fill(place, h("a", { href: address("run", { of: params.of }) }, "← Run"), h("h1", foreign(name)), without(found, id));
-  const opened = await there(source().conversation(name, agent, row.conversationId));
+  const opened = await there(source().conversation(name, agent, row.conversationId, more));
   if (!id) note({ id: row.conversationId });
   draw({ place, signal, found, scenario, row, opened, whole, params: { ...params, id: row.conversationId } });
 }
@@ -93,6 +94,7 @@ function draw(view) {
       h("section.pane.text", { id: "pane-transcript", "aria-label": "Transcript", tabindex: "0" }, [
         h("h2.off-screen", "Transcript"),
         actions(view),
+        opened && opened.hidden && notice(opened.hidden, ". ", h("a", { href: address("conversation", { ...params, credentials: "shown" }), id: "show-credentials" }, "Show")),
         conversation && conversation.shortened && notice("Texts that were too long to be kept lack their ends."),
         conversation ? transcript(view) : missing(found.show),
       ]),

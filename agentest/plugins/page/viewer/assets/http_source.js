@@ -37,8 +37,8 @@ function httpSource(run) {
     served: true,
     run,
     overview,
-    scenario: (name, agent) => ask(`${base}/scenario?${query({ name, agent })}`),
-    conversation: (name, agent, id) => ask(`${base}/conversation?${query({ name, agent, id })}`),
+    scenario: (name, agent, more) => ask(`${base}/scenario?${query({ name, agent, ...more })}`),
+    conversation: (name, agent, id, more) => ask(`${base}/conversation?${query({ name, agent, id, ...more })}`),
     search,
     ofRun: async (id) => httpSource(id),
     save: ({ name, file }, agent, id) => {

@@ -101,6 +101,7 @@ function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
   const shard = (head && head.shard) || run.shard;
   return [
     nothing(run, rows),
+    run.hidden && `${run.hidden}: \`agentest ui\` shows them on request.`,
     shard && `This is part ${shard} of a run that was split: it says nothing of the other parts.`,
     ...(run.problems || []),
     ...unclaimed.map((text) => `Error: ${text}`),

@@ -1,7 +1,8 @@
 // Where the views' data come from. They never know whether that is the page itself or a server: both have
 //   overview()                         the run in numbers, one row for each scenario (viewer/overview.py)
-//   scenario(name, agent)              {scenario, conversations: rows, command}
-//   conversation(name, agent, id)      {conversation, script, spans}; null: its transcript is not here
+//   scenario(name, agent, more)        {scenario, conversations: rows, command}
+//   conversation(name, agent, id, more) {conversation, script, spans, hidden}; null: its transcript is not here;
+//                                      `hidden` says how many credentials are hidden, unless more.credentials is "shown"
 //   search(text, signal)               [{name, agent, conversationId}] whose transcripts contain the text
 //   compare(params)                    what the Compare view shows; null: this source has nothing to compare
 //   ofRun(id)                          the same for another run; null: this source has no other
