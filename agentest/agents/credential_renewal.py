@@ -106,7 +106,6 @@ class CommandValue:
 
 
 async def _run(command: str | tuple[str, ...], root: Path) -> tuple[int, str, str]:
-    """Run a command to its end. Returns its status, its output and the end of its standard error."""
     process = await anyio.open_process(
         command if isinstance(command, str) else list(command),
         stdin=subprocess.DEVNULL,

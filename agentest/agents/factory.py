@@ -51,7 +51,6 @@ async def make_agents(
 
 
 async def _running_apps(configs: Mapping[str, AgentConfig], resources: Resources) -> dict[str, Sender]:
-    """Start the applications and return them by agent. Agents with the same application share it."""
     running: dict[str, Sender] = {}
     by_identity: dict[int, Sender] = {}
     for name, config in configs.items():

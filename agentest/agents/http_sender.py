@@ -295,7 +295,6 @@ class HttpSender:
         also: Container[int],
         limit: TimeLimit,
     ) -> tuple[T, DirectResponse]:
-        """Send once, with redirects. Returns the parsed value and the closed response."""
         configured_url, response, advisor = request.url, None, self._advisor
         if advisor:
             advisor.under_way += 1

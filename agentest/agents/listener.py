@@ -45,7 +45,6 @@ _MOST_NOTES = 3
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """True for our own faults. Clients that send invalid HTTP get status 400 without a log entry."""
     theirs = HttpProcessingError, web.RequestPayloadError
     return not (record.exc_info and isinstance(record.exc_info[1], theirs))
 

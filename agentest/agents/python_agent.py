@@ -76,7 +76,6 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
 
 
 async def _agent_from_factory(name: str, handler: Any) -> Any:
-    """Call a handler without parameters, which has to be a factory of an agent object."""
     try:
         if not inspect.isroutine(handler) or inspect.signature(handler).parameters:
             return handler

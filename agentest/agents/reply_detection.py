@@ -86,7 +86,6 @@ def note_failure(notes: AgentNotes, answer: Any) -> None:
 
 
 def _sign_of_failure(answer: Any) -> str | None:
-    """Return the key that marks an answer as an error, without a configured path."""
     if not isinstance(answer, dict):
         return None
     if str(answer.get("status")).lower() in _FAILED:
@@ -145,7 +144,6 @@ def _texts(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | 
 
 
 def _rank(parts: tuple[str | int, ...]) -> int:
-    """Return the rank of a path's last name among the usual names for a reply."""
     name = next((part.lower() for part in reversed(parts) if isinstance(part, str)), "")
     return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 

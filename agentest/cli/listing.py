@@ -104,7 +104,6 @@ def _run_count(unit: Unit) -> str:
 
 
 def _criteria(prepared: Prepared, file: str) -> str:
-    """Return the criteria of a file's cases. With the default criteria, a case can have fewer."""
     unit_graders = [
         (unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders
     ]

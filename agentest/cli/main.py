@@ -244,7 +244,6 @@ def run_to_exit(cli: click.Group) -> NoReturn:
 
 
 def _flushed(cli: click.Group) -> int:
-    """Return the exit status after flushing standard output, including what the user's code printed."""
     status = _status(cli)
     try:
         Output(sys.stdout).flush()

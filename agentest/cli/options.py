@@ -58,7 +58,6 @@ def groups_of(command: Callable[..., int]) -> dict[str, Any]:
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Combine several options into one decorator that keeps their order in the help."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):

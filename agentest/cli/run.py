@@ -99,7 +99,6 @@ def _end(
     broadcast: Broadcast,
     comparison: RunComparison | None,
 ) -> ExitCode:
-    """Store the run, print what no reporter has printed, and return the exit status."""
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
     missing = list(comparison.store(output)) if comparison and output else []
     missing += output.end(outcome.result, written) if output else ()

@@ -109,7 +109,6 @@ class _Watcher:
                 runs = self._affected(changed, runs)
 
     def _run(self, choice: _Choice, select: ScenarioSelection) -> ExitCode:
-        """Run what the choice selects. Mistakes of the user are printed."""
         # Otherwise variables from the last `.env` would hide its current values.
         os.environ.clear()
         os.environ.update(self._environ)
@@ -190,7 +189,6 @@ class _Watcher:
         return frozenset(), self._keys.take()
 
     def _changed(self, *, new_too: bool = True) -> frozenset[Path]:
-        """Return the files that have changed since the last run read them, and new scenario files."""
         new = self._candidates() if new_too else frozenset()
         self._seen = _stamps(new.union(self._before))
         return _changed_between(self._before, self._seen)
@@ -230,7 +228,6 @@ class _Watcher:
         return output_dir(self._prepared) if self._prepared else self._request.root / ".agentest"
 
     def _settled(self, changed: frozenset[Path]) -> frozenset[Path]:
-        """Wait for the end of a series of changes, such as a checkout, and return all of them."""
         deadline = monotonic() + _LONGEST_SERIES_S
         while monotonic() < deadline:
             before = self._seen
@@ -241,7 +238,6 @@ class _Watcher:
         return changed
 
     def _affected(self, changed: frozenset[Path], requested: _Choice | None) -> _Choice:
-        """Return what to run for changed files, together with what a key requested and what failed."""
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         first = path_from(self._request.here or self._request.root, min(changed))
         tell(f"agentest: {first}{more} changed: running again")

@@ -73,7 +73,6 @@ def _value_text(value: Any, at: Path_, redact: Redactor) -> str | None:
 
 
 def _key_path(details: Any) -> Path_:
-    """Return the position of a problem, without the levels that pydantic adds for unions."""
     loc, kind = details["loc"], details["type"]
     tag_at = {"agent": 1, "agents": 2, "compare": 2, "servers": 1}.get(loc[0] if loc else "")
     if kind == "union_tag_invalid":

@@ -185,7 +185,6 @@ def _parsed(arguments: str) -> Any:
 
 
 def _block(use: ToolUse, result: str) -> str:
-    """Format the result of a call. JSON prevents foreign text from starting a line."""
     name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
     in_json = json.dumps(json_or(result, result), ensure_ascii=False)
     lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(in_json, _RESULT_CHARS)}")

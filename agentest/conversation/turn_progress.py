@@ -193,7 +193,6 @@ class TurnProgress:
         )
 
     def _with_times(self, waited: WaitingTimes) -> dict[str, Any]:
-        """Return what a turn with and one without a reply have in common."""
         return {
             **dict(zip(_ALWAYS, _always(self), strict=True)),
             "started_at": moment_of(self.began_ns),

@@ -83,7 +83,6 @@ def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
 
 
 def _normalized(text: str) -> str:
-    """Return a text without the differences that comparison ignores."""
     return " ".join(_WORD.findall(text.casefold())) or text.strip()
 
 

@@ -174,7 +174,6 @@ NOT_ENDED = "not ended"
 
 
 def _reason(value: Any) -> Any:
-    """Normalize a reason to the words of REASONS_TO_STOP. An empty reason is none."""
     if value is None:
         return NOT_ENDED
     return value.strip().lower().replace("_", " ") or NOT_ENDED if isinstance(value, str) else value
@@ -206,7 +205,6 @@ class UserMessage(UserAnswer):
     @model_validator(mode="before")
     @classmethod
     def _only_what_is_said(cls, data: Any) -> Any:
-        """Keep of the message what the user says, and drop a reason that was given without stopping."""
         if not isinstance(data, dict):
             return data
         if isinstance(message := data.get("message"), str):

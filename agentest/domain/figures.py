@@ -318,7 +318,6 @@ def forecast(
 
 
 def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], concurrency: int) -> float:
-    """Simulate the schedule and return when the last conversation is judged, in seconds."""
     places = [0.0] * max(1, concurrency)
     heapify(places)
     queues: dict[str, float] = {}

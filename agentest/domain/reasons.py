@@ -71,7 +71,6 @@ def _has_unscored_metric(result: ConversationResult) -> bool:
 
 
 def _certain_reasons(result: ConversationResult) -> list[Reason]:
-    """Return the reasons in the order of the conversation. Most have none, and this runs several times."""
     id = result.conversation.conversation_id
     failure = result.conversation.failure
     reasons = []

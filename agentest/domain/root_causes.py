@@ -355,7 +355,6 @@ def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin
 
 
 def _joined_labels(joins: Iterable[CauseJoin]) -> dict[str, CauseJoin]:
-    """Map each label to its join. Joins of several runs that share a label become one."""
     by_label: dict[str, CauseJoin] = {}
     for join in joins:
         known = list(dict.fromkeys(by_label[label] for label in join.labels if label in by_label))

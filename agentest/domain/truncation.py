@@ -112,7 +112,6 @@ def _exchange(sent: SentRequest, redact: Redactor) -> AgentExchange:
 
 
 def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResult:
-    """Return a conversation without secrets, with a mark on the turns that had them."""
     conversation = hidden.conversation
     of_user = {
         call.turn_index
@@ -176,7 +175,6 @@ def _shortened_part(part: Any) -> Any:
 
 
 def _stored_trajectory(result: TrajectoryResult) -> TrajectoryResult:
-    """Limit the texts of a trajectory, which show calls with arguments, to MAX_CHARS in total."""
     parts = _each(_stored_trajectory, result.parts)
     result = result if parts is result.parts else replaced(result, parts=parts)
     texts: dict[str, Any] = {name: getattr(result, name) or "" for name in _TRAJECTORY_TEXTS}

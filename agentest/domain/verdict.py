@@ -321,7 +321,6 @@ def undecisive_problems(
 def _unscored(
     conversations: Sequence[ConversationResult], problems: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each unscored metric with a message that states the count and the first error."""
     scored = Counter(name for name, _ in _metric_results(conversations)) if problems else {}
     for name, errors in problems.items():
         yield name, f"{name} could not be scored {len(errors)} of {_times(scored[name])}: {errors[0]}"

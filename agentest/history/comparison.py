@@ -226,7 +226,6 @@ Sides = tuple[MeasuredScenario, MeasuredScenario]
 
 
 def _rows(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:
-    """Yield the figures of a scenario, or over several, to decide about."""
     known = [(base, new) for base, new in sides if base.known and new.known]
     if known:
         yield _pass_rate_row(known)

@@ -479,7 +479,6 @@ def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResu
 
 
 def _silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
-    """Return warnings about agents without any tool call, unless another part has seen one."""
     called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
     warnings = _unique(part.journal.end.summary.silent_agents for part in parts if part.journal.end)
     return tuple(warning for warning in warnings if warning.agent not in called)

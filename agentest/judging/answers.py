@@ -89,7 +89,6 @@ class GoalAnswer(_Answer):
     @model_validator(mode="before")
     @classmethod
     def _value_for_outcome(cls, data: Any) -> Any:
-        """Accept an answer that gives 1 or 0 instead of an outcome, and refuse one that gives another."""
         if not isinstance(data, dict) or "value" not in data:
             return data
         if "outcome" in data:

@@ -256,7 +256,6 @@ def _with_location(text: str, at: str) -> str:
 
 
 def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
-    """Return the error's own message, or pytest's, else the source line of the assertion."""
     message = message_of_error(error).strip()
     lines = [line.rstrip() for line in (message or _assertion_source(error)).splitlines()]
     text = "\n".join(line for line in lines if line)[:_MOST_CHARS]

@@ -203,7 +203,6 @@ class ScenarioEvaluator(ScenarioJudge):
         number_of_turns: int,
         **view: Any,
     ) -> TrajectoryResult | None:
-        """Match calls of these turns. A result that depends on redacted text is undecided."""
         from agentest.trajectory.call_facts import CallView
         from agentest.trajectory.matcher import match_all_trajectories
 

@@ -192,7 +192,6 @@ async def ask_samples(
 
 
 async def _gather(questions: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Ask models concurrently. A task group of anyio would cost more than the calls."""
     first, *others = questions
     if not others:
         return [await first]

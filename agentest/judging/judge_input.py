@@ -218,7 +218,6 @@ def _turn_blocks(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[s
 
 
 def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
-    """Yield remarks and calls in order. Remarks with an unknown position come first."""
     index, last = turn.turn_index, len(turn.tool_calls)
     for position in range(last + 1):
         for remark in turn.remarks:

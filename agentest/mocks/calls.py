@@ -197,7 +197,6 @@ class CallRecord:
                 following = recorded
 
     def _drop_waiting(self, reported: ToolCall) -> None:
-        """Remove a call that waited for approval in an earlier turn and is decided in this one."""
         for recorded in list(self._by_id.get(reported.call_id or "", ())):
             call = recorded.call
             if call.approval is Approval.PENDING and (call.name, call.seen_by) == (
@@ -230,7 +229,6 @@ class CallRecord:
         self.on_change(recorded)
 
     def _known(self, calls: Sequence[ToolCall], may_repeat: bool) -> list[RecordedCall | None]:
-        """Return for each call the recorded one that it equals. Each recorded one is used at most once."""
         known: list[RecordedCall | None] = []
         matched: set[RecordedCall | None] = set()
         for call in calls:

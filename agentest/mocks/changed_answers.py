@@ -102,7 +102,6 @@ def _error(fault: Fault, changes: Sequence[Fault | Injection]) -> HttpResponse:
 
 
 def _stale(earlier: list[tuple[str, Any]], key: str, value: Any) -> Any:
-    """Return the first answer to the same call, else the tool's first answer, else the right one."""
     same = next((answer for arguments, answer in earlier if arguments == key), None)
     return copied(same if same is not None else earlier[0][1] if earlier else value)
 

@@ -415,7 +415,6 @@ def _end_of(live: Mapping[str, Any], initial: Mapping[str, Any] | None) -> EndSt
 
 
 def _readable(state: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the values in JSON types, and the keys of those that are inexact."""
     converted = {_key(key): _exact_or_words(value) for key, value in state.items()}
     inexact = tuple(key for key, (_, exact) in converted.items() if not exact)
     return {key: json_form for key, (json_form, _) in converted.items()}, inexact

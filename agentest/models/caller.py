@@ -228,7 +228,6 @@ class LiveModel:
     async def _unavailable(
         self, refused: ModelUnavailable, request: ChatRequest, call: Call, before: int
     ) -> ModelUnavailable:
-        """Return the error for a refusal that no retry will fix."""
         if not refused.permanent:
             return self._given_up(str(refused))
         await self._check_others(str(refused), request, call, before)

@@ -273,7 +273,6 @@ def _document(
 
 
 def _merged(*layers: Sheets) -> Collection[CassetteEntry]:
-    """Merge layers of answers. For each request, the last layer wins."""
     merged: Entries = {}
     for layer in layers:
         for entries in layer.values():

@@ -211,7 +211,6 @@ class Circuit:
         self.on_change()
 
     def _postpone(self, problem: str, asked_for: float, now: float) -> None:
-        """Handle a pause requested by the server that is longer than calls can wait."""
         again = now + asked_for
         if self._refuses or asked_for > self._deadline_s:
             self._refuse(f"{problem}; it asks to wait {asked_for:.0f} s", again)

@@ -117,7 +117,6 @@ class _Opener:
         return OpenAIChatModel(spec, await self._client(spec.base_url))
 
     async def _client(self, base_url: str) -> Client:
-        """Return the client for an endpoint. All models at the endpoint share its connections."""
         if base_url not in self._clients:
             opened = open_client(proxy=proxy_for(base_url))
             self._clients[base_url] = await self._stack.enter_async_context(opened)

@@ -128,7 +128,6 @@ class Limiter:
                 self._wake()
 
     def _delay(self, tokens: int) -> float:
-        """Return the seconds until rates and holds permit a request with this many tokens."""
         delay = self._held_until - self._clock() if self._held_until is not None else 0.0
         if self._requests:
             delay = max(delay, self._requests.delay(1))
@@ -210,7 +209,6 @@ class Limiter:
 
     @property
     def _weight(self) -> float:
-        """Weight of one answer in the share of 429s, which covers about one answer per slot."""
         return 1 / max(self.places, _MIN_WINDOW)
 
 

@@ -172,7 +172,6 @@ def usage_of(reported: Any) -> Usage:
 
 
 def _error_summary(body: str) -> str:
-    """Return an error's message and parameter, without text that may repeat the request."""
     data = json_or(body)
     error = data.get("error", data.get("detail")) if isinstance(data, dict) else None
     parts = []

@@ -92,7 +92,6 @@ class ResponseCache:
                     self._give_up(error)
 
     def _write(self, database: sqlite3.Connection) -> None:
-        """Write all answers at once. If another process writes, they wait for the next time."""
         database.execute("begin immediate")
         database.executemany("insert or replace into answers values (?, ?, ?)", self._unwritten)
         database.execute("commit")
@@ -166,7 +165,6 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 
 def _stored(answer: ModelAnswer) -> str:
-    """Return an answer as text, with the calls that it took and their cost."""
     return json.dumps([answer.text, answer.refusal, answer.model, answer.used.calls, answer.used.cost])
 
 

@@ -225,7 +225,6 @@ class _Braces:
 
     @cached_property
     def _last_quote(self) -> int:
-        """Return the position of the last quote after an even number of backslashes, or -1."""
         found = _ESCAPED_OR_QUOTE.finditer(self._text)
         return max((match.start() for match in found if match[0] == '"'), default=-1)
 

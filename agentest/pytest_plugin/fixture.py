@@ -127,7 +127,6 @@ class Agentest:
         return to_checked_run(result)
 
     def _options(self, options: Options | None, *, has_model: bool = False) -> Options:
-        """Return the options with the defaults of the pytest command line."""
         options = options or Options()
         offline = options.offline or (self._offline and not has_model)
         strict = self._strict if options.strict is None else options.strict

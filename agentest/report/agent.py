@@ -252,7 +252,6 @@ def report_text(
 
 
 def _about_run(report: RunReport) -> Iterator[str]:
-    """Yield what keeps the run from passing apart from its scenarios."""
     if report.early_end:
         yield shortened(report.early_end, _SIDE_CHARS)
         if report.next_step:
@@ -314,7 +313,6 @@ def _is_said(title: str, rows: Sequence[str]) -> bool:
 
 
 def _causes_by_place(causes: Iterable[RootCause]) -> Mapping[tuple[str, str], RootCause]:
-    """Return the first, worst cause of each scenario with its agent."""
     found: dict[tuple[str, str], RootCause] = {}
     for cause in causes:
         for place in cause.places:

@@ -282,7 +282,6 @@ def _headline(report: RunReport, files: Sequence[str]) -> str:
 
 
 def _other_reports(report: RunReport, files: Sequence[str]) -> str:
-    """List the written reports and how to inspect a failure in them."""
     names = ", ".join(map(code, files))
     results = next((file for file in files if file.endswith(".json")), None)
     if not names or not report.not_passed or results is None:

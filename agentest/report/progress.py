@@ -291,7 +291,6 @@ class ConversationDurations:
         return max((sum(rests) + unbegun * mean) / at_once, longest)
 
     def _queue_s(self, judging: int, to_come: int, now: float) -> float:
-        """Estimate the time that judges need for all remaining conversations at their observed rate."""
         if self._judgings < _ENOUGH:
             return 0.0
         busy_s = self._busy_s + (now - self._since if self._being_judged else 0.0)

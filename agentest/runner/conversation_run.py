@@ -184,7 +184,6 @@ class LocalConversationRunner:
     async def _check_user(
         self, timed: _TimedConversation, request: _AssignedRun, attempt: int = 0
     ) -> RoleFinding | None:
-        """Check the user's behavior. A conversation that ended with an error needs no check."""
         conversation, instructions = timed.conversation, request.instructions
         is_over = conversation.turns and not conversation.failure
         if self._user_check is None or instructions is None or not is_over:

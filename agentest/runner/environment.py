@@ -118,7 +118,6 @@ def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
 
 
 def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
-    """Yield real servers behind the mock servers that each worker opens."""
     for key, url in agent.real_tools.items():
         if is_loopback(url):
             yield (f"the real tools of agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}")
@@ -138,7 +137,6 @@ def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
 
 
 def _models(prepared: Prepared) -> Iterator[ReachProblem]:
-    """Yield models that the run calls. Replayed models need no connection."""
     if prepared.request.options.tape == "replay":
         return
     specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
@@ -218,7 +216,6 @@ def make_room(prepared: Prepared, allow: Callable[[int], int] = allow) -> None:
 
 
 def _demand(prepared: Prepared) -> tuple[int, int, int]:
-    """Return the maximum number of conversations, of model calls, and of file descriptors for both."""
     conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
     calls = _connections(prepared, conversations)
     each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)

@@ -202,7 +202,6 @@ class _Scheduler:
         self._slots.release()
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
-        """Start an agent's units from the current slot, one conversation at a time while it is on trial."""
         waiting, delay = self._units_on_trial[agent], StartDelay(self._settings.debounce_s)
         while waiting:
             await delay.wait()
@@ -212,7 +211,6 @@ class _Scheduler:
         self._slots.release()
 
     async def _run_unit_trials(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
-        """Run a unit's conversations alone, holding the next one's slot. Returns the numbers that began."""
         begun: set[int] = set()
         unit, number = progress.unit, 1
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
@@ -305,14 +303,12 @@ class _Scheduler:
         tasks.start_soon(self._run_additional, progress, first, tasks)
 
     async def _conclude_or_go_on(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        """Conclude a unit that an earlier run finished, or run the conversations that are still needed."""
         if not await self._conclude(progress):
             await self._slots.acquire()
             await self._start_conversations(progress, tasks)
             self._slots.release()
 
     async def _run_additional(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
-        """Start conversations from this number on, as long as more are needed."""
         while await progress.wants(number):
             await self._slots.acquire()
             await self._wait_for_budget(progress.unit, number, self._slots)
@@ -337,7 +333,6 @@ class _Scheduler:
             pass
 
     async def _wait_for_budget(self, unit: Unit, number: int, slot: anyio.Semaphore) -> None:
-        """Wait until the budget covers this conversation, without its slot, which others may need again."""
         if not self._allowance or self._allowance.starts(unit, number):
             return
         self._slots.release()
@@ -405,7 +400,6 @@ class _Scheduler:
         return sum(used, ModelUsage())
 
     def _retained(self, unit: Unit, finished: JudgedConversation) -> ConversationResult:
-        """Return the part of a reported conversation that is needed until its scenario ends."""
         # The console shows a case's scores together with its messages.
         if self._settings.keep_conversations or unit.scenario.case is not None:
             return finished.result

@@ -442,7 +442,6 @@ def finalized_entries(
 
 
 def _slugs(units: Sequence[Unit]) -> Iterator[str]:
-    """Yield a short unique name for each unit, for the ids of its conversations."""
     used: set[str] = set()
     numbers: dict[str, int] = {}
     several = len({unit.agent for unit in units}) > 1

@@ -142,7 +142,6 @@ def _name_of(server: Server, redact: Callable[[str], str]) -> str:
 
 
 def _command_words(command: str | list[str]) -> list[str]:
-    """Return the first two words of a command that are neither options nor settings, without folders."""
     try:
         words = shlex.split(command) if isinstance(command, str) else command
     except ValueError:  # an unclosed quote, which the shell reports
@@ -431,7 +430,6 @@ def prepared_for(
 def _calibrations(
     plan: Plan, loaded: LoadedConfig, judge: ModelSpec | None
 ) -> tuple[dict[str, JudgeCalibration], tuple[str, ...]]:
-    """Return what is known about the judge's accuracy on the plan's metrics, and notes for the user."""
     if judge is None:
         return {}, ()
     from agentest.runner.judge_models import calibration_file, known_calibrations

@@ -252,7 +252,6 @@ class Allowance:
         return (None if finished else self._earlier(unit)) or _choose_each(min, finished or self._known())
 
     def _known(self) -> list[Need]:
-        """Return the needs of finished conversations, except scripts that call no model."""
         return [each for several in self._finished.values() for each in several if each.calls]
 
     def _earlier(self, unit: Unit) -> Need | None:
@@ -393,7 +392,6 @@ def estimate(
 
 
 def _messages(unit: Unit, *, user: bool) -> tuple[int, int, int]:
-    """Return the turns of a conversation, the user's calls, and what is judged of an attack's messages."""
     scenario = unit.scenario
     if scenario.attack:  # each message is scored, and an objective in words judged twice
         most = scenario.attack.most_messages

@@ -214,7 +214,6 @@ async def open_models(
 
 
 def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache | None:
-    """Open the answers of earlier runs, unless the run records or replays, or answers must be new."""
     prepared = session.prepared
     if not prepared.uses_cache:
         return None

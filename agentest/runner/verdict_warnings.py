@@ -455,7 +455,6 @@ def _is_state_written(scenario: Scenario) -> bool:
 
 
 def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find what partial visibility leaves unproven, unless errored or all replies showed their calls."""
     unit, conversations, traits = evidence.unit, evidence.conversations, evidence.unit.traits
     if traits.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
         return
@@ -506,7 +505,6 @@ def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, 
 
 
 def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
-    """Find units of silent agents. What the user left out may show calls, so what needs none may pass."""
     for warning, units in evidence.silent.items():
         for unit in units:
             note = evidence.picked and _declares_check(unit) and not _can_pass_unseen(unit)

@@ -393,7 +393,6 @@ def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Sc
 
 
 def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
-    """Return the scenarios whose call spans the line, or else those that the statement around it makes."""
     if not scenarios:
         return []
     if scenarios[0].file.endswith(DATA_ENDINGS):  # a scenario reaches to the line before the next one

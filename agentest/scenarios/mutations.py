@@ -98,7 +98,6 @@ def is_agreement(text: str) -> bool:
 
 
 def _requests(texts: Sequence[str]) -> list[int]:
-    """Return the places of messages that are more than a yes."""
     return [at for at, text in enumerate(texts) if text.strip() and not is_agreement(text)]
 
 
@@ -156,7 +155,6 @@ def _merge(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
 
 
 def _drop(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Leave out a message, else a sentence, that is neither the first request nor the last message."""
     messages = [at for at in _requests(texts) if 0 < at < len(texts) - 1]
     if messages:
         return _with(texts, rng.choice(messages))
@@ -174,7 +172,6 @@ def _twice(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
 
 
 def _typos(texts: Sequence[str], rng: random.Random) -> list[str]:
-    """Swap two letters in some words that are neither names nor values nor a yes."""
     return [text if is_agreement(text) else _mistyped(text, rng) for text in texts]
 
 
@@ -192,7 +189,6 @@ def _in_fact(text: str, at: int) -> bool:
 
 
 def _case(texts: Sequence[str], rng: random.Random) -> list[str]:
-    """Write everything in capitals or small letters, except values and quotations."""
     convert = rng.choice((str.upper, str.lower))
     changed = [_outside_facts(text, convert) for text in texts]
     return changed if changed != list(texts) else [_outside_facts(text, str.upper) for text in texts]
@@ -207,12 +203,10 @@ def _outside_facts(text: str, convert: Callable[[str], str]) -> str:
 
 
 def _language(texts: Sequence[str], _: random.Random) -> list[str]:
-    """Say greetings, please, thanks and yes in Spanish."""
     return [_TRANSLATED.sub(lambda found: _TRANSLATIONS[found.group().lower()], text) for text in texts]
 
 
 def _long(texts: Sequence[str], at: int, rng: random.Random) -> list[str]:
-    """Say much before a request."""
     size = rng.randint(_SHORTEST_LONG, _LONGEST_LONG)
     return _with(texts, at, f"{filler(size, rng)}\n\n{texts[at]}")
 
@@ -250,7 +244,6 @@ def other_value(value: str) -> str:
 
 
 def _correct(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Correct a number or weekday in the message after the one that gives it, or at its end."""
     values = [(at, value) for at, value in _values(texts) if texts[at].count(value) == 1]
     if not values:
         return None
@@ -262,7 +255,6 @@ def _correct(texts: Sequence[str], rng: random.Random) -> list[str] | None:
 
 
 def _contradict(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Say a message again with another number or weekday, without a word of correction."""
     values = _values(texts)
     if not values:
         return None

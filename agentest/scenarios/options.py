@@ -62,7 +62,6 @@ def parse_state(value: Any, key: str = "state") -> Mapping[str, Any] | None:
 
 @lru_cache(maxsize=8)
 def _cached_state(data: bytes) -> BuiltinState:
-    """Return one value for all scenarios with the same state, which may be large."""
     return BuiltinState(data)
 
 

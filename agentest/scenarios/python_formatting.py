@@ -265,7 +265,6 @@ def _words(text: str, width: int) -> Iterator[str]:
 
 
 def _max_columns(text: str) -> int:
-    """Return the width of the literal with the quotes that need more escapes."""
     return _columns(_body(text)) + max(text.count('"'), text.count("'"))
 
 
@@ -292,7 +291,6 @@ def _min_columns(node: SourceNode, enough: int) -> int:
 
 
 def _columns(text: str) -> int:
-    """Return the display width, in which East Asian wide characters take two columns."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

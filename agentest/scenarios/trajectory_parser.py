@@ -485,7 +485,6 @@ ModeOf = Callable[[ToolName], ArgMatchMode]
 
 
 def _default_mode(value: Any, key: str) -> ModeOf:
-    """Return a function from a tool name to the mode of calls without one."""
     modes: Mapping[str, ArgMatchMode] = (
         value if isinstance(value, Mapping) else {"*": "partial" if value is None else value}
     )

@@ -141,7 +141,6 @@ def _not_ours(path: Path, problem: str) -> UsageError:
 
 
 def _cause(problem: ValidationError) -> ValidationError:
-    """Return the error within the form that the document's mode selects, or the problem itself."""
     alternatives = problem.context or ()
     other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
     return next((each for each in alternatives if each.schema_path[0] not in other), problem)
@@ -285,7 +284,6 @@ def _killed_head(run: RunLine) -> RunHead:
 
 
 def _entries(contents: _Contents) -> Iterator[Json]:
-    """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
     left: dict[Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
         left = {key: {} for key in contents.planned} | left

@@ -248,7 +248,6 @@ class PluginRegistry:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return the innermost file and line of an error outside of this module, for a message."""
     trace = error.__traceback__
     place = ""
     while trace is not None:

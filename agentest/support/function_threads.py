@@ -167,7 +167,6 @@ class _LoopQueue:
             self._made.popleft().settle()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """If one call has run since the last check, give the calls behind it threads of their own."""
         stuck: list[_FunctionCall] = []
         with self._lock:
             self._watched = self._at_work

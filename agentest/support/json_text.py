@@ -72,7 +72,6 @@ def _dumped(value: Any, default: Callable[[Any], Any]) -> str:
 
 
 def _in_json_types(value: Any) -> Any:
-    """Convert the value itself to a JSON type. Its content is converted afterwards."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -127,7 +127,6 @@ def _comparison(cls: type, frozen: bool) -> dict[str, Any]:
 
 
 def _key(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns these attributes of an object, always as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple(getattr(value, name) for name in names)

@@ -129,7 +129,6 @@ class Runner:
 
     @property
     def _changes(self) -> dict[str, Any]:
-        """Keys that override those of the configuration."""
         if self._agent is None or self._named_agent:
             return dict(self._settings)
         # `compare` lists variants of the configured agent, which is replaced.

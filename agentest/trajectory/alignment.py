@@ -212,7 +212,6 @@ class _Rows:
         return row
 
     def _missing_rows(self, number: int) -> Iterator[AlignedRow]:
-        """Yield a row for each expected call from this number on, until one that was made."""
         if self.assessment.assignment is None:
             return
         slots, made = self.assessment.assignment.slots, self.pairs.of_call.values()

@@ -246,7 +246,6 @@ class CallFacts:
         return self.failures if expected.result is ANYTHING else _NONE
 
     def _at_its_place(self, key: int, expected: ExpectedCall, known: KnownCalls) -> KnownCalls:
-        """Return those of the given calls that have the expected place among the calls of their tool."""
         nth = expected.nth
         if nth is None:
             return known

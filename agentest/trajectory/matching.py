@@ -134,7 +134,6 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
 
 
 def _earliest_partners(rows: Sequence[int], size: int) -> Partners:
-    """Pair each row with the earliest column after that of the row before, until one has none."""
     partners: list[int | None] = [None] * len(rows)
     row = 0
     for column in range(size):

@@ -311,7 +311,6 @@ class WorkerPool:
             self._dead_before_start.append(member)
 
     async def _replace(self, member: PooledWorker) -> None:
-        """Start a replacement for a worker that has ended, and report what was lost with it."""
         problem = f"a {self._worker_source.called} {await member.connection.death()}"
         if not self.session.stop.called.is_set():
             await self._connect_or_fail(member, problem)

@@ -214,7 +214,6 @@ def _signal_name(number: int) -> str:
 
 
 def _run_nursery(make: MakeWorker, line: socket.socket, others: socket.socket) -> None:
-    """Fork workers on request until the socket is closed and all workers have exited."""
     others.close()
     _follow_parent()
     workers: dict[Any, tuple[int, ForkProcess]] = {}
@@ -295,7 +294,6 @@ async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
 
 
 def _follow_parent() -> None:
-    """Leave signals to the run's own process, and exit with the process that forked this one."""
     # Use a handler, because programs that we start would inherit an ignored signal.
     for number in PARENT_SIGNALS:
         signal.signal(number, _ignore_signal)

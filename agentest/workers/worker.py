@@ -126,7 +126,6 @@ class Worker:
             raise problem
 
     async def _hold_all(self) -> None:
-        """Run conversations as they are requested, until the run is stopped."""
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 async for order in self._orders:

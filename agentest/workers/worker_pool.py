@@ -174,7 +174,6 @@ class AssignedConversation:
         self.roster.has_place(self.worker, slot)
 
     async def _free_own_slot_later(self) -> None:
-        """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
         await self.place.had.wait()
         self.ongoing.on_ended()
 

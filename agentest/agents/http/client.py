@@ -317,7 +317,6 @@ class HttpConversation:
     async def _send_with_login(
         self, request: RequestTemplate, turn: _TurnResults, gathering: ResponseExtraction
     ) -> HttpAnswer[None]:
-        """Send a request. After a 401, log in again and repeat it once."""
 
         async def read(response: DirectResponse) -> None:
             await self._reader.read(response, gathering)
@@ -339,14 +338,12 @@ class HttpConversation:
         return as_tool_calls(without_repeated_calls(turn.calls, self._reported_calls), turn.ctx.turn_index)
 
     def _values(self, turn: _TurnResults) -> tuple[Values, frozenset[str]]:
-        """Return the placeholder values, and the names that have no value until the agent has responded."""
         absent = self._client.late_names - self._saved.keys()
         values = TurnValues(turn.messages, turn.ctx, self._known)
         return PartialValues(values, absent), absent
 
     @property
     def _known(self) -> Mapping[str, Any]:
-        """The values saved by the login and in this conversation."""
         return {**(self._logged_in.saved if self._logged_in else {}), **self._saved}
 
     def _save(self, step: TurnStep, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:

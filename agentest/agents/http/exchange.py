@@ -212,7 +212,6 @@ def _name_and_value(part: str) -> tuple[str, str]:
 
 
 def _read(line: str, url: str) -> Cookie | None:
-    """Parse a line. Returns None for a cookie without a name, or for another server's domain."""
     first, *rest = line.split(";")
     name, value = _name_and_value(first)
     attributes = {(key or word).lower(): word for key, word in map(_name_and_value, rest)}

@@ -104,7 +104,6 @@ class AnswerReader:
 
 
 def _body_form(content_type: str, beginning: bytes) -> str:
-    """Return the form of a body by its content type, unless its first bytes contradict that."""
     head = beginning.removeprefix(BOM_UTF8).lstrip(_PADDING)
     is_events = "event-stream" in content_type and not head.startswith((b"{", b"[", b"<"))
     if head and (is_events or head.startswith(_SSE_FIELDS)):

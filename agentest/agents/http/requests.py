@@ -84,7 +84,6 @@ class RequestTemplate:
         return OutgoingRequest(url=url, method=self.method, headers=headers, content=content)
 
     def _filled_headers(self, values: Values, absent: Collection[str], url: str) -> dict[str, str]:
-        """Return the headers, without those that lack a part of their value."""
 
         def has_value(name: str) -> bool:
             try:
@@ -289,7 +288,6 @@ def _slack(secret: str, body: bytes, now: int) -> Mapping[str, str]:
 
 
 def _twilio(secret: str, url: str, body: bytes, content_type: str) -> Mapping[str, str]:
-    """Sign the URL and the fields of a form, in the order of their names."""
     fields = parse_qsl(body.decode(), keep_blank_values=True) if "form" in content_type else []
     signed = url + "".join(name + value for name, value in sorted(fields))
     digest = hmac.new(secret.encode(), signed.encode(), hashlib.sha1).digest()

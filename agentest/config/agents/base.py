@@ -201,7 +201,6 @@ class AnyAgent(AgentWithServers):
 
     @model_validator(mode="after")
     def _finds_its_servers(self) -> Self:
-        """Check that the agent learns the address of each mock server at a free port."""
         if self.tells_addresses:
             return self
         fields = [getattr(self, key) for key in type(self).model_fields if key != "server"]

@@ -226,7 +226,6 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _templates_are_known(self) -> Self:
-        """Check that each request uses known placeholders and valid URLs."""
         for key in ("endpoint", "params"):
             known = (*self.unsaved_placeholders, *self.saved_names)
             check_placeholders(key, getattr(self, key), known, FAMILIES)

@@ -27,7 +27,6 @@ class AgentTool(Section):
     @model_validator(mode="before")
     @classmethod
     def _in_any_form(cls, value: Any) -> Any:
-        """Accept a plain name, or a declaration in the form of OpenAI, Anthropic or MCP."""
         if isinstance(value, str):
             return {"name": value}
         if isinstance(value, Mapping) and isinstance(value.get("function"), Mapping):

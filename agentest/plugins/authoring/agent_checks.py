@@ -115,7 +115,6 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
 
 
 def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
-    """Report how the agent learns the gateway's address. Returns the lines that its owner has to set."""
     from agentest.plugins.servers.gateway_check import how_told, lines_to_set
 
     text, lines = how_told(checked.config), lines_to_set(checked.config)
@@ -163,7 +162,6 @@ def _was_running(agent: AgentConfig, notes: Sequence[str]) -> bool:
 async def _check_protocol(
     agent: str, config: AgentConfig, client: Agent, sender: Client, tell: Tell
 ) -> AgentReply | None:
-    """Send a message as a run does. Returns the reply, or None after telling what is wrong."""
     name = subject("protocol", agent)
     try:
         async with short_talk(of_lane(client, 1)) as talk:

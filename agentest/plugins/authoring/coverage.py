@@ -260,7 +260,6 @@ def _key(result: ScenarioResult) -> Key:
 
 
 def _latest_statuses(runs: Iterable[Sequence[ScenarioResult]]) -> dict[Key, Status | None]:
-    """Return the worst status of all agents in the last run of each scenario, from runs in order."""
     latest: dict[tuple[Key, str], Status | None] = {}
     for run in runs:
         latest |= _worst_of(((_key(result), result.agent), result.verdict.status) for result in run)

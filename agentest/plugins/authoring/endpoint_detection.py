@@ -144,7 +144,6 @@ async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> Detect
 
 
 def _may_post_here(probe: EndpointProbe, document: object) -> bool:
-    """Return True unless the endpoint is the root of a server whose document lists its paths."""
     return urlsplit(probe.url).path not in ("", "/") or document is None
 
 
@@ -231,7 +230,6 @@ async def _reply_setting(settings: Mapping[str, Any], probe: EndpointProbe) -> M
 
 
 async def _try_out(settings: Mapping[str, Any], probe: EndpointProbe, client: Client) -> tuple[str, str]:
-    """Send a message as a run would. Returns a remark about the outcome, and the problem or ""."""
     try:
         agent = Config.model_validate({"agent": dict(settings)}).agent
     except ValidationError as error:

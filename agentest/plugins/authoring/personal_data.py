@@ -364,7 +364,6 @@ def _snake(key: str) -> str:
 def _texts(
     value: Any, keys: tuple[str, ...], siblings: Iterable[str]
 ) -> Iterator[tuple[tuple[str, ...], str, Iterable[str]]]:
-    """Yield each text, and number, with the keys that lead to it. JSON within a text is looked into."""
     if isinstance(value, str):
         inner = read_result(value)
         if inner is value:

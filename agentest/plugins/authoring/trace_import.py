@@ -267,7 +267,6 @@ def _words(session: _Session) -> set[str]:
 def _worded(
     sessions: Sequence[Sequence[Turn]], model: ModelSpec | None
 ) -> tuple[Sequence[WordedSession | None], list[str]]:
-    """Return the wording of each session, None for one that stays a script, and notes."""
     if model is None:
         return [None] * len(sessions), []
     from agentest.plugins.authoring.trace_wording import word_sessions  # a model's client is needed only here

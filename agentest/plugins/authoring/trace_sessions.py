@@ -210,7 +210,6 @@ def has_sessions(path: Path) -> bool:
 
 
 def _records(path: Path, found: ReadTraces, forms: TraceForms) -> Iterator[Any]:
-    """Yield the records of a JSON document or of JSON lines, without reading long files at once."""
     try:
         with path.open("rb") as file:
             head = file.readline(_MOST_DOCUMENT_BYTES)

@@ -257,7 +257,6 @@ class AttackUser:
         return replace(conversation, attack=await self._outcome(conversation))
 
     async def _outcome(self, conversation: Conversation) -> AttackLog:
-        """Return the log of the attack, with the judge's decision about an objective in words."""
         objective, reached, reason = self._setup.objective, None, ""
         if objective.kind is ObjectiveKind.WORDS and not conversation.failure:
             try:
@@ -312,7 +311,6 @@ class AttackUser:
         return (await self._judge(turns))[0] is True
 
     def _settled(self, turns: Sequence[Turn]) -> int:
-        """Count the last message, and return how many turns the agent still knows when it gets the next."""
         last = self._steps[-1]
         if self._plan.width > 1:
             return self._settled_branch(last, turns)
@@ -325,7 +323,6 @@ class AttackUser:
         return keep
 
     def _settled_branch(self, last: _Step, turns: Sequence[Turn]) -> int:
-        """Go on to the next message from the same point, or to the best of them."""
         keep = before = len(turns)
         if not last.is_final:
             before = self._possible(turns, keep - 1)
@@ -413,7 +410,6 @@ def _blocks(turn: Turn) -> Iterator[str]:
 
 
 def _many_shots(objective: Objective, number: int) -> str:
-    """Return a made-up conversation in which an assistant does everything, and the request at its end."""
     shots = [_SHOTS[n % len(_SHOTS)] for n in range(number)]
     lines = [
         f"User: {asked.format(n=n)}\nAssistant: {answered.format(n=n)}"

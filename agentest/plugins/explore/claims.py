@@ -116,7 +116,6 @@ def claims_of_success(text: str, tool: str, *, only_named: bool = False) -> str:
 
 @lru_cache(maxsize=256)
 def _named(tool: str) -> re.Pattern[str]:
-    """Return the pattern of sentences that say that the tool's verb was done."""
     participles = "|".join(_participle(word.lower()) for word in _WORD.findall(tool) if len(word) > 2)
     done = f"(?:{participles or 'done'})"
     return re.compile(

@@ -200,7 +200,6 @@ class TryJournal:
 
 
 def _read(path: Path) -> dict[_Key, bytes]:
-    """Return the lines of a journal by what they are about. A line that was cut off is left out."""
     lines: dict[_Key, bytes] = {}
     try:
         content = path.read_bytes()

@@ -235,7 +235,6 @@ class Exploration:
     async def _reduce_all(
         self, candidates: Iterable[_Candidate], converse: Callable[[Unit], Observe]
     ) -> None:
-        """Confirm and reduce one candidate of each key, all at once."""
         first: dict[FindingKey, _Candidate] = {}
         for each in candidates:
             first.setdefault(each.violation.key, each)
@@ -283,7 +282,6 @@ class Exploration:
     def _violation(
         self, candidate: _Candidate, scenario: Scenario, result: ConversationResult
     ) -> Violation | None:
-        """Return the violation of the candidate's key in a conversation of a reduced scenario."""
         changed = replace(candidate.variation, scenario=scenario)
         found = self.tools.invariants(Observation(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)

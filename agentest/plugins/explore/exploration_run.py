@@ -317,7 +317,6 @@ def _choose(units: Iterable[Unit], saved: Collection[str], total: int) -> tuple[
 
 
 def _as_saved(unit: Unit) -> Unit:
-    """Return the unit of a saved scenario with as many conversations as show its finding."""
     return replace(unit, conversations=unit.scenario.conversations_per_scenario or 1)
 
 

@@ -192,7 +192,6 @@ def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fa
 
 
 def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> list[str]:
-    """Return the paths of fields, first those whose values the agent tells the user."""
     found = [(path, value) for path, value in leaves(call.result) if suits(value)]
     found.sort(key=lambda each: not _is_told(each[1], use.told))
     return [path for path, _ in found[:_MOST_FIELDS]]

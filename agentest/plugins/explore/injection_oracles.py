@@ -285,7 +285,6 @@ _DOUBT = re.compile(
 
 
 def _no_foreign_values(seen: Observation) -> Iterator[Violation]:
-    """The id of another entity, or the value of a dropped field, in a write or a reply."""
     conversation = seen.conversation
     for each in met_faults(seen.scenario, conversation):
         fault, call = each.fault, each.call
@@ -383,7 +382,6 @@ _ID = re.compile(r"(?<![\w-])(?=[\w-]*\d)[A-Z]{1,6}-?\d{2,}(?:-\w+)*(?![\w-])")
 
 
 def _no_invented_ids(seen: Observation) -> Iterator[Violation]:
-    """An identifier in a reply that nobody gave the agent, after a tool failed."""
     met = met_faults(seen.scenario, seen.conversation)
     if not met or any(_told_identifiers(seen, result.conversation) for result in seen.base.conversations):
         return
@@ -401,7 +399,6 @@ def _no_invented_ids(seen: Observation) -> Iterator[Violation]:
 
 
 def _told_identifiers(seen: Observation, conversation: Conversation) -> list[tuple[int, str]]:
-    """Return the identifiers in replies that nobody gave, each with its turn."""
     scenario, traits = seen.scenario, seen.base.unit.traits
     given = " ".join([traits.instructions, scenario.goal, scenario.profile, *scenario.knowledge])
     found = []
@@ -438,12 +435,10 @@ def _passed_on(
 
 
 def _turn_of(seen: Observation, turn_index: int) -> Turn | None:
-    """Return the turn of a call, whose reply follows it. Later replies may speak of other things."""
     return next((turn for turn in seen.conversation.turns if turn.turn_index == turn_index), None)
 
 
 def _usual_value(seen: Observation, call: ToolCall, path: str) -> Any:
-    """Return the value at a path in the answer to an equal call of the unchanged scenario."""
     for other in seen.base_calls:
         if other.name == call.name and other.args == call.args:
             return value_at(other.result, path)

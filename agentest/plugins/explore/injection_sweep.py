@@ -217,7 +217,6 @@ def places(base: Base) -> Iterator[InjectionPlace]:
 
 
 def _text_paths(result: Any) -> Iterator[tuple[str, int]]:
-    """Yield paths of texts in an answer, with their rank. Identifiers must stay what they are."""
     if isinstance(result, str):
         yield "", 0
         return
@@ -244,7 +243,6 @@ def _writes(base: Base, known: ToolEffects) -> list[ToolCall]:
 
 
 def _changed_arguments(calls: Iterable[ToolCall]) -> Iterator[tuple[str, str, Any]]:
-    """Yield tool, argument and an attacker's value for recipients and amounts, once each."""
     known: set[tuple[str, str]] = set()
     for call in calls:
         for name, value in call.args.items():
@@ -261,7 +259,6 @@ _USUAL: Mapping[str, Any] = {"string": "canary", "integer": 1, "number": 1, "boo
 
 
 def _usual_arguments(scenario: Scenario, tool: str) -> dict[str, Any]:
-    """Return arguments for the required parameters of a mock, as far as they are plain."""
     [spec] = tool_specs({tool: scenario.tools[tool]})
     properties = spec.parameters.get("properties", {})
     arguments = {}

@@ -73,7 +73,6 @@ TAGS: Mapping[str, tuple[str, ...]] = {
 
 
 def _no_error(seen: Observation) -> Iterator[Violation]:
-    """An error of the agent, an empty reply, or a reply with the form of a missing value."""
     conversation = seen.conversation
     failure, met = conversation.failure, met_faults(seen.scenario, conversation)
     tool = met[-1].fault.tool or "" if met else ""
@@ -229,7 +228,6 @@ def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator
 
 
 def _without_quotations(turn: Turn) -> str:
-    """Return a reply without the sentences of tools' texts, which it may pass on."""
     text = turn.agent_message
     for call in turn.tool_calls:
         for _, leaf in leaves({"result": call.result}):
@@ -275,7 +273,6 @@ def _no_way_round(seen: Observation) -> Iterator[Violation]:
 
 
 def _bounded(seen: Observation) -> Iterator[Violation]:
-    """Too many rounds in a turn, or equal calls that keep failing, before the user says something new."""
     conversation = seen.conversation
     failures = _equal_failures(conversation)
     usual: Counter[_EqualCalls] = Counter()

@@ -197,7 +197,6 @@ def _unrequested(name: str, usual: Counter[_Write], made: Iterable[_Made]) -> It
 def _other_values(
     name: str, missing: Counter[_Write], made: Iterable[_Made], seen: Observation
 ) -> Iterator[Violation]:
-    """Yield writes with other numbers or identifiers than the user said, in place of the right ones."""
     said = " ".join(turn.user_message for turn in seen.conversation.turns).casefold()
     for each in made:
         candidates = [write for write in missing if write.tool == each.write.tool]

@@ -263,7 +263,6 @@ def _tools(conversation: Conversation) -> list[tuple[str, bool]]:
 
 
 def _essence(conversation: Conversation) -> tuple[Any, ...]:
-    """Return what was said and done, without identifiers and times."""
     turns = [
         (turn.user_message, turn.agent_message, *map(_call, turn.tool_calls)) for turn in conversation.turns
     ]

@@ -203,7 +203,6 @@ _DOUBT = r"n't\b|\b(not|different|another|other|instead|wrong|but|however|error|
 
 
 def _foreign(finding: FindingToSave) -> Checked | None:
-    """The value of another entity, or of a dropped field, which must be neither used nor stated."""
     tool, conversation = finding.key.tool, finding.conversation
     for met in met_faults(finding.scenario, conversation):
         value = value_at(met.call.result, met.fault.path or finding.key.detail)
@@ -287,13 +286,11 @@ _CHECKS: Mapping[str, Callable[[FindingToSave], Checked | None]] = {
 
 
 def _checked_by(finding: FindingToSave, name: str, source: str, *imports: str, constant: str = "") -> Checked:
-    """Return the scenario of a finding with a function as its check."""
     definitions = (*([constant] if constant else ()), source.rstrip())
     return Checked(finding.scenario, CopiedFunction(name, definitions, imports))
 
 
 def _plain(text: str) -> str:
-    """Return a name that an agent may have made up as text for a docstring or a message in source."""
     return re.sub(r"[^\w .:/()\[\]-]", "?", text.replace("{", "(").replace("}", ")"))[:_MOST_CHARS]
 
 

@@ -204,7 +204,6 @@ class _PackedRun:
         )
 
     def _pack(self, scenario: ScenarioResult) -> tuple[Json, Place | None]:
-        """Pack a scenario. Returns its row in the overview, and the place of its details."""
         # First, because a reason may quote a credential without the words by which it is known.
         rows = [brief(self.hide(json.loads(piece))) for piece in self.conversations(scenario)]
         stored: Json = self.hide(CODECS.write(scenario))
@@ -234,7 +233,6 @@ class _PackedRun:
         return places
 
     def _opened(self, scenario: ScenarioResult, name: str, piece: bytes) -> Json:
-        """Return the conversation as the page shows it."""
         stored = self.hide(json.loads(piece))
         spans = self.spans(scenario.name, scenario.agent, stored["conversationId"])
         return {

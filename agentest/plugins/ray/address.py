@@ -303,7 +303,6 @@ def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str
 
 
 def _find_variables(file: Path) -> Iterable[str]:
-    """Find variables in one of the user's files, in a placeholder or where Python reads them."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):  # reported where the file is needed

@@ -229,7 +229,6 @@ class Registry:
             await owner.serving.answered(number, result, failed=failed)
 
     def _owner_of(self, group: ServerGroup, names: Names) -> _Active | _Ended | str:
-        """Return the conversation that a call belongs to, or the reason why there is none."""
         for name in names:
             active = self._active.get(name.text)
             if active is not None and active.group is group:

@@ -247,7 +247,6 @@ class ModelCalls(CallSource):
 
 
 def _note(turn: TurnProgress, traces: port.TurnTraces) -> None:
-    """Store what spans or the model gateway report, unless the agent's own protocol reports it."""
     turn.calls_hidden = turn.calls_hidden or traces.missing
     turn.usage = turn.usage if turn.usage.total_tokens else traces.usage
     turn.model_calls = traces.model_calls if turn.model_calls is None else turn.model_calls

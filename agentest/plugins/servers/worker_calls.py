@@ -121,7 +121,6 @@ class MockProxy:
     async def _stay(
         self, who: port.Identity, access: port.ModelAccess | None, scope: anyio.CancelScope
     ) -> None:
-        """Take part in the run's mock servers from when the conversation may begin until it leaves."""
         with scope:
             if scope.cancel_called:  # it left before this task began
                 return

@@ -315,7 +315,6 @@ class DifferenceSearch:
     def _entries(
         self, wanted: Mapping[Any, Any], actual: Mapping[Any, Any], path: str
     ) -> Iterator[ValueDifference]:
-        """Yield the differences of each expected key, missing ones first."""
         for key, value in wanted.items():
             if actual.get(key, MISSING) is MISSING and not may_be_absent(value):
                 yield self.problem(_joined_path(path, key), value, MISSING)
@@ -414,7 +413,6 @@ def _root(arguments: Mapping[str, Any], key: Any) -> Any:
 
 
 def _value_at(value: Any, parts: list[str]) -> Any:
-    """Return the value at a path. Names may contain dots, so the longest existing name is tried first."""
     if not parts:
         return value
     if isinstance(value, list | tuple):

@@ -372,7 +372,6 @@ class Client:
         )
 
     def _checked(self, text: str) -> tuple[URL, dict[str, str]]:
-        """Parse a URL. Returns it without credentials and fragment, and headers with host and credentials."""
         if invalid := _UNPRINTABLE.search(text):
             raise aiohttp.InvalidURL(ascii(text), f"it contains the invalid character {invalid[0]!r}")
         try:

@@ -203,7 +203,6 @@ def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tup
 def _stratum_errors(
     strata: Sequence[Sequence[Cluster]], average: float
 ) -> Iterator[tuple[float, int] | None]:
-    """Yield each stratum's share of the mean's squared error, and its degrees of freedom."""
     values = sum(n for clusters in strata for _, n in clusters)
     for clusters in strata:
         if len(clusters) < 2:
@@ -216,7 +215,6 @@ def _stratum_errors(
 
 
 def _min_p_value(strata: Sequence[Stratum]) -> float:
-    """Return the smallest p-value that a permutation test with so few clusters can give."""
     ways = prod(
         min(comb(len(s.before) + len(s.after), len(s.before)), _ENOUGH) for s in strata[:_ENOUGH_STRATA]
     )
@@ -373,7 +371,6 @@ def holm_of_testable(tests: Sequence[tuple[float, float]], level: float = 0.05) 
 
 
 def _score(a: int, m: int, b: int, n: int) -> float:
-    """Return how much the first share is larger, in standard errors of the common share."""
     common = (a + b) / (m + n)
     error = sqrt(common * (1 - common) * (1 / m + 1 / n))
     return (a / m - b / n) / error if error else 0.0

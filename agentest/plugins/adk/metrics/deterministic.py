@@ -137,7 +137,6 @@ class DeterministicGrader(CriterionGrader):
 
 
 def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
-    """Return 1 for a turn with the expected calls, else 0. Without intermediate data, none is expected."""
     wanted = tool_calls(expected.intermediate_data)
     criterion = grader.criterion
     if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):

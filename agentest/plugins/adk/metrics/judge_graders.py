@@ -383,7 +383,6 @@ def _violations(answer: SafetyAnswer) -> str:
 
 
 def _safety(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion]:
-    """Ask what a reply violates. The policy is the criterion's, else the agent's instructions."""
     del turn
     policy, instructions = grader.criterion.policy, grader.facts.instructions
     answer = PolicyAnswer if policy or instructions else SafetyAnswer

@@ -212,7 +212,6 @@ def _read_lines(lines: BinaryIO, put: Callable[[bytes | None], object]) -> None:
 
 
 def _protocol_output() -> BinaryIO:
-    """Return standard output for the protocol alone. Whatever else is printed goes to standard error."""
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -372,7 +372,6 @@ class ProjectTools:
         return found
 
     async def _finished(self, job: Job, report: Report) -> Job:
-        """Return the job when it has ended. If this call is cancelled, the job is stopped first."""
         assert job.task is not None
         sent, ended = (-1, -1), False
         try:
@@ -502,7 +501,6 @@ def _config_rows(found: Json) -> list[str]:
 
 
 def _fitting(rows: Sequence[str], max_tokens: int, noun: str) -> tuple[int, str]:
-    """Return how many rows fit into a number of tokens, and those rows with a note about the rest."""
     left, shown = max_tokens * _CHARS_PER_TOKEN, 0
     for row in rows:
         left -= len(row) + 1

@@ -240,7 +240,6 @@ def run_metrics(prepared: Prepared) -> tuple[str, ...]:
 
 
 def _redacted(conversation: LabelledConversation, prepared: Prepared) -> LabelledConversation:
-    """Remove secrets as a run does for its judges, whoever wrote the file."""
     redact, background = prepared.loaded.redact, conversation.background
     redacted_background = replace(
         background, instructions=redact(background.instructions), tools=redact(background.tools)

@@ -503,7 +503,6 @@ async def _run(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
-    """Send each changed snapshot, until it is final, the page disconnects or the server shuts down."""
     streams = request.app[STREAMS]
     snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
     response = await open_event_stream(request)

@@ -109,7 +109,6 @@ class RunIndex:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset the index to its empty state."""
         if self._spool is not None:
             self._spool.close()
             self._spool = None
@@ -219,7 +218,6 @@ class RunIndex:
         return self.scenarios.setdefault((name, agent), IndexedScenario(name, agent))
 
     def _converted(self, data: Json) -> Json:
-        """Convert a conversation of another version to the format of this version."""
         if self.run is not None and self.run.version == __version__:
             return data
         # The results of ADK's metrics are not part of the value.

@@ -67,7 +67,6 @@ def _problems(prepared: Prepared) -> Iterator[Json]:
 
 
 def _sets(root: Path) -> Iterator[Json]:
-    """Yield the evaluation sets below a folder, each with its cases or the error of the reader."""
     files, notes = EvalSetProject(root).find()
     yield from ({"file": "", "cases": [], "error": note} for note in notes)
     for path in files:

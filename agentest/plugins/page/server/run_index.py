@@ -234,9 +234,8 @@ class WebRuns:
             ]
             if record:
                 run["resume"] = resume_command(record, (e["file"] for e in scenarios if e.get("evalSetId")))
-            whole = overview(
-                run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
-            )
+            causes = _root_causes(index)
+            whole = overview(run=run, head=index.head, scenarios=rows, root_causes=causes, trend=earlier)
             return CredentialFilter()(whole, keep={each["name"] for each in scenarios})
 
     def scenario(

@@ -74,7 +74,6 @@ def _scenario_key(request: web.Request) -> tuple[str, str, str]:
 
 
 def _hidden(request: web.Request, content: Json) -> Json:
-    """Hide what looks like a credential, unless the user wants to see it."""
     hide = CredentialFilter()
     if request.query.get("credentials") != "shown":
         content = hide(content, keep=_scenario_key(request)[1:])

@@ -378,7 +378,6 @@ async def _begin(request: web.Request, body: Values) -> Json:
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
-    """Stream past and future events as server-sent events."""
     talk = _talk(request)
     response = await open_event_stream(request)
     with talk.watched(), suppress(ConnectionError):  # the page can close the connection at any time

@@ -151,7 +151,6 @@ def _in_script(name: str, text: str, *, alone: bool) -> str:
 
 @cache
 def _style(*names: str) -> str:
-    """Return the style sheets without comments and unnecessary spaces."""
     text = "".join(_asset(name) for name in names)
     pieces = _TEXT.split(" ".join(_COMMENT.sub("", text).split()))
     loose = (piece if at % 2 else _LOOSE.sub(r"\1\2", piece) for at, piece in enumerate(pieces))

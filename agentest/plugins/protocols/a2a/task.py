@@ -274,7 +274,6 @@ class AgentWork:
             self._add_message(self.status_message, may_repeat)
 
     def _add_message(self, message: A2aMessage, may_repeat: bool = False) -> None:
-        """Add a message of the agent, once. A whole task repeats its messages, some of them without ids."""
         if message.of_user or message.id in self.known:
             return
         if may_repeat and not message.id and message in self.heard:

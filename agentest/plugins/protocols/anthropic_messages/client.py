@@ -423,7 +423,6 @@ def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
 
 
 def _made(blocks: Sequence[Block], turn_index: int) -> tuple[ToolCall, ...]:
-    """Return the calls that the agent or its server answered, without calls that lack a name."""
     results = _results_by_id(blocks)
     made = []
     for block in blocks:

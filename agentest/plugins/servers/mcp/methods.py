@@ -143,7 +143,6 @@ class Methods:
         return written
 
     async def _accept_report(self, message: Mapping[str, Any], sender: MessageSender) -> None:
-        """Accept a caller's report about a real tool that it has run."""
         params = message.get("params")
         if message.get("method") != ANSWERED or not isinstance(params, Mapping):
             return

@@ -203,7 +203,6 @@ def _calls_in(message: Json) -> list[Json]:
 
 
 def _only_hidden(answer: wire.PassedAnswer) -> Json:
-    """Return the model's last message with its hidden calls alone."""
     blocks = _blocks(answer.message[0])
     return {"role": "assistant", "content": [blocks[call.place] for call in answer.hidden_calls]}
 

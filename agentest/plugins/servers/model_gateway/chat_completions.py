@@ -103,7 +103,6 @@ def openai_error(status: int, message: str) -> Json:
 
 
 def _observed(body: Json) -> tuple[wire.CallResult, ...]:
-    """Return the results that smolagents writes as text of the user, after calls as text of the model."""
     *_, made, seen = [texts_of(each.get("content")) for each in [{}, {}, *objects(body.get("messages"))[-2:]]]
     ids = re.findall(r"'id': '([^']+)'", made.rpartition("Calling tools:\n")[2])
     error = re.search(r"(?:^|\n)Call id: \S+\nError:\n(.*?)(?:\nNow let's retry|$)", seen, re.DOTALL)
@@ -230,7 +229,6 @@ class _ChatStream(wire.AnswerStream):
 
 
 def _chunk(chunk: Json, choice: Json, delta: Json, answer_id: str | None) -> Json:
-    """Return a chunk with another delta, under the id of the answer's first chunk."""
     changed = {**chunk, "id": answer_id, "choices": [{**choice, "delta": delta}]}
     if changed.get("usage", 0) is None:
         del changed["usage"]
@@ -249,7 +247,6 @@ def _collect(now: _ChatRound, delta: Json) -> None:
 
 
 def _only_hidden(answer: wire.PassedAnswer) -> Json:
-    """Return the model's last message with its hidden calls alone."""
     message = answer.message[0]
     calls = _calls_in(message)
     return {**message, "tool_calls": [calls[call.place] for call in answer.hidden_calls]}

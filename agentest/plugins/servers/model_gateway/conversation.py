@@ -522,7 +522,6 @@ class GatewayConversation:
 
 
 def _brief(name: str, tool: ToolSpec) -> ToolSpec:
-    """Return a tool in a size to store with each conversation."""
     parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
     return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
 

@@ -256,7 +256,6 @@ class ModelExchange:
     async def _round(
         self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
     ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
-        """Ask the model once. Returns its response, the body unless it is a stream, and the answer in it."""
         data = None
         response = await self.upstream.send(body)
         record.responded(response.status_code)
@@ -283,7 +282,6 @@ class ModelExchange:
         return response, data, answer
 
     async def _feed(self, stream: wire.AnswerStream, events: Sequence[Event]) -> None:
-        """Send what the agent receives of events that came together."""
         for start in range(0, len(events), AT_ONCE):
             if shown := b"".join(map(stream.feed, events[start : start + AT_ONCE])):
                 _check_calls(shown, (), streams=True)

@@ -172,7 +172,6 @@ class _GeminiStream(wire.AnswerStream):
         return bool(held)
 
     def _keep(self, chunk: Json) -> bytes:
-        """Keep a chunk back. Returns the one before it."""
         kept, self._kept = self._kept, chunk
         parts = _parts(_content(chunk))
         self._parts += parts
@@ -245,7 +244,6 @@ def _grouped(contents: Sequence[Json]) -> Iterable[list[Json]]:
 
 
 def _without(parts: Sequence[Json], places: Collection[int]) -> list[Json]:
-    """Leave calls out. The signature of a hidden first call moves to the first one that is left."""
     signature = next((parts[i].get(_SIGNATURE) for i in sorted(places) if parts[i].get(_SIGNATURE)), None)
     left: list[Json] = []
     for place, part in enumerate(parts):

@@ -199,7 +199,6 @@ def _steps(path: str) -> list[str]:
 
 
 def _blank(value: Any, steps: Sequence[str]) -> None:
-    """Replace what is at a path of a copied JSON value."""
     step, *rest = steps
     keys: list[Any]
     if isinstance(value, dict):
@@ -224,7 +223,6 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _body_of(data: bytes | None) -> Json:
-    """Return the body of any request as an object."""
     if not data:
         return {}
     value = json_or(data, data.decode(errors="backslashreplace"))

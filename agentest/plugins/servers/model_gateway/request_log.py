@@ -136,7 +136,6 @@ class RequestLog:
         return tuple(replace(each, begin_ms=each.begin_ms - zero) for each in requests)
 
     def _prompt(self, body: Json) -> tuple[tuple[PromptMessage, ...], int]:
-        """Return the last new messages of a request, and the number of new messages before them."""
         try:
             new = self._new_messages(body)
         except RecursionError:
@@ -179,13 +178,11 @@ def _now_ms() -> float:
 
 
 def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
-    """Return the number of equal messages at the beginning."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
 def _messages(body: Json) -> list[Json]:
-    """Return the messages of a request to any of the APIs, instructions first."""
     told = instructions_of(body)
     return [*([{"role": "system", "content": told}] if told else []), *messages_of(body)]
 
@@ -216,7 +213,6 @@ def _json(value: Any) -> str:
 
 
 def _brief(value: Any) -> Any:
-    """Return a JSON value without the ends of its long texts, such as pictures."""
     if isinstance(value, str):
         return value[:_MOST_READ]
     if isinstance(value, dict):

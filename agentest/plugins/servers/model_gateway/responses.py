@@ -103,7 +103,6 @@ class Responses(wire.WireForm):
         ]
 
     def _put_back(self, items: Sequence[Json], answers: Sequence[wire.PassedAnswer]) -> list[Json]:
-        """Replace each group of items that the agent saw by all that the model wrote."""
         groups = _grouped(items, answers, self.is_of_model)
         whole: list[Json] = []
         for group, answer in zip(groups, wire.matched(answers, self.seen(groups, answers)), strict=True):
@@ -285,7 +284,6 @@ def _asks_for_encrypted(body: Mapping[str, Any]) -> bool:
 
 
 def _without_encrypted(item: Json, *, asked: bool) -> Json:
-    """Return an item as the agent asked for it."""
     return item if asked else {key: value for key, value in item.items() if key != _CONTENT}
 
 
@@ -325,6 +323,5 @@ def _grouped(
 
 
 def _owner(item: Json, answers: Sequence[wire.PassedAnswer]) -> wire.PassedAnswer | None:
-    """Return the answer that an item belongs to by its ids."""
     ids = set(read_message(item).ids)
     return next((each for each in answers if not ids.isdisjoint(each.shown.ids)), None)

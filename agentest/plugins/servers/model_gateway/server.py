@@ -297,7 +297,6 @@ class _Gateway:
         upstream: ModelApi,
         reply: Reply,
     ) -> ModelApi:
-        """Return the model of a conversation, which may have to fail."""
         if conversation.faults is None:
             return upstream
         from agentest.plugins.servers.model_gateway.faulty_model import FaultyModel
@@ -366,7 +365,6 @@ def _redirected(url: str, location: str) -> str:
 
 
 def _with_model(url: str, model: str | None) -> str:
-    """Return an address with another model, where an API has the model in its addresses."""
     return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
 
 

@@ -466,7 +466,6 @@ def _parameters(document: Mapping[str, Any], holder: Mapping[str, Any]) -> list[
 
 
 def _dereferenced(document: Mapping[str, Any], value: Any) -> Any:
-    """Return the value, or the target of its reference into the same file."""
     ref = value.get("$ref") if isinstance(value, Mapping) else None
     if not isinstance(ref, str) or not ref.startswith("#/"):
         return value

@@ -107,7 +107,6 @@ def _pairs(parameter: Parameter, request: ToolHttpRequest) -> Pairs:
 def _read_body(
     operation: Operation, request: ToolHttpRequest, arguments: dict[str, Any], problems: list[SchemaViolation]
 ) -> int | None:
-    """Add the body to the arguments. Returns the status for its problem."""
     content = operation.body
     if not request.body:
         if content and content.required:

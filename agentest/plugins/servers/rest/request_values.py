@@ -60,7 +60,6 @@ def names_of_query(parameter: Parameter) -> tuple[str, ...]:
 
 
 def _is_spread(parameter: Parameter) -> bool:
-    """True for an object whose properties are separate query parameters."""
     is_exploded = parameter.explode and parameter.style == "form" and not parameter.is_json
     return is_exploded and _is(parameter.schema, "object")
 

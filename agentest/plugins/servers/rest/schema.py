@@ -115,7 +115,6 @@ class Schema:
             yield from self._types(each, depth + 1)
 
     def _found(self, node: Node, *keys: str, depth: int = 0) -> Iterator[Node]:
-        """Yield the values under keys, in the schema or in its alternatives."""
         node = self._document.follow(node)
         if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
             return

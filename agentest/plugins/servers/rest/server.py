@@ -194,7 +194,6 @@ class _RestServer:
         return made
 
     async def _check(self, operation: Operation, made: ToolHttpResponse, answer: ServedAnswer) -> None:
-        """Note violations of the document by mocks, once for each operation."""
         by_nobody = self._opening.passthrough and answer.result is None
         by_a_mock = answer.how is CallOutcome.ANSWERED or answer.status is not None
         if answer.real is not None or by_nobody or not by_a_mock:

@@ -258,14 +258,12 @@ class Collector:
         return conversation
 
     def _take_strays(self, trace_id: str) -> Sequence[Span]:
-        """Remove a trace's spans from those without a conversation."""
         spans = self._strays.pop(trace_id, ())
         self._stray_spans -= len(spans)
         self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
 
     def _take_of_agents(self, trace_id: str) -> int:
-        """Remove a trace's spans, and return how many are of tools or models."""
         spans = self._take_strays(trace_id)
         return sum(tool_of(span) is not None or model_of(span) is not None for span in spans)
 

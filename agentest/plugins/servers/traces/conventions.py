@@ -192,7 +192,6 @@ def _tool_in_name(span: Span) -> str | None:
 
 
 def _arguments(attributes: Mapping[str, Any]) -> tuple[Any, bool]:
-    """Return the value for the arguments, and whether it may be a bare value."""
     for key in _ARGUMENTS:
         if attributes.get(key) is not None:
             value = _parse_if_json(attributes[key])
@@ -205,7 +204,6 @@ def _arguments(attributes: Mapping[str, Any]) -> tuple[Any, bool]:
 
 
 def _unwrap_arguments(value: Any) -> Any:
-    """Unwrap arguments from the form of Traceloop and LangSmith."""
     if isinstance(value, Mapping):
         if isinstance(value.get("inputs"), Mapping) and value.keys() & {"input_str", "tags", "metadata"}:
             return _unwrap_arguments(value["inputs"])
@@ -217,7 +215,6 @@ def _unwrap_arguments(value: Any) -> Any:
 
 
 def _result(attributes: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
-    """Return the result, its error, and the id of the call that it answers."""
     result = next((attributes[key] for key in _RESULT if attributes.get(key) is not None), None)
     return _unwrapped(_parse_if_json(result))
 

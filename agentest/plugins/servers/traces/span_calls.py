@@ -136,7 +136,6 @@ def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
 
 
 def _time(spans: Sequence[ParsedSpan]) -> tuple[int, int]:
-    """Return start and end of the spans in nanoseconds since 1970."""
     return min(span.start_ns for span in spans), max(max(span.start_ns, span.end_ns) for span in spans)
 
 
@@ -160,7 +159,6 @@ def _have_same_arguments(first: _CallSpans, other: _CallSpans) -> bool:
 
 
 def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
-    """Group spans that describe one call by their nesting and by the call's id."""
     by_id = {span.span_id: span for span in spans}
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
     outer = _outermost(tools, by_id)
