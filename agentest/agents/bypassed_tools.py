@@ -119,7 +119,6 @@ class MockedTools:
             raise MockBypassed(self._message(names), tools=tuple(names))
 
     def _message(self, names: Mapping[str, str]) -> str:
-        """`names`: the agent's name of a tool → the mock that should have answered."""
         other = next((name for name, mock in names.items() if name != mock), None)
         way_out = f"it may run, remove its mock; otherwise {self.remedy}"
         if other is not None:

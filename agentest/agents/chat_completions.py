@@ -166,7 +166,6 @@ async def read_stream(events: EventStream, names: Collection[str] = ()) -> Agent
 
 
 def _pieces(data: str) -> list[str]:
-    """Return the event, or its lines if a server omitted the empty line between events."""
     lines = [line.strip() for line in data.split("\n")]
     careless = len(lines) > 1 and all(_is_whole(line) for line in lines if line)
     return lines if careless else [data.strip()]

@@ -123,7 +123,6 @@ class Advisor:
         return not isinstance(body, Mapping) or bool(set(body) - set(self._configured))
 
     async def _probe(self) -> tuple[DetectedProtocol, ...]:
-        """Probe the server once, by GET requests only."""
         async with self._one_at_a_time:
             if self._findings is None:
                 self._endpoint.only_gets = True

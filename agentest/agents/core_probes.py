@@ -197,7 +197,6 @@ def _has_default(schema: Any, *, value: Any) -> bool:
 
 
 def _reply(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:
-    """Return the path of the reply in the response, if exactly one field qualifies."""
     responses = post.get("responses")
     answer = responses.get("200") if isinstance(responses, Mapping) else None
     properties = _schema(document, answer, _TYPES[0]).get("properties", {})

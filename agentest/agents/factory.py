@@ -67,7 +67,6 @@ async def _running_apps(configs: Mapping[str, AgentConfig], resources: Resources
 
 
 async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> Agent:
-    """Open an agent. Its client is imported only if the configuration uses its type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
     open_agent: OpenAgent = agent_type(config.type).load()

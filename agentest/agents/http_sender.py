@@ -410,7 +410,6 @@ DENIED = (401, 403, 404)
 
 
 def _denies_access(response: ProbeResponse) -> bool:
-    """Return True if a response shows a wrong address, path or login, and nothing about the agent."""
     from agentest.agents.error_hints import is_page, leads_to_login, wants_tls
 
     is_web_page = response.status < 400 and is_page(response.body)  # an error page is the agent's error

@@ -79,7 +79,6 @@ def _cancellation_of(task: asyncio.Task[Any]) -> BaseException | None:
 
 
 async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
-    """Return the result or the exception as a value: a task that raises SystemExit ends the event loop."""
     try:
         return await call, None
     except BaseException as error:
@@ -125,7 +124,6 @@ def read_answer(answer: Any) -> AgentReply:
 
 
 def _fields(value: Any, names: Iterable[str]) -> Fields | None:
-    """Return a value as a mapping: it is one, has `model_dump`, or has some of these attributes."""
     if isinstance(value, Mapping):
         return value
     if value is None or isinstance(value, str | bytes | int | float | list | tuple | type):

@@ -196,7 +196,6 @@ def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
 
 
 def _flattened(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call with the fields of OpenAI's nested `function` object merged in."""
     function = item.get("function")
     return {**item, **function} if isinstance(function, Mapping) else item
 

@@ -120,7 +120,6 @@ def show_prompts(metric: str | None, mode: str | None) -> ExitCode:
 
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
-    """Return ERRORED if the run ended before the scenario started, SKIPPED if it was not part of the run."""
     status, why = Status.SKIPPED, "the results have no conversation of it"
     if planned:
         status, why = Status.ERRORED, f"of {planned} planned conversations, the earlier run finished none"
@@ -158,7 +157,6 @@ _OTHERS = {
 
 
 def _other_prompts() -> dict[str, dict[str, Callable[[], str]]]:
-    """Return the questions that are not metrics of conversations: heading → name → text."""
     prompts: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHERS}}
     for hook in PLUGINS.all("hook").values():
         if heading := hook.facts.get("prompts"):

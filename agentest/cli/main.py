@@ -92,7 +92,6 @@ def _value_of(option: str) -> str:
 
 
 def _configurations(folder: str) -> Iterator[str]:
-    """Yield the paths where the configuration of a folder may be: in it, or above it."""
     while folder:
         yield from (f"{folder}/agentest.config.{ending}" for ending in ("py", "yaml", "yml"))
         folder = folder.rpartition(os.sep)[0]

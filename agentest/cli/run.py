@@ -80,7 +80,6 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
 
 
 def _with_earlier_runs(prepared: Prepared, variant: RunVariant) -> Prepared:
-    """Add what a later `--resume` compares, and the latest verdicts of the same selection."""
     if variant.resumed_by and prepared.resumed_run is None:
         from agentest.cli.rerun_selection import with_fingerprints
 
@@ -155,7 +154,6 @@ def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
 
 
 def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:
-    """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
     if (
         variant.exploration is None
         and prepared.resumed_run

@@ -165,7 +165,6 @@ class _Watcher:
         return None
 
     def _wait(self) -> tuple[frozenset[Path], str]:
-        """Wait for changed files or a key. Returns neither if interrupted."""
         if key := self._keys.take():
             return frozenset(), key
         if changed := self._changed():
@@ -212,7 +211,6 @@ class _Watcher:
         return frozenset(search(root, loaded.config.include, loaded.config.exclude, loaded.path).files)
 
     def _candidates(self) -> frozenset[Path]:
-        """Return the existing files that matter if they are new."""
         if not self._is_broken:
             return self._scenario_files()
         everything = parse_watch_entries(["."], self._request.root, [self._output_dir])
@@ -423,7 +421,6 @@ _WORD = re.compile(r"[^\s\"',\[\]{}()]+")
 
 
 def _imported_names(file: Path) -> Iterator[str]:
-    """Yield the names of modules in a file: imported ones, and those of objects (`package.module:name`)."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
         tree = ast.parse(text) if file.suffix == ".py" else None

@@ -195,7 +195,6 @@ def _is_in_foreground(fd: int) -> bool:
 
 
 def _read(fd: int, wake: int, add: Callable[[str], None], resume: Callable[[], None]) -> None:
-    """Pass on keys until there is something to read from `wake` or the terminal is gone."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     in_background = False
     try:
@@ -223,5 +222,4 @@ def _interrupt() -> None:
 
 
 def _show_prompt(text: str) -> None:
-    """Show a text in the current row, cut at its beginning if the terminal is too narrow."""
     rewrite_row(text[-(shutil.get_terminal_size().columns - 1) :])

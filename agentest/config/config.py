@@ -193,7 +193,6 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _plugins_first(cls, data: Any) -> Any:
-        """Read plug-ins before their features are named: of these validators the last one runs first."""
         read_plugins(data)
         return data
 

@@ -87,7 +87,6 @@ def _key_path(details: Any) -> Path_:
 
 
 def _unknown_key(loc: Path_) -> str:
-    """Return the message for an unknown key, with the valid keys. `loc` is pydantic's location."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
     valid = key_names(section)
     hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, valid)
@@ -98,7 +97,6 @@ def _unknown_key(loc: Path_) -> str:
 
 
 def _correct_parent(key: str, holder: Path_) -> str | None:
-    """Return where a valid key belongs, if it is in the wrong place."""
     if not holder and key in _SCENARIO_KEYS:
         return f"it is an option of scenarios: scenario(…, {key}=…)"
     if not holder and key == "server":

@@ -79,7 +79,6 @@ def repository_root(folder: Path) -> Path:
 
 
 def _up_to_repository(folder: Path) -> tuple[Path, ...]:
-    """Return the parent folders up to the repository's root, nearest first. Empty outside of a repository."""
     folders = (folder, *folder.parents)
     # In a worktree or a submodule, `.git` is a file.
     top = next((at for at, each in enumerate(folders) if (each / ".git").exists()), 0)
@@ -219,7 +218,6 @@ class _Unset(Exception):
 
 
 def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], at: Path_ = ()) -> Any:
-    """Replace `${VAR}` in every string. `$${VAR}` becomes `${VAR}`."""
     if isinstance(value, str):
         return _fill(value, environ, used, at)
     if isinstance(value, Section):
@@ -232,7 +230,6 @@ def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], a
 
 
 def _explicit_values(section: Section) -> dict[str, Any]:
-    """Return the values that a Python configuration sets. `type` makes a `compare` entry complete."""
     names = {*section.model_fields_set, *({"type"} & type(section).model_fields.keys())}
     fields = type(section).model_fields.items()
     return {info.alias or name: getattr(section, name) for name, info in fields if name in names}

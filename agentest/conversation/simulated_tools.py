@@ -121,7 +121,6 @@ class SimulatedTools:
         raise ModelError(f"model {model.name} simulated no usable result of tool {call.name!r}: {problem}")
 
     def _checked(self, name: str, answer: SimulatedAnswer) -> tuple[Any, str]:
-        """Return the result and what is wrong with the answer, or "" if nothing is."""
         try:
             if not isinstance(json.loads(answer.state, **STRICT), dict):
                 return None, "state is not a JSON object"

@@ -100,7 +100,6 @@ class SimulatedUser:
         )
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
-        """Return the conversation from the user's side: its own messages are the assistant's."""
         reply_text = reply_block if self._tools else shortened_reply
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},

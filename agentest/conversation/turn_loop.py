@@ -168,7 +168,6 @@ class TurnLoop:
         return Ending.MAX_TURNS
 
     def _forget(self, message: NextMessage, keep: int) -> None:
-        """Make the agent forget later turns: in a new conversation, unless every request has them all."""
         kept = self._turns[:keep]
         if self._connection is self._agent:  # every request has the whole history
             starts = [at for at, each in enumerate(self._messages) if isinstance(each, UserText)]
@@ -210,7 +209,6 @@ class TurnLoop:
         self._on_turn(self._turns)
 
     async def _text_reply(self, turn: TurnProgress) -> str:
-        """Send requests and answer tool calls until there are no more. Text may lack only after a call."""
         context = TurnContext(
             self._spec.conversation_id,
             self._spec.scenario,
@@ -416,7 +414,6 @@ def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
 
 
 def _with_load_hint(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
-    """Say what to change if an error results from too many conversations at once."""
     from agentest.agents.error_hints import load_hint
 
     hint = load_hint([failure.message, *(line for each in printed for line in each.lines)])

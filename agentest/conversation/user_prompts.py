@@ -245,7 +245,6 @@ MAX_CALLS = 10
 
 
 def _as_text(value: Any) -> Any:
-    """Convert arguments to JSON text: many models write an object, or nothing."""
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value

@@ -219,7 +219,6 @@ def _errored_finding(reason: Reason) -> _Finding:
 
 
 def _replay_miss(text: str) -> str:
-    """Return the cause of a replay's miss: which part of the request differs, not how."""
     _, _, why = text.partition(f"{NO_RECORDED_ANSWER}: ")
     path, differs, _ = why.partition(" is ")
     return f"{NO_RECORDED_ANSWER}: {f'{path} differs' if differs and ' ' not in path else why}"
@@ -258,7 +257,6 @@ def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
 
 
 def _different_call(row: AlignedRow) -> _Finding:
-    """Describe a call with other arguments: `create_booking: time expected '10:30', got '09:00'`."""
     tool, differences = row.tool or template(row.expected or ""), row.differences
     text = f"{tool}: {row.difference or 'not as expected'}"
     if not differences:

@@ -77,7 +77,6 @@ def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> C
 
 
 def _with_exchanges(result: ConversationResult, redact: Redactor) -> ConversationResult:
-    """Put the HTTP exchanges, redacted and cut, at the turns that did not pass, and drop all others."""
     conversation = result.conversation
     if not conversation.sent:
         return result

@@ -261,7 +261,6 @@ def _threshold_reasons(
 def _limit_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
 ) -> Iterator[Reason]:
-    """Compare the agent's latency and the cost of its models with their upper limits."""
     turns = [turn for each in conversations for turn in each.conversation.turns]
     if LATENCY_P95 in thresholds:
         found = sorted(turn.latency_ms for turn in turns)
@@ -329,7 +328,6 @@ def _unscored(
 def _problems(
     conversations: Sequence[ConversationResult], *, decided_by: Mapping[str, float] | None = None
 ) -> dict[str, list[str]]:
-    """Return metric → errors. With `decided_by`, a custom metric's own code counts only if it is in there."""
     problems: dict[str, list[str]] = {}
     for name, result in _metric_results(conversations):
         if not isinstance(result, Unscored):

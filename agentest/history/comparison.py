@@ -200,7 +200,6 @@ def differing_conditions(
 
 
 def _draft(pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun) -> ScenarioChange:
-    """Compare a scenario, before `decide` decides its rows."""
     if pair.base is None or pair.new is None:
         incomplete, label = (new, "new") if pair.new is None else (base, "base")
         if did_not_load(pair, new):

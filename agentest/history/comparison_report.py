@@ -405,7 +405,6 @@ _MOST_DRAWN = 20
 
 
 def _differences(comparison: Comparison, ordered: Sequence[ScenarioChange]) -> Iterator[Json]:
-    """Yield the differences of pass rates that the page draws: over all scenarios, then of the worst ones."""
     named = [("over all", row) for row in comparison.overall if row.name == PASS_RATE]
     named += [
         (each.pair.latest.name, row)

@@ -508,14 +508,12 @@ def _without_disproved_warnings(results: ScenarioResults) -> dict[Place, Scenari
 
 
 def _by_plan(entry: MergedEntry) -> tuple[int, int]:
-    """Sort by the places in the whole run and in the configuration, whose order the agents of a part have."""
     part, (name, agent) = entry.part.record.part, entry.place
     agents = list(entry.part.journal.run.agents)
     return part.scenarios.get(name, 0) if part else 0, agents.index(agent) if agent in agents else -1
 
 
 def _by_file(entry: MergedEntry) -> tuple[str, int]:
-    """Sort by file and line. Entries that a killed run did not reach have no known file and come last."""
     results = entry.part.journal
     scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)

@@ -335,7 +335,6 @@ _LEFT_OPEN = (
 
 
 def _goal_score(answers: Sequence[GoalAnswer], requested: int) -> Score | Unscored:
-    """Decide by majority if the goal was reached, then take the most frequent outcome on that side."""
     sides = [each.outcome.value_of_goal if each.outcome is not _OPEN else _OPEN for each in answers]
     [(side, times)] = Counter(sides).most_common(1)
     if 2 * times <= len(answers):
@@ -352,7 +351,6 @@ def _goal_score(answers: Sequence[GoalAnswer], requested: int) -> Score | Unscor
 def _labels_score(
     metric: MetricDefinition, answers: Sequence[LabelsAnswer], requested: int
 ) -> Score | Unscored:
-    """Decide by majority if the turn failed, then take the labels that most failing answers name."""
     values = [answer.value for answer in answers]
     failing = [answer for answer in answers if answer.value != NO_FAILURE]
     if 2 * len(failing) == len(answers):

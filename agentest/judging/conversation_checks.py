@@ -379,7 +379,6 @@ def _keys(name: str, mapping: Mapping[Any, Any]) -> str:
 
 
 def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
-    """Return a result for each expected remark. Those that cannot be seen share one undecided result."""
     results = [(each, _remark_result(each, turn)) for each in expected]
     unseen = "; ".join(_expectation_text(each) for each, result in results if result is None)
     why = (

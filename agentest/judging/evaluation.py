@@ -190,7 +190,6 @@ class ConversationEvaluation:
         self._judged.append(await self._evaluator.one_turn(turns, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
-        """Judge a turn again that was judged before late calls arrived. The first answers do not count."""
         judged = await self._evaluator.one_turn(turns, self._number)
         custom = await self._evaluator.custom_of_turn(turns, self._number)
         index = turns[-1].turn_index

@@ -148,7 +148,6 @@ class Judge:
     async def _consistent(
         self, sets: Sequence[dict[JudgeQuestion, Any]], context: Context, key: CallKey, *, by_turn: bool
     ) -> dict[JudgeQuestion, SampledAnswers]:
-        """Ask again for what is wrong in a sample: unusable answers, and answers that exclude each other."""
 
         async def settle(number: int, answers: dict[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
             judge = replace(self, first_sample=number, samples=1)
@@ -223,7 +222,6 @@ def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
 
 
 def _wrong_parts(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, str]:
-    """Return what to ask again, and why: nothing if the model gave no answer at all."""
     problems = {q: a for q, a in answers.items() if isinstance(a, AnswerProblem) and a.is_part}
     return {q: f"{q.field}: {a.text}" for q, a in problems.items()} | exclusions(answers)
 

@@ -194,7 +194,6 @@ def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _
 
 
 def _turns_within_limits(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
-    """Return each turn after its predecessor. Over the limit, each text gets an equal share."""
     texts = _turn_texts(turns, limits)
     if sum(map(len, texts)) <= limits.room:
         return texts

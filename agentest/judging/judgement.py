@@ -296,7 +296,6 @@ class ScenarioJudge:
         return results | self._unseen_results(turn)
 
     def _unseen_results(self, turn: Turn) -> dict[str, MetricResult]:
-        """Return results for the metrics of tool calls if a judge is configured but calls cannot be seen."""
         blind = self.agent.visibility.wholly_hidden(turn)
         if not blind or not self.judge:
             return {}

@@ -187,7 +187,6 @@ def share_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, 
 
 @cache
 def _model(fields: tuple[tuple[str, type[BaseModel]], ...], name: str) -> type[BaseModel]:
-    """Return a shape with the exact schema that reads each field by itself: an answer, or its problem."""
     missing = AnswerProblem("it is missing", is_part=True)
     parts: Any = {field: (Annotated[shape, WrapValidator(_read)], missing) for field, shape in fields}
     return create_model(name, __base__=_Parts, **parts)

@@ -453,7 +453,6 @@ def _without_consent(
 
 
 def _answer(pattern: re.Pattern[str], message: str, tool: str, asked: str) -> tuple[_Consent | None, bool]:
-    """Return what a message says, None if neither yes nor no, and whether a yes is in it."""
     clauses = [*_CLAUSE_END.split(message), ""]
     if {*(_yes_at(pattern, each) for each in clauses[::2])} == {None} != {_yes_at(pattern, message)}:
         clauses = [message, ""]  # the pattern may be longer than a clause
@@ -527,7 +526,6 @@ class _Agreement(NamedTuple):
 
 
 def _asks_for(reply: str, call: ToolCall, context: str) -> _Consent:
-    """Return whether a reply asks for a call: it names the call, or just asks whether to go on."""
     if _names(reply, call):
         return _Consent.GIVEN
     is_denied = re.search(_DENIED % _stems(call.name)[0], reply)

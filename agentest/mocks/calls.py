@@ -342,7 +342,6 @@ def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
 
 
 def _same_arguments(first: Any, second: Any) -> bool:
-    """Return True if two sources report the same arguments. None (not reported) matches anything."""
     return _agree(same, first, second)
 
 

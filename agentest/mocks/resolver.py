@@ -219,7 +219,6 @@ class MockResolver:
     async def _resolved(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None, round: int | None = None
     ) -> tuple[Any, bool]:
-        """Return the result, and True if it is sent as plain text: a date needs quotes only in JSON."""
         name, args = well_formed_value(name), well_formed_value(args)
         return await self._fill(self._begin(name, args, turn_index, call_id, round=round), args)
 
@@ -476,7 +475,6 @@ def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
 
 
 def _object_in_words(value: Any, inside: tuple[int, ...]) -> Any:
-    """Return an object's attributes, or its repr without the address if it has one."""
     json_form = _form(value)
     if json_form is not None:
         return json_form

@@ -237,7 +237,6 @@ class LiveModel:
         return self._given_up(f"{refused}; {advice}", permanent=True)
 
     async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
-        """Find out whether the model fails for all requests or only for this one."""
         async with self._gate.checking:
             if self._gate.answers > before or self._gate.is_down or not self._gate.waits:
                 return

@@ -193,7 +193,6 @@ class Cassettes(Tape):
         return {self.mode, self.agent_modes.get(scope, self.mode)}
 
     def _without(self, mode: CassetteMode, entries: Entries) -> Entries:
-        """Return the answers that are not used in this way."""
         return {slot: entry for slot, entry in entries.items() if self.mode_of(entry.request.key) is not mode}
 
     def _unwritable(self, problem: OSError) -> CassetteError:

@@ -195,12 +195,10 @@ class Circuit:
 
     @property
     def _may_be_wrong(self) -> bool:
-        """Return True if nothing shows that a model listens at this address."""
         return not self.answers and self._streak is not None and self._streak.misaddressed
 
     @property
     def _may_be_slow(self) -> bool:
-        """Return True if a model that always takes longer than `timeout_ms` explains all failures."""
         return not self.answers and self._streak is not None and self._streak.late
 
     def _wait(self, problem: str, asked_for: float, now: float) -> None:

@@ -154,7 +154,6 @@ class Limiter:
             self._wake()
 
     def _wake(self) -> None:
-        """Let the first call in line look for capacity, if a slot is free."""
         if self._line and self.in_progress < self.places and not self._line[0].done():
             self._line[0].set_result(None)
 

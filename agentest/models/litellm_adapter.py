@@ -144,7 +144,6 @@ def _refusal(choice: Any) -> str:
 
 
 def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
-    """Return the body's keys with `api_base` as litellm expects it: it appends `/v1/messages` for Claude."""
     base = spec.body.get("api_base")
     if isinstance(base, str) and spec.model.startswith("anthropic/"):
         return {**spec.body, "api_base": base.rstrip("/").removesuffix("/v1")}
@@ -185,7 +184,6 @@ def _translate_error(error: Exception, redact: Redactor) -> ModelError:
 
 
 def _has_no_connection(error: BaseException | None) -> bool:
-    """Return True if no server, or none with HTTP and JSON, was reached: litellm has statuses for both."""
     while error is not None:
         refused = isinstance(error, OSError) and not isinstance(error, TimeoutError)
         if refused or type(error).__name__ == "APIConnectionError":

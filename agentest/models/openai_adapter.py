@@ -184,7 +184,6 @@ def _error_summary(body: str) -> str:
 
 
 def _excerpt(body: str) -> str:
-    """Return the error's message if it has one, else the beginning of the body."""
     data = json_or(body)
     error = data.get("error") if isinstance(data, dict) else None
     if isinstance(error, dict):

@@ -373,7 +373,6 @@ def model_name(config: Config, settings: ModelSettings, override: str | None = N
 def _choose_model(
     config: Config, settings: ModelSettings, override: str | None
 ) -> tuple[str | None, str | None]:
-    """Return model and provider: the first one set of the role's, the override and the top level's."""
     if settings.provider:
         return settings.model, settings.provider
     model = settings.model or override
@@ -394,7 +393,6 @@ def _provider_of(model: str | None, provider: str | None) -> str | None:
 
 
 def _options_of_role(config: Config, settings: ModelSettings, provider: str | None) -> ProviderOptions:
-    """Return what the configuration says about a role's provider: address and key."""
     # A key or base URL of the top level belongs to its provider; no other provider may see it.
     own = settings.provider_options
     if _provider_of(config.model, config.provider) not in (None, provider):

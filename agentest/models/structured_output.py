@@ -90,7 +90,6 @@ class StructuredModel:
 
 
 def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
-    """Redact secrets, and add a note if there are redacted ones, including ones redacted earlier."""
     contents = [hide(message["content"]) for message in messages]
     if HIDDEN not in "\0".join(contents):
         return messages

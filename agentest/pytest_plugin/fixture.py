@@ -157,7 +157,6 @@ def shorten_report(report: pytest.TestReport, error: BaseException) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the first reason of the first scenario that did not pass, or the error's first line."""
     unpassed: list[ScenarioResult] = []
     if isinstance(error, ScenarioFailed | ScenarioErrored):
         unpassed = [each for status in NOT_PASSED for each in error.result.with_status(status)]

@@ -253,7 +253,6 @@ class ScenarioItem(pytest.Item):
             raise ScenarioDidNotPass(self.result)
 
     def _repr_failure_py(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return the report without a traceback: for each one, pytest would read all of its source files."""
         if isinstance(excinfo.value, ScenarioDidNotPass):
             return str(excinfo.value)
         return super()._repr_failure_py(excinfo, style)

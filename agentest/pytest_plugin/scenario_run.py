@@ -274,7 +274,6 @@ class BackgroundRun:
                 self._note(event.text)
 
     def _may_be_amended(self, result: ScenarioResult) -> bool:
-        """Return True if the end of the run can turn this pass into an error."""
         units = self._prepared.plan.units if self._strict and result.verdict.passed else ()
         mine = (unit for unit in units if (unit.scenario.name, unit.agent) == (result.name, result.agent))
         unknown = self._prepared.plan.unknown_tools

@@ -131,7 +131,6 @@ class SessionHooks:
 
     @contextmanager
     def _captured(self) -> Iterator[None]:
-        """Capture output of scenario code between items, when pytest does not capture."""
         capture = self._capture
         if capture is None:
             yield
@@ -269,7 +268,6 @@ class _Placeholder(pytest.Item):
 
 
 def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
-    """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
     location = ReprFileLocation(str(item.path), result.line, headline(result))

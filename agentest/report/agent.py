@@ -266,7 +266,6 @@ def _about_run(report: RunReport) -> Iterator[str]:
 
 
 def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
-    """Return what a reason expected, "" if nothing in particular, and what happened instead."""
     trajectory, check, criterion, group = reason.trajectory, reason.check, reason.criterion, reason.group
     if trajectory:
         sides = [(label.removeprefix("expected "), text) for label, text in trajectory.sides]
@@ -341,7 +340,6 @@ def _path(file: str) -> str:
 
 
 def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
-    """Return the turn of the first reason about a conversation, or the only conversation's last turn."""
     conversations = {each.conversation.conversation_id: each for each in scenario.result.conversations}
     for reason in scenario.reasons:
         id = reason.conversation_id or (reason.group.occurrences[0] if reason.group else "")

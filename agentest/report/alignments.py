@@ -151,7 +151,6 @@ def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> TextRow:
 
 
 def _omitted_rows_text(left: Sequence[AlignedRow], not_kept: int) -> str:
-    """Describe the omitted rows. Rows that were not stored have no fault, unless all stored rows have one."""
     total = len(left) + not_kept
     wrong = sum(not row.status.holds for row in left)
     if not total:

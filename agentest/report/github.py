@@ -141,7 +141,6 @@ class GitHubActionsReporter:
                 self._write_summary(report, compared.markdown() if compared else (), self._summary_path)
 
     def _write_summary(self, report: RunReport, compared: Sequence[str], path: Path) -> None:
-        """Append the summary to the step's within GitHub's size limit, or write a new file."""
         before = path.stat().st_size if self._write and path.exists() else 0
         gap = "\n" if before else ""
         room = min(self._limit, SUMMARY_LIMIT - before - len(gap))
@@ -252,7 +251,6 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
 
 
 def _others(report: RunReport) -> _Section:
-    """List the scenarios that are not among the failures, folded."""
     others = [each for each in report.finished if each.status not in NOT_PASSED]
     counts = ", ".join(f"{n} {word}" for n, word, status in report.counts if status not in NOT_PASSED)
     agent = ["Agent"] if report.several_agents else []
@@ -292,7 +290,6 @@ def _other_reports(report: RunReport, files: Sequence[str]) -> str:
 
 
 def _failure(transcripts: Transcripts, scenario: ScenarioReport) -> str:
-    """Describe a scenario that did not pass, with its first reasons and its first table of calls."""
     shown = next((each for story in transcripts.of(scenario) for each in story.tables), None)
     reasons = reason_lines(scenario, {shown.title: shown.table} if shown else {})
     listed = reasons[:_SHOWN_REASONS]
@@ -309,7 +306,6 @@ def _passed_of(scenario: ScenarioReport) -> str:
 
 
 def _facts(scenario: ScenarioReport) -> str:
-    """Return how many conversations passed, their share, and what `repeat` decided."""
     result, totals = scenario.result, scenario.result.totals
     passed = f"{totals.passed} of {totals.conversations}"
     facts = ", ".join(filter(None, (passed, passed_text(result), "flaky" if result.flaky else "")))

@@ -185,7 +185,6 @@ def _counts(cases: Sequence[_Case]) -> Mapping[str, int]:
 
 
 def _classname(path: str) -> str:
-    """Return the path with dots, like Python test runners: Jenkins takes the last part for the class."""
     ending = next((ending for ending in _ENDINGS if path.lower().endswith(ending)), "")
     return ".".join(part for part in path.removesuffix(ending).split("/") if part not in ("", ".."))
 

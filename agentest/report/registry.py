@@ -245,7 +245,6 @@ class Broadcast:
 
 
 def _may_pass(error: Exception) -> bool:
-    """True for errors that may disappear within seconds: a full disk, too many open files."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 

@@ -122,7 +122,6 @@ def reason_title(reason: Reason) -> str:
 def _mismatches(
     scenario: ScenarioReport, result: ConversationResult
 ) -> Iterator[tuple[str, str, AlignmentTable | None]]:
-    """Yield title, line and table of each reason, then those of trajectories that only a threshold counts."""
     id = result.conversation.conversation_id
     for reason in scenario.reasons_by_conversation.get(id, ()):
         table = alignment_of_reason(reason, result)

@@ -359,7 +359,6 @@ def speaks_of_calls(unit: Unit) -> bool:
 
 
 def _silence_warning(agent: str, why: str, units: Sequence[Unit]) -> RunWarning:
-    """`why`: what may hide the agent's calls."""
     first = units[0]
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "

@@ -172,7 +172,6 @@ class LocalConversationRunner:
         """Return at once: cancelled conversations have already ended."""
 
     async def _run_checked(self, request: _AssignedRun, judge: OnTurn) -> tuple[_TimedConversation, str]:
-        """Run a conversation, and once more in its slot if its user broke its role. Returns also why."""
         first = await self._run(request, judge)
         finding = await self._check_user(first, request) if request.repeatable else None
         if finding is None or not finding.broken:

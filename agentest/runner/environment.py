@@ -124,7 +124,6 @@ def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
 
 
 def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
-    """Yield servers of `servers`, which agents on other nodes would look for on their own machine."""
     agents = prepared.plan.agents.items()
     on_nodes = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
     for server in prepared.managed_servers.servers if on_nodes else ():
@@ -223,7 +222,6 @@ def _demand(prepared: Prepared) -> tuple[int, int, int]:
 
 
 def _connections(prepared: Prepared, conversations: int) -> int:
-    """Return the maximum number of connections to models. Roles with the same model share its limit."""
     if prepared.request.options.tape == "replay":
         return 0
     user, judge = prepared.user, prepared.judge

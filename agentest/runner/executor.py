@@ -180,7 +180,6 @@ class _Scheduler:
         return self._results
 
     async def _start(self, units: Iterable[Unit], tasks: TaskGroup) -> None:
-        """Start conversations as slots become free: a waiting task for each would fill the memory."""
         delay = StartDelay(self._settings.debounce_s)
         await self._slots.acquire()
         for unit in units:
@@ -387,7 +386,6 @@ class _Scheduler:
         )
 
     def _settle_denied(self, progress: UnitProgress) -> None:
-        """Report the conversations that the agent refused. It is to blame if it answered others."""
         unit = progress.unit
         for number, finished in self._denied.pop(unit.scope, {}).items():
             settled = blamed_on_agent(finished) if unit.agent in self.answering else finished
@@ -407,7 +405,6 @@ class _Scheduler:
         return self._sharing.shared(finished.result if by_worker else without_unneeded_parts(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> bool:
-        """Decide a unit and report it. Return False if it needs more conversations first."""
         decidable = [each for each in self._undecided if not self._must_wait(each.unit)]
         self._undecided = [each for each in self._undecided if each not in decidable]
         for each in decidable:
@@ -419,12 +416,10 @@ class _Scheduler:
         return await self._decide(progress)
 
     def _must_wait(self, unit: Unit) -> bool:
-        """Return True if a later conversation may still show that the agent is connected, or answers."""
         is_refused = unit.scope in self._denied and unit.agent not in self.answering
         return is_refused or bool(unreached_servers(unit, self._reached))
 
     async def _decide(self, progress: UnitProgress) -> bool:
-        """Decide a unit whose conversations have finished. Return False if it needs more of them first."""
         unit = progress.unit
         self._settle_denied(progress)
         missing = unreached_servers(unit, self._reached)

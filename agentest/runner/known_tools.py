@@ -465,13 +465,11 @@ def tools_of(agent: AnyAgent, served: ServedTools = NO_SERVED_TOOLS) -> ToolsOfA
 
 
 def _spans_count(agent: AnyAgent) -> bool:
-    """Return True if spans show calls that the protocol does not, unless the configuration says otherwise."""
     tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.shows_own_calls
     return bool(agent.traces and not tells and agent.tool_visibility is not ToolVisibility.RETURNED)
 
 
 def _queue_name(name: str, agent: AnyAgent) -> str:
-    """Return the queue of an exclusive agent: its address, with its server's settings if the port is free."""
     if not isinstance(agent, HttpAgent):
         return name
     return f"{agent.address} {agent.server}" if agent.server and agent.server.awaits_port else agent.address

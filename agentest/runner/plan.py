@@ -526,7 +526,6 @@ def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
 
 
 def _plugin_metrics(named: Iterable[str], custom: Iterable[Metric]) -> dict[str, Metric]:
-    """Return the metrics that only plug-ins have, among those that are named."""
     known = {*BUILTIN, *THRESHOLD_RANGE, *(metric.name for metric in custom)}
     if not (unknown := {*named} - known):
         return {}

@@ -135,7 +135,6 @@ def _room_for_output(name: str) -> RecentOutput:
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:
-    """Return a server's configured name, or one made from its command, such as `uvicorn-app-app`."""
     words = [server.name] if server.name else _command_words(server.command)
     slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
     return slug.strip("-.")[:_NAME_CHARS] or "server"
@@ -503,7 +502,6 @@ def _confirmation(
     environ: Mapping[str, str],
     judge: ModelSpec | None,
 ) -> tuple[ModelSpec | None, tuple[str, ...]]:
-    """Return the model that confirms judgements, if any, and a note if it is of no use."""
     config = loaded.config
     if config.judge.confirm is None or options.offline:
         return None, ()

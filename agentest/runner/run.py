@@ -123,7 +123,6 @@ async def _open(
     starting: anyio.CancelScope,
     tasks: TaskGroup,
 ) -> tuple[Origin, RunUnits] | None:
-    """Open agents, servers and models. Return None if a signal arrives before they are open."""
     origin: Origin | None = None
     run_units: RunUnits | None = None
     with starting:

@@ -235,7 +235,6 @@ class Allowance:
         return Need(1, self._per_call())
 
     def _estimated_need(self, unit: Unit) -> Need:
-        """Return the estimated need of a conversation: the maximum of its scenario so far."""
         if finished := self._finished.get(unit.scope):
             return _choose_each(max, finished)
         if earlier := self._earlier(unit):
@@ -247,7 +246,6 @@ class Allowance:
         return Need(min(most.calls, maximum.calls), maximum.cost)
 
     def _min_need(self, unit: Unit) -> Need:
-        """Return the minimum need of a conversation, which suffices if it runs alone."""
         finished = self._finished.get(unit.scope)
         return (None if finished else self._earlier(unit)) or _choose_each(min, finished or self._known())
 

@@ -169,7 +169,6 @@ class RunResultBuilder:
     def _with_late_warnings(
         self, results: Mapping[str, ScenarioResult], late: Mapping[str, Sequence[VerdictWarning]]
     ) -> dict[str, ScenarioResult]:
-        """Add the warnings that only the whole run shows, and report the results that they change."""
         now = {
             scope: amended(result, late.get(scope, ()), strict=self._session.settings.strict)
             for scope, result in results.items()
@@ -210,7 +209,6 @@ def known_agent(unit: Unit, redact: Callable[[str], str], *, is_judged: bool = T
 
 
 def _briefed_agent(unit: Unit, redact: Callable[[str], str], briefing: ModelBriefing) -> AgentBackground:
-    """Return what judges may know of an agent after it told its model, where its settings do not say it."""
     traits = replace(
         unit.traits,
         instructions=unit.traits.instructions or briefing.instructions,
@@ -295,7 +293,6 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
 
 
 def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -> dict[str, tuple[str, ...]]:
-    """Return the servers that see an agent's calls if it does not hand them over."""
     observed: dict[str, tuple[str, ...]] = {}
     for name, agent in plan.agents.items():
         if agent.beside and visibilities[name] in (ToolVisibility.REPORTED, ToolVisibility.PARTIAL):
@@ -326,7 +323,6 @@ def unit_notes(
 
 
 def _checks_the_goal(scenario: Scenario) -> bool:
-    """Return True if a final state, or a required call that is no lookup, shows if the goal was reached."""
     # `within` makes every expected call optional.
     requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
     state = scenario.final_session_state is not None or scenario.final_state is not None
@@ -346,7 +342,6 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
 
 
 def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
-    """Warn if a scenario has criteria that nothing judges. `metrics`: those judged if there is a goal."""
     named = [name for name in scenario.metrics or () if name in BUILTIN]
     for_nothing = [name for name in named if name != GOAL or not scenario.expected_outcome]
     if for_nothing and not scenario.goal and scenario.case is None:
@@ -356,7 +351,6 @@ def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterat
 
 
 def _calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
-    """Warn if the scenario's own metric of tool calls was judged in no turn, as no tool is known."""
     turns = [turn for each in conversations for turn in each.turns]
     for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
         if scenario.goal and turns and not any(name in turn.metrics for turn in turns):

@@ -376,7 +376,6 @@ async def report_wait(what: str, say: Callable[[str], object]) -> AsyncIterator[
 
 @asynccontextmanager
 async def _background(work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run `work` in the background of the block. A task group would wrap the block's exceptions."""
     task = asyncio.create_task(work())
     try:
         yield

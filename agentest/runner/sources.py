@@ -161,7 +161,6 @@ class LiveAgents:
 
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
-    """Read the tools of mock servers for judges. Returns notes about files that cannot be read."""
     return list(read_mock_server_tools({unit.agent: unit.traits.tools for unit in prepared.plan.units}))
 
 

@@ -167,7 +167,6 @@ def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _is_judged_otherwise(evidence: UnitEvidence) -> bool:
-    """Return True if anything but the agent's having replied decides the verdict."""
     return _declares_check(evidence.unit) or any(map(_has_deciding_score, evidence.conversations))
 
 
@@ -192,7 +191,6 @@ def _can_pass_unseen(unit: Unit) -> bool:
 
 
 def _has_deciding_score(result: ConversationResult) -> bool:
-    """Return True if a metric was judged that can fail a scenario without a threshold."""
     return any(
         not isinstance(score, Skipped) and (name == GOAL or METRICS[name].kind is Kind.LABEL)
         if name in BUILTIN  # custom metrics decide if they return labels
@@ -268,7 +266,6 @@ def _allows_no_call(trajectory: Trajectory) -> bool:
 
 
 def _is_optional(trajectory: Trajectory, tool: str) -> bool:
-    """Return True if no call is expected at all, or one of the tool only as an alternative."""
     if not trajectory.expected:
         return _allows_no_call(trajectory)
     named = [name for step in trajectory.expected for name in names_in(step)]
@@ -347,7 +344,6 @@ def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find checks that cannot fail, except in cases, where a threshold of 0 is usual to show a score."""
     if evidence.scenario.case is None:
         yield from ((message, ()) for message in _checks_that_cannot_fail(evidence.unit))
     turns = [turn for each in evidence.conversations for turn in each.conversation.turns]
@@ -362,7 +358,6 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find faults and injections of tools that are not called, or not often enough."""
     most: Counter[str] = Counter()
     for each in evidence.conversations:
         most |= Counter(call.name for call in each.conversation.tool_calls)
@@ -444,7 +439,6 @@ def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]
 
 
 def _matches_any_text(pattern: re.Pattern[str]) -> bool:
-    """Return True if a pattern matches every text that is not empty. Skips patterns that forbid text."""
     looks_for_absence = "(?!" in pattern.pattern or "(?<!" in pattern.pattern
     return not looks_for_absence and all(map(pattern.search, _PROBES))
 

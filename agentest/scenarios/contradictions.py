@@ -105,7 +105,6 @@ def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator
 
 
 def _positions_of_free_calls(trajectory: Trajectory, call_key: str, each: ExpectedCall) -> Iterator[str]:
-    """Yield problems if an expected position can only be taken by calls that do not count."""
     not_counted = "calls that are free are not counted"
     read = next((name for name in trajectory.reads if covers(name, each.name)), None)
     if read is not None:
@@ -121,7 +120,6 @@ def _positions_of_free_calls(trajectory: Trajectory, call_key: str, each: Expect
 
 
 def _nth_key(call_key: str, each: ExpectedCall) -> str:
-    """Return the key and value of the position option: `….first: is True`."""
     return f"{call_key}.{each.place_word}: is {each.nth if each.place_word == 'nth' else True}"
 
 

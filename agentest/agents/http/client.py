@@ -109,7 +109,6 @@ class HttpClient(ConversationalAgent):
         self._advisor = ErrorAdvisor(config, resources.client)
 
     def _turn_steps(self, key: str) -> list[TurnStep]:
-        """Return the requests of a turn: those in a list, or the agent's own, and the polls."""
         config, kept = self.config, self.paths.kept
         steps = [(f"{key}[{index}]", step) for index, step in enumerate(getattr(config, key))]
         own = [] if steps else [self.own]
@@ -301,7 +300,6 @@ class HttpConversation:
     async def _send(
         self, step: TurnStep, turn: _TurnResults, *, has_reply: bool = False
     ) -> ResponseExtraction:
-        """Send a request. If it `has_reply`, a response without one fails here, with advice."""
         until = step.until.filled(ValuesOrNone(self._values(turn)[0])) if step.until else None
         gathering = ResponseExtraction(self._client.paths, step.kept, until=until)
         gathering.is_partial = not has_reply

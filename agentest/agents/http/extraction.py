@@ -323,7 +323,6 @@ class ResponseExtraction:
 
 
 def _text_in(found: Any) -> str:
-    """Return the text that a path found. A JMESPath condition that does not hold returns `false`."""
     return "" if found is False else text_of(found) or ""
 
 

@@ -113,7 +113,6 @@ def _body_form(content_type: str, beginning: bytes) -> str:
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the lines that are not empty. The first one may start with a byte order mark."""
     begun: list[bytes] = []
     """The pieces of the current line, joined only once because repeated concatenation would be slow."""
     mark = BOM_UTF8

@@ -143,7 +143,6 @@ class AnyAgent(AgentWithServers):
 
     @model_validator(mode="after")
     def _is_where_its_server_is(self) -> Self:
-        """Check that `{port}` is in all places that need the port, or in none."""
         if self.server:
             self.server.check_own()
         keys_with_port = [key for key, url in self.urls.items() if address_awaits_port(url)]

@@ -241,7 +241,6 @@ class HttpTemplateAgent(HttpAgent):
         return self
 
     def _check_order(self, key: str, saved: tuple[str, ...]) -> None:
-        """Check that each request of the first turn needs only values that may have been saved before it."""
         ready = {*self.unsaved_placeholders, *saved} - ({"session_id"} if self.session else set())
         for index, step in enumerate(getattr(self, key)):
             unsaved = step.required_names & {*self.saved_names, "session_id"} - ready - step.condition_names
@@ -308,7 +307,6 @@ class ReplyWebhook(CompanionServer):
     @model_validator(mode="before")
     @classmethod
     def _quiet_time(cls, value: Any) -> Any:
-        """Accept a quiet time as `until`: {quiet_ms: 500}, or milliseconds."""
         until = value.get("until") if isinstance(value, Mapping) else None
         if not isinstance(until, Mapping | int):
             return value

@@ -222,7 +222,6 @@ def _rates(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
 
 
 def _cost(result: RunResult) -> Iterator[ConsoleLine]:
-    """Show the model calls of all roles and their cost in one line, if there were any."""
     used = result.usage
     if used.calls or used.cached:
         cost = ", cost unknown" if used.cost is None else f", {used.cost:.4f} USD" * (used.cost > 0)

@@ -133,12 +133,10 @@ def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterato
 
 
 def _is_explained(result: ConversationResult) -> bool:
-    """True if a conversation shows why a threshold of its scenario was missed."""
     return bool([*threshold_counted_lines(result)]) or unreached_goal(result) is not None
 
 
 def _signature(reason: Reason) -> tuple[object, ...]:
-    """Return equal keys for reasons that differ only in ids, numbers and the agent's wording."""
     text = f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
     first_row = text.split("\n", 1)[0]
     message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
@@ -467,7 +465,6 @@ def _criterion(
 
 
 def _mark(criterion: CriterionResult, display: DisplayOptions) -> Part:
-    """The mark is dim for an unmet criterion without effect: it is optional, or was skipped."""
     status = criterion_status(criterion)
     pale = status is Status.PASSED and criterion.result is not CriterionOutcome.MET
     return display.mark(Status.SKIPPED if pale else status)
