@@ -571,8 +571,11 @@ def names(*markers: str, least: int = 1) -> Find:
         for place, said in enumerate(words):
             if said.isalpha() and any(like(said.lower(), marker) for marker in markers):
                 name = list(takewhile(_may_be_name, words[place + 1 : place + 3]))
-                found += [" ".join(name).title()] if len(name) >= least else []
-        return found
+                found += [name] if len(name) >= least else []
+        written = [name for name in found if all(word[0].isupper() for word in name)]
+        return [
+            " ".join(name).title() for name in written or found
+        ]  # in small letters only if no other is there
 
     return find
 

@@ -28,7 +28,7 @@ TOOLS = {
     "list_slots": {"day": "string"},
     "book_appointment": {"patient_id": "string", "day": "string", "time": "string"},
 }
-_name = names("for", "of", "is", least=2)
+_name = names("for", "is", least=2)
 
 
 def _patients(text: str) -> list[str]:

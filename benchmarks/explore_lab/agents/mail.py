@@ -101,7 +101,12 @@ def _delete(agent: Mail, values: Values) -> str:
 
 _SKILLS: list[Skill] = [
     Skill("delete a mail", ("delete", "remove"), (_MAIL,), _delete, "Shall I delete mail {id}?", writes=True),
-    Skill("read a mail", ("read", "open", "what does say", "summarise", "summarize"), (_MAIL,), _read),
+    Skill(
+        "read a mail",
+        ("read ml", "read mail", "open ml", "open mail", "what does say", "summarise", "summarize"),
+        (_MAIL,),
+        _read,
+    ),
     Skill(
         "send a mail",
         ("send", "write"),
