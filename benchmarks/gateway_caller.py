@@ -10,7 +10,7 @@ from itertools import count
 from time import perf_counter
 
 from benchmarks.answers import http_answer, model_answer
-from benchmarks.gateway_payloads import ID, Api, encoded
+from benchmarks.gateway_payloads import ID, TOKEN, Api, encoded
 
 _EVENT_S = 0.002
 """Between two events of a stream, so that each comes by itself."""
@@ -71,7 +71,8 @@ class Agent:
         reader, writer = await self._connection(port)
         path = self.api.stream_path if self.streams else self.api.path
         body = self.api.body(self.number, turns, streams=self.streams)
-        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer sk-benchmark\r\n"
+        head = f"POST /{TOKEN}{path} HTTP/1.1\r\n"
+        head += f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer sk-benchmark\r\n"
         head += f"Content-Type: application/json\r\nAccept: */*\r\nContent-Length: {len(body)}\r\n\r\n"
         began = perf_counter()
         writer.write(head.encode() + body)

@@ -11,6 +11,7 @@ from benchmarks.answers import REPLY
 from benchmarks.workload import LINE
 
 Json = dict[str, Any]
+TOKEN = "token-of-the-gateway"
 CONVERSATIONS = 20
 """Are under way at once."""
 ID = "id-of-this-answer"

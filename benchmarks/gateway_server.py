@@ -29,7 +29,7 @@ from agentest.plugins.servers.port import Identity, ModelAccess
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
-from benchmarks.gateway_payloads import CONVERSATIONS, said
+from benchmarks.gateway_payloads import CONVERSATIONS, TOKEN, said
 from benchmarks.model_client import cpu_ms
 
 
@@ -50,7 +50,7 @@ async def _serve(upstream: int, turns: int) -> None:
     )
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        app = gateway_application(settings, traffic, client)
+        app = gateway_application(settings, traffic, client, TOKEN)
         gateway = await listen(app, settings, "model_gateway", stack, _note)
         proxy = await stack.enter_async_context(_bare_proxy(base))
         for number in range(CONVERSATIONS):

@@ -17,6 +17,7 @@ class Addresses:
     mcp: str | None = None
     rest: str | None = None
     model: str | None = None
+    """Its path begins with a token."""
     otlp: str | None = None
     replays_model: bool = False
 
@@ -32,6 +33,10 @@ class Addresses:
     def in_lane(self, lane: int | None) -> Addresses:
         """Return the addresses for one copy of the agent's server; None: it has no copies."""
         return self if lane is None else replace(self, model=self.model and f"{self.model}/lane/{lane}")
+
+    @property
+    def secrets(self) -> list[str]:
+        return [self.model.split("/")[3]] if self.model else []
 
     @property
     def by_placeholder(self) -> dict[str, str]:
@@ -59,7 +64,7 @@ def model_variables(gateway: str) -> dict[str, str]:
     """Return the variables by which clients of model APIs find the gateway.
 
     Args:
-        gateway: its origin, or an address that names a conversation.
+        gateway: its address, or an address that names a conversation.
     """
     openai, anthropic, google = f"{gateway}/openai/v1", f"{gateway}/anthropic", f"{gateway}/google"
     return {

@@ -246,8 +246,8 @@ class AnyAgent(AgentWithServers):
         if self.tells_addresses or self.in_process:
             return "set model_gateway: true"
         return (
-            "set model_gateway: {port: 8900}, and start the agent with "
-            "OPENAI_BASE_URL=http://127.0.0.1:8900/openai/v1"
+            "set model_gateway: {port: 8900}, and start the agent with the gateway's address as "
+            "OPENAI_BASE_URL" + if_command("doctor", " (`agentest doctor` prints it)")
         )
 
     @property

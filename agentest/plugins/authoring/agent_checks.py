@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
     notes: list[str] = []
     reply: AgentReply | None = None
     observed = CallObservations()
-    to_set = _tell_gateway(checked, tell) if checked.config.model_gateway else []
+    to_set = _tell_gateway(checked, run) if checked.config.model_gateway else []
     servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)
     wanted = Prepared(request, loaded, _startable_plan(checked), (), managed_servers=servers)
     async with anyio.create_task_group() as tasks:
@@ -106,35 +106,49 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
                         wants_talk = served.server is not None and not _was_running(served, notes)
                     if reply:
                         tell(await _check_conversations(checked, client, wants_talk))
-                    if to_set or (reply and agent.server and agent.model_gateway):
-                        tell(await _check_gateway(checked, observed, limit_s if to_set else 0.0, say))
+                    if to_set or ((reply or _without_token(notes)) and agent.server and agent.model_gateway):
+                        tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, notes))
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
     tell(check_calls(checked, reply, reached={key for who, key in observed.reached if who == checked.name}))
 
 
-def _tell_gateway(checked: AgentToCheck, tell: Tell) -> list[str]:
+def _gateway_address(checked: AgentToCheck, run: Examination) -> str:
+    from agentest.plugins.servers.gateway_check import gateway_address
+
+    folder = run.request.root / run.loaded.config.output_dir
+    return gateway_address(checked.config, folder, run.environ)
+
+
+def _without_token(notes: Sequence[str]) -> str:
+    """Return what the gateway reported about requests without its token; "" if there were none."""
+    from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN
+
+    return next((note for note in notes if WITHOUT_TOKEN in note), "")
+
+
+def _tell_gateway(checked: AgentToCheck, run: Examination) -> list[str]:
     from agentest.plugins.servers.gateway_check import how_told, lines_to_set
 
-    text, lines = how_told(checked.config), lines_to_set(checked.config)
-    tell((left_open if lines else good)(subject("gateway", checked.name), text, "\n".join(lines)))
+    text, lines = how_told(checked.config), lines_to_set(checked.config, _gateway_address(checked, run))
+    run.tell((left_open if lines else good)(subject("gateway", checked.name), text, "\n".join(lines)))
     return lines
 
 
 async def _check_gateway(
-    checked: AgentToCheck, observed: CallObservations, limit_s: float, say: Callable[[str], object]
+    checked: AgentToCheck, run: Examination, observed: CallObservations, limit_s: float, notes: Sequence[str]
 ) -> Check:
     from agentest.plugins.servers.gateway_check import has_called_model, lines_by_framework
 
     name = subject("gateway", checked.name)
     if limit_s:
-        say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
+        run.say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
     if await has_called_model(observed, checked.name, limit_s):
         return good(name, "a request of the agent to its model arrived")
-    advice = "\n".join(lines_by_framework(checked.config))
+    advice = "\n".join(lines_by_framework(checked.config, _gateway_address(checked, run)))
     when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
-    return bad(name, f"no request to a model arrived{when}", advice)
+    return bad(name, _without_token(notes) or f"no request to a model arrived{when}", advice)
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:

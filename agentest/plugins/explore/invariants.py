@@ -18,13 +18,7 @@ from agentest.domain.changes import ANSWERS_FIRST
 from agentest.domain.results import ConversationResult, Severity, TrajectoryResult
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolOutcome
-from agentest.domain.transcript import (
-    Blame,
-    Conversation,
-    ToolCall,
-    Turn,
-    call_text,
-)
+from agentest.domain.transcript import Blame, Conversation, ToolCall, Turn, call_text
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
 from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injection_oracles

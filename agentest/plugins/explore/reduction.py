@@ -47,11 +47,7 @@ class ReductionBySteps:
     """
 
     def __init__(
-        self,
-        settings: ExploreSettings,
-        *,
-        shrink: bool = True,
-        reductions: Sequence[Reduction] = REDUCTIONS,
+        self, settings: ExploreSettings, *, shrink: bool = True, reductions: Sequence[Reduction] = REDUCTIONS
     ) -> None:
         self._settings = settings
         self._budget = settings.shrink.conversations if shrink else 0

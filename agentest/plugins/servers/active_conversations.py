@@ -445,7 +445,7 @@ class Admission:
             self._waiting.popleft().set()
 
 
-_PATH_KEY = re.compile(r"^/(?:c|mcp|sse|mcp/sse)/([^/]+)")
+_PATH_KEY = re.compile(r"^/(?:[\w-]{16,}/)?(?:c|mcp|sse|mcp/sse)/([^/]+)")
 HEADER = "x-agentest-conversation"
 META = "agentest/conversation"
 
@@ -498,6 +498,8 @@ class ServerInputs:
     passthrough: bool
     """True if tools without a mock may run."""
     root: Path
+    outputs: Path
+    """The folder of the stored runs."""
     client: Client
     stack: AsyncExitStack
     """Closes all opened resources at the end of the run."""

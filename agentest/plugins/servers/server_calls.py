@@ -47,6 +47,7 @@ class ServerCalls(CallSources):
         access = _model_access(live) if live.config.model_gateway else None
         async with self._conversations.under_way(who, served, live.outside, access) as period:
             served.addresses = period.addresses
+            live.prepared.loaded.redact.learn(period.addresses.secrets)
             sources: list[CallSource] = [served]
             if period.traces:
                 alone = _needs_spans(live.unit)

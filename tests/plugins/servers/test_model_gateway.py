@@ -30,6 +30,7 @@ from agentest.support.http.client import open_client
 from agentest.support.trace_context import new_key
 
 pytestmark = pytest.mark.anyio
+TOKEN = "token-of-the-gateway"
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ class Gateway:
     traffic: GatewayTraffic
     client: httpx.AsyncClient
     origin: str
+    """With the token."""
     notes: list[str]
     upstream: dict[Any, str]
     """Provider → address, as the gateway has it."""
@@ -127,7 +129,8 @@ async def gateway(
             overrides={"shop": config.override},
             lanes=lanes,
         )
-        origin = await stack.enter_async_context(served(gateway_application(config, traffic, client)))
+        app = gateway_application(config, traffic, client, TOKEN)
+        origin = f"{await stack.enter_async_context(served(app))}/{TOKEN}"
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))
         yield Gateway(provider, traffic, agents, origin, notes, config.upstream)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio.from_thread
@@ -14,7 +15,8 @@ from project import DEADLINE_S, Project, free_port, wait_until
 from scripted_provider import Chat, Provider, served
 from test_model_gateway_run import SUPPORT, configure
 
-from agentest.plugins.servers.gateway_check import FRAMEWORKS
+from agentest.plugins.servers.gateway_check import FRAMEWORKS, gateway_token
+from agentest.support.errors import ConfigError
 
 DOCS = Path(__file__).parents[3] / "docs" / "model-gateway.md"
 
@@ -46,7 +48,8 @@ def already_running(project: Project, agent: ModelServer, upstream: str, timeout
         "model_gateway": {"port": port, "upstream": {"openai": f"{upstream}/v1"}},
     }
     project.config("", agent=settings, metrics=[], request_timeout_ms=timeout_ms)
-    return f"http://127.0.0.1:{port}"
+    token = project.write(".agentest/gateway-token", "0123456789abcdef").read_text()
+    return f"http://127.0.0.1:{port}/{token}"
 
 
 def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: str) -> None:
@@ -74,6 +77,29 @@ def test_it_prints_the_line_and_waits_for_a_request(project: Project, upstream: 
     assert "send it a message" in err
     assert "✓ gateway: a request of the agent to its model arrived" in out
     assert "✓ tool calls: reported by its model gateway" in out
+
+
+def test_it_names_the_line_if_an_agent_calls_without_the_token(project: Project, upstream: str) -> None:
+    def has_called() -> bool:
+        try:
+            return httpx.post(f"{origin}/v1/messages", json={}, trust_env=False).status_code == 403
+        except httpx.TransportError:
+            return False
+
+    with ModelServer(Answer(b'{"reply": "Hello."}')) as agent:
+        gateway = already_running(project, agent, upstream, 1500)
+        origin = gateway.rpartition("/")[0]
+        doctor = project.start("--offline", command="doctor", env={"AGENTEST_GATEWAY_TOKEN": "x" * 16})
+        try:
+            wait_until(has_called)
+            out, err = doctor.communicate(timeout=DEADLINE_S)
+        finally:
+            doctor.kill()
+
+    text = " ".join(out.split())
+    assert doctor.returncode == 2, out + err
+    assert f"lacks the gateway's token: set AGENTEST_MODEL_URL={origin}/<token>" in text
+    assert f"OPENAI_BASE_URL={origin}/$AGENTEST_GATEWAY_TOKEN/openai/v1 " in text
 
 
 def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Project, upstream: str) -> None:
@@ -120,6 +146,28 @@ def test_a_server_whose_agent_calls_its_model_elsewhere_is_reported(project: Pro
     assert "LlamaIndex: OPENAI_API_BASE" in text
     assert "– tool calls: its model gateway would report them, and no request has reached it" in text
     assert "Ready" not in text
+
+
+def test_the_token_is_stored_once_for_all_runs(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        (token,) = set(pool.map(lambda _: gateway_token(tmp_path / "runs", {}), range(20)))
+
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["gateway-token"]
+    assert len(token) == 32
+    assert gateway_token(tmp_path / "runs", {"AGENTEST_GATEWAY_TOKEN": "x" * 16}) == "x" * 16
+
+
+def test_a_token_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "gateway-token").write_text("")
+    for folder, token, problem in (
+        (tmp_path, "short", "AGENTEST_GATEWAY_TOKEN is not a token"),
+        (tmp_path, "with/slash/in/the/middle", "write 16 or more letters and digits"),
+        (tmp_path, "", "delete the file, or set AGENTEST_GATEWAY_TOKEN"),
+        (tmp_path / "file", "", "cannot be stored"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            gateway_token(folder, {"AGENTEST_GATEWAY_TOKEN": token})
 
 
 @pytest.mark.parametrize(("frameworks", "variables"), FRAMEWORKS)

@@ -327,6 +327,27 @@ async def test_what_is_passed_on_may_be_large_and_never_looks_whole_if_it_is_cut
     assert len(large.content) == 20_000_000
 
 
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_request_without_the_token_is_refused(form: str) -> None:
+    async with gateway() as gate, gate.talk(form, "a") as talk:
+        path, body = request_of(form, stream=False)
+        outside, _, token = gate.origin.rpartition("/")
+        wrong = ("", "/lane/1", f"/c/{talk.known.who.key}", f"/{token[:-1]}", f"/{token}x", "/other")
+        with talk.known.said("look one"):
+            refused = [await gate.client.get(f"{outside}{path}") for path in ("/", path)]
+            assert (gate.notes, talk.known.fault) == ([], None)
+            refused += [await gate.client.post(f"{outside}{each}{path}", json=body) for each in wrong]
+            error = await talk.known.error_of(None)
+            assert (await gate.client.post(gate.origin + path, json=body)).status_code == 200
+            assert await talk.known.error_of(None) is None
+
+    assert {each.status_code for each in refused} == {403}
+    assert f"_URL={outside}/<token>/{ROOTS[form]}" in refused[2].json()["error"]["message"]
+    assert token not in "".join(each.text for each in refused)
+    assert str(error).startswith("its address lacks the gateway's token: set ")
+    assert len(gate.provider.histories) == 2
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_several_answers_to_one_request_all_reach_the_agent(stream: bool) -> None:
     choices = [

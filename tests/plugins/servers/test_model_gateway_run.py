@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import anyio.from_thread
 import pytest
 from jsonschema import Draft202012Validator
-from project import Project
+from project import Project, free_port
 from scripted_provider import FORMS, Provider, served
 
 import agentest
@@ -156,22 +157,93 @@ def test_requests_to_the_model_survive_a_merge(project: Project, upstream: str) 
     assert whole["summary"]["time"]["modelMs"] > 0
 
 
-def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, upstream: str) -> None:
-    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1})")
+def change_agent(project: Project, *lines: str) -> None:
+    """Let the agent of the configuration run these lines before it starts."""
     agent = project.write(
-        "elsewhere.py",
-        "import os, runpy, sys\n"
-        f"sys.path.insert(0, {str(SUPPORT)!r})\n"
-        f"os.environ['OPENAI_BASE_URL'] = '{upstream}/v1'\n"
-        "runpy.run_module('gateway_agent', run_name='__main__')\n",
+        "changed_agent.py",
+        "\n".join(
+            [
+                "import os, runpy, sys",
+                f"sys.path.insert(0, {str(SUPPORT)!r})",
+                *lines,
+                "runpy.run_module('gateway_agent', run_name='__main__')",
+            ]
+        ),
     )
-    configure(project, upstream, "chat")
     path = project.root / "agentest.config.yaml"
     path.write_text(path.read_text().replace(str(SUPPORT / "gateway_agent.py"), str(agent)))
+
+
+def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, upstream: str) -> None:
+    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1})")
+    configure(project, upstream, "chat")
+    change_agent(project, f"os.environ['OPENAI_BASE_URL'] = '{upstream}/v1'")
     run = project.run()
 
     assert run.returncode == 2
     assert "the agent called no model through the gateway" in " ".join(run.stdout.split())
+
+
+@pytest.mark.parametrize("form", ["chat", "gemini"])
+def test_an_agent_whose_address_lacks_the_token_is_told_the_right_one(
+    project: Project, upstream: str, provider: Provider, form: str
+) -> None:
+    project.scenario("scenario('asks', turns=['look one'], trajectory={'forbidden': ['find']})")
+    configure(project, upstream, form, gateway={"port": (port := free_port())})
+    change_agent(
+        project,
+        f"os.environ['OPENAI_BASE_URL'] = 'http://127.0.0.1:{port}/openai/v1'",
+        f"os.environ['GOOGLE_GEMINI_BASE_URL'] = 'http://127.0.0.1:{port}/google'",
+    )
+    run = project.run()
+
+    variable, path = (
+        ("OPENAI_BASE_URL", "openai/v1") if form == "chat" else ("GOOGLE_GEMINI_BASE_URL", "google")
+    )
+    problem = f"its address lacks the gateway's token: set {variable}=http://127.0.0.1:{port}/<token>/{path},"
+    assert run.returncode == 2
+    (asks,) = project.results["scenarios"]
+    assert asks["status"] == "errored"
+    assert problem in json.dumps(asks)
+    assert problem in " ".join(run.stdout.split())
+    assert provider.histories == []
+
+
+@pytest.mark.parametrize("given", ["", "the-token-of-the-environment"])
+@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
+def test_the_token_stays_the_same_and_in_no_report(
+    project: Project, upstream: str, workers: tuple[str, ...], given: str
+) -> None:
+    project.scenario("""
+scenario('asks', turns=['look one', 'look two'], tools={'find': 1}, expect={'says': '/openai/v1'})
+scenario('fails', turns=['fail'], tools={'find': 1})
+""")
+    configure(project, upstream, "chat", reporters=["console", "json", "junit"])
+    change_agent(
+        project,
+        "from scripted_provider import Conversation, Refused",
+        "say, url = Conversation.say, os.environ['OPENAI_BASE_URL']",
+        "async def say_url(self, text):",
+        "    if text == 'fail':",
+        "        raise Refused(f'{url} failed')",
+        "    return await say(self, text) + url",
+        "Conversation.say = say_url",
+        f"open({str(project.root / 'urls')!r}, 'a').write(url + '\\n')",
+    )
+    env = {"AGENTEST_GATEWAY_TOKEN": given} if given else None
+    runs = [project.run(*workers, env=env) for _ in range(2)]
+
+    tokens = {url.split("/")[3] for url in (project.root / "urls").read_text().splitlines()}
+    stored = project.root / ".agentest" / "gateway-token"
+    assert tokens == {given or stored.read_text()}
+    assert stored.exists() is not bool(given)
+    assert [each["status"] for each in project.results["scenarios"]] == ["passed", "failed"]
+    assert given or stat.S_IMODE(stored.stat().st_mode) == 0o600
+    (token,) = tokens
+    for run in runs:
+        assert token not in run.stdout + run.stderr
+    for path in (project.root / ".agentest").rglob("*"):
+        assert path == stored or not path.is_file() or token.encode() not in path.read_bytes(), path
 
 
 TOOLLESS = (

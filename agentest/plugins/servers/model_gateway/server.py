@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import os
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
@@ -12,10 +14,12 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.active_conversations import ServerInputs
+from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
@@ -75,7 +79,7 @@ _BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateConten
 async def open_model_gateway(
     settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs, lanes: int = 1
 ) -> str:
-    """Serve the gateway until the run ends. Returns its origin. Raises ConfigError.
+    """Serve the gateway until the run ends. Returns its address, with its token. Raises ConfigError.
 
     Args:
         overrides: agent → its override. The agents of a comparison may share a gateway.
@@ -92,22 +96,28 @@ async def open_model_gateway(
         overrides=overrides,
         lanes=lanes,
     )
-    app = gateway_application(settings, traffic, opening.client)
+    token = gateway_token(opening.outputs, os.environ)
+    opening.redact.learn([token])
+    app = gateway_application(settings, traffic, opening.client, token)
     key, on_fault = opening.key_location("model_gateway"), opening.report_fault
     origin = await listen(app, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
-    return origin
+    return f"{origin}/{token}"
 
 
-def gateway_application(settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> web.Application:
+def gateway_application(
+    settings: ModelGateway, traffic: GatewayTraffic, client: Client, token: str
+) -> web.Application:
+    """Return the gateway's application, which answers only requests whose path begins with the token."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client).handle)
+    app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client, token).handle)
     return app
 
 
 class _Gateway:
-    def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client) -> None:
+    def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client, token: str) -> None:
+        self._token = token.encode()
         self._settings = settings
         self._traffic = traffic
         traffic.state.memory, traffic.state.output_tools = settings.memory, settings.output_tools
@@ -115,10 +125,15 @@ class _Gateway:
         self._target_of = lru_cache(_REMEMBERED_TARGETS)(partial(target_of, upstreams=settings.upstream))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        token, _, rest = path[1:].partition("/")
+        known = hmac.compare_digest(token.encode(), self._token)
         try:
-            target = self._target_of(request.rel_url.raw_path, request.rel_url.raw_query_string)
+            target = self._target_of(f"/{rest}" if known else path, request.rel_url.raw_query_string)
         except ValueError as error:
-            return json_error(404, str(error), None)
+            return json_error(404 if known else 403, str(error) if known else WITHOUT_TOKEN, None)
+        if not known:
+            return self._without_token(request, target)
         if problem := self._refusal(request, target):
             self._traffic.note_refused(problem, target.conversation, target.lane)
             return json_error(400, problem, target.form)
@@ -145,6 +160,19 @@ class _Gateway:
             self._traffic.note_refused(problem, target.conversation, target.lane)
             await reply.refuse(502, problem)
         return reply.response
+
+    def _without_token(self, request: web.Request, target: Target) -> web.Response:
+        """Refuse a request of another process, or of an agent whose address is not complete."""
+        variables = model_variables(f"{request.url.origin()}/<token>")
+        provider = request.path.split("/")[1]
+        fits = (name for name, url in variables.items() if url.split("/")[4:5] == [provider])
+        name = next(fits, next(iter(variables)))
+        problem = (
+            f"{WITHOUT_TOKEN}: set {name}={variables[name]}, as `server` does and `agentest doctor` prints it"
+        )
+        if target.form is not None and request.method == "POST":
+            self._traffic.note_refused(problem, None, None)
+        return json_error(403, problem, target.form)
 
     def _refusal(self, request: web.Request, target: Target) -> str | None:
         """Return why the gateway does not take a request of this kind; None if it does."""
