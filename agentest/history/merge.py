@@ -493,7 +493,7 @@ def _without_disproved_warnings(results: ScenarioResults) -> dict[Place, Scenari
 
     Each part warns about tools that it does not know and about agents without tool calls.
     """
-    known = frozenset[str]().union(*(each.totals.called for each in results.values()))
+    known = frozenset[str]().union(*(each.totals.called | each.totals.offered for each in results.values()))
     active_agents = {agent for (_, agent), each in results.items() if each.totals.called}
 
     def is_disproved(warning: VerdictWarning) -> bool:

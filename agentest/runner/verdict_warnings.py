@@ -27,7 +27,7 @@ from agentest.domain.tool_visibility import Approval, SeenBy, ToolVisibility, ca
 from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, is_unreadable, mismatch
 from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
-from agentest.runner.known_tools import is_known, keyed_trajectories, nearest_tool
+from agentest.runner.known_tools import NamedTool, is_known, keyed_trajectories, named_tools, nearest_tool
 from agentest.runner.plan import Plan, Unit
 from agentest.scenarios.model import FOUND, Scenario
 from agentest.scenarios.trajectory import (
@@ -474,18 +474,30 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     offered = frozenset[str]().union(*(each.offered for each in totals))
     known = offered.union(*(each.called for each in totals))
     for unit in evidence.units_with_visible_calls():
-        for tool in evidence.plan.unknown_tools.get(unit.scope, ()):
+        unknown = evidence.plan.unknown_tools.get(unit.scope, ())
+        named = {tool.name: tool for tool in reversed(unknown)}
+        if offered and "model_gateway" in unit.traits.mock_servers:
+            # A part of the agent may call its model past the gateway, so a mock proves no tool to be seen.
+            mocks = [NamedTool("tools", name) for name in unit.scenario.tools if not unit.scenario.case]
+            named |= {tool.name: tool for tool in reversed([*named_tools(unit.scenario), *mocks])}
+        for tool in named.values():
             if is_known(tool.name, known):
                 continue
             near = nearest_tool(tool.name, offered)
             hint = f" (did you mean {near!r}?)" if near else ""
             name = name_text(tool.name)
             what = "names tool" if isinstance(tool.name, str) else "has the pattern"
-            message = (
-                f"{tool.key} {what} {name!r}, which no mock, no schema and no call of this run knows: check "
-                f"the spelling{hint}, mock the tool, or name it in the agent's `tools`"
+            why = (
+                f"no mock, no schema and no call of this run knows: check the spelling{hint}, mock the tool, "
+                "or name it in the agent's `tools`"
             )
-            yield unit, (message, [name])
+            if tool not in unknown:
+                why = (
+                    f"agent {unit.agent!r} offered its model in no turn, so its calls cannot be seen. If a "
+                    f"part of the agent has it, give that part {{{{model_url}}}}; else remove the name{hint}"
+                )
+            note = tool not in unknown and evidence.picked
+            yield unit, (f"{tool.key} {what} {name!r}, which {why}", [name], note)
 
 
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:

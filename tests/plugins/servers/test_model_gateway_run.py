@@ -310,6 +310,69 @@ def test_what_a_call_in_an_unseen_turn_could_change_is_not_judged(
     assert json.dumps(project.results).count(why) >= 4
 
 
+OFFERED = """
+def check(name, text, tools, **judged):
+    scenario(name, turns=[text], tools=tools, expect={"says": "Done"}, **judged)
+
+check("a ban of a specialist's tool", "past", {"send": 1}, trajectory={"forbidden": ["send"]})
+check("a mock of a specialist's tool", "past", {"send": 1}, trajectory={"forbidden": ["find"]})
+check("an expected call", "past", {"send": 1}, trajectory={"expected": ["send"]})
+check("a ban of a tool that nothing knows", "hello", {}, trajectory={"forbidden": ["cancel"]})
+check("a ban of a tool that is offered", "hello", {}, trajectory={"forbidden": ["find"]})
+check("a ban of a tool that is offered later", "hello", {"late": 1}, trajectory={"forbidden": ["late"]})
+check("a ban by a pattern", "hello", {"late": 1}, trajectory={"forbidden": ["l*"]})
+scenario("calls", turns=["look one"], tools={"find": 1}, trajectory={"expected": ["find"]})
+if LATE:
+    scenario("offers late", turns=["hello", "late"], tools={"late": 1}, trajectory={"forbidden": ["late"]})
+"""
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_tool_that_the_agent_never_offers_its_model_may_have_run_unseen(
+    project: Project, upstream: str, late: bool
+) -> None:
+    """A specialist whose model's address stands in code may have it, in a turn that is seen otherwise."""
+    project.scenario(OFFERED.replace("LATE", str(late)))
+    configure(project, upstream, "chat", unmocked_tools="passthrough", strict=True)
+    change_agent(
+        project,
+        "from scripted_provider import Chat, Conversation",
+        "request, say = Chat.request, Conversation.say",
+        "def offering(self, history, *, stream):",
+        "    tool = 'late' if 'late' in str(history) else 'find'",
+        "    offered = [{'type': 'function', 'function': {'name': tool, 'parameters': {}}}]",
+        "    return request(self, history, stream=stream) | {'tools': offered}",
+        "async def asks_specialist(self, text):",
+        "    if text == 'past':",
+        f"        specialist = Conversation(self.form, {upstream!r}, self.client)",
+        "        Chat.request = request",
+        "        await specialist.say('both one')",
+        "        assert specialist.ran",
+        "    Chat.request = offering",
+        "    return await say(self, text)",
+        "Conversation.say = asks_specialist",
+    )
+    project.run("--concurrency", "1")
+
+    scenarios = project.results["scenarios"]
+    offered = "passed" if late else "errored"
+    assert {each["name"]: each["status"] for each in scenarios} == {
+        "a ban of a specialist's tool": "errored",
+        "a mock of a specialist's tool": "errored",
+        "an expected call": "failed",
+        "calls": "passed",
+        "a ban of a tool that nothing knows": "errored",
+        "a ban of a tool that is offered": "passed",
+        "a ban of a tool that is offered later": offered,
+        "a ban by a pattern": offered,
+        **({"offers late": "passed"} if late else {}),
+    }
+    ban, mock = (json.dumps(each) for each in scenarios[:2])
+    unseen = "which agent 'agent' offered its model in no turn, so its calls cannot be seen"
+    assert f"trajectory.forbidden names tool 'send', {unseen}" in ban
+    assert f"tools names tool 'send', {unseen}" in mock
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_conversations_in_workers_have_the_gateway_of_the_run(
     project: Project, upstream: str, provider: Provider, copies: int
