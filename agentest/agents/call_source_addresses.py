@@ -35,10 +35,6 @@ class Addresses:
         return self if lane is None else replace(self, model=self.model and f"{self.model}/lane/{lane}")
 
     @property
-    def secrets(self) -> list[str]:
-        return [self.model.split("/")[3]] if self.model else []
-
-    @property
     def by_placeholder(self) -> dict[str, str]:
         """Return the existing addresses by the name of their placeholder."""
         known = {"mcp_url": self.mcp, "rest_url": self.rest, "model_url": self.model, "otlp_url": self.otlp}

@@ -47,7 +47,8 @@ class ServerCalls(CallSources):
         access = _model_access(live) if live.config.model_gateway else None
         async with self._conversations.under_way(who, served, live.outside, access) as period:
             served.addresses = period.addresses
-            live.prepared.loaded.redact.learn(period.addresses.secrets)
+            token = (period.addresses.model or "").split("/")[3:4]
+            live.prepared.loaded.redact.learn(token)
             sources: list[CallSource] = [served]
             if period.traces:
                 alone = _needs_spans(live.unit)
