@@ -97,7 +97,6 @@ class _Ended:
 async def _at_gateway(
     active: _Active, period: port.ActivePeriod, access: port.ModelAccess | None, outside: WaitingBlock
 ) -> AsyncIterator[None]:
-    """Let the model gateway of the agent, if it has one, take requests of the conversation."""
     traffic = active.group.model_traffic
     if traffic is None or access is None:
         yield
@@ -174,7 +173,6 @@ class Registry:
             self._leave(active, period)
 
     def _leave(self, active: _Active, period: port.ActivePeriod) -> None:
-        """Deactivate the conversation, so that its calls are refused."""
         who, at_work_s = active.who, period.at_work_s
         ended = _Ended(who, period.failed)
         for name in _names(who):
@@ -244,7 +242,6 @@ class Registry:
         return self._only_candidate(group)
 
     def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:
-        """Return the only conversation that a call without a name can belong to."""
         candidates = self._of_group(group)
         if not candidates and group.given_up:
             return group.given_up

@@ -129,7 +129,6 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
 
 
 def _replays(options: plans.Options, agent: AgentConfig) -> bool:
-    """Return True if the agent's model is replayed, so that its requests never reach the network."""
     gateway = agent.model_gateway
     return gateway is not None and (gateway.mode or options.tape) == "replay"
 
@@ -255,7 +254,6 @@ def _groups(plan: plans.Plan) -> Iterator[ServerGroup]:
 
 
 def _check_own_servers(plan: plans.Plan, registry: Registry) -> None:
-    """Raise ConfigError if one agent server would need different addresses."""
     owners: list[str] = []
     for name, agent in plan.agents.items():
         first = next((other for other in owners if plan.agents[other].server == agent.server), None)
@@ -271,7 +269,6 @@ def _check_own_servers(plan: plans.Plan, registry: Registry) -> None:
 
 
 def _check_gateways(plan: plans.Plan, groups: Sequence[ServerGroup]) -> None:
-    """Raise ConfigError if an agent that runs already would need the addresses of two model gateways."""
     owners: dict[str, tuple[str, ServerGroup]] = {}
     for group in groups:
         for name, place in group.places.items():
@@ -333,7 +330,6 @@ async def compare_real_tools(
 
 
 def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
-    """Return the settings of each server once, with the name of an agent. Raises ConfigError."""
     chosen = {wanted: agents[wanted]} if wanted else agents
     if not any(agent.mcp_mock and agent.mcp_mock.upstream for agent in chosen.values()):
         who = f"agent {wanted!r}" if wanted else "no agent"

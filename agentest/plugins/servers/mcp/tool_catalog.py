@@ -68,7 +68,6 @@ def _in_words(error: Any) -> str:
 
 
 def _readable(schema: Any, on_unread: Callable[[str], None]) -> Any:
-    """Return the schema without the patterns that Python cannot read."""
     if isinstance(schema, list):
         return [_readable(each, on_unread) for each in schema]
     if not isinstance(schema, Mapping):

@@ -260,7 +260,6 @@ class HttpTransport:
         }
 
     def _check(self, response: DirectResponse) -> None:
-        """Raise an error for an unsuccessful status."""
         status = response.status_code
         if status == 404 and (self._session or not self.version):
             raise SessionLost

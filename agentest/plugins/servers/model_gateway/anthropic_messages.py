@@ -113,8 +113,6 @@ class AnthropicMessages(wire.WireForm):
 
 @dataclass(slots=True)
 class _MessageRound:
-    """One streamed answer, collected."""
-
     message: Json = field(default_factory=dict)
     content: StreamedBlocks = field(default_factory=StreamedBlocks)
     passed: int = 0
@@ -169,7 +167,6 @@ class _MessageStream(wire.AnswerStream):
         return b""
 
     def _released(self, hidden: Collection[int]) -> bytes:
-        """Return the events that were held back in the last round, but for those of hidden calls."""
         events, self._shown = wire.released(self._last.held, hidden, self._shown, "index")
         return b"".join(wire.sse(data, data["type"]) for data in events)
 

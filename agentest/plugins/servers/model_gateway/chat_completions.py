@@ -120,8 +120,6 @@ def _observed(body: Json) -> tuple[wire.CallResult, ...]:
 
 @dataclass(slots=True)
 class _ChatRound:
-    """One streamed answer, collected."""
-
     calls: StreamedCalls
     head: Json = field(default_factory=dict)
     message: Json = field(default_factory=dict)

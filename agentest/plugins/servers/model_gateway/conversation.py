@@ -534,7 +534,6 @@ def _known(name: str, names: Collection[str]) -> str | None:
 
 
 def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
-    """Return True if a history has the calls of an answer, perhaps as text."""
     return any(
         call.call_id in ids
         or any((call.call_id or f"{call.name}(") in text for text in request.history_texts)
@@ -543,7 +542,6 @@ def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.
 
 
 def _is_quoted(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
-    """Return True if google-adk has told another agent of an answer, as a text of the user."""
     if _has_calls_of(request, ids, answer):
         return False
     marks = [f"called tool `{call.name}`" for call in answer.shown.calls]

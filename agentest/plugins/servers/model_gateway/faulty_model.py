@@ -82,8 +82,6 @@ class FaultyModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Invented:
-    """An answer that no model gave."""
-
     model: str
     key: str
     """Makes its ids unique, and the same in each run."""

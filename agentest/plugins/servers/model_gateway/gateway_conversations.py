@@ -230,8 +230,6 @@ class GatewayTraffic:
 
 @dataclass(frozen=True, slots=True)
 class _Nobody:
-    """Answers the calls in an answer that belongs to no conversation (implements `ActiveConversation`)."""
-
     traffic: GatewayTraffic
     why: str
 

@@ -126,8 +126,6 @@ class Gemini(wire.WireForm):
 
 @dataclass(slots=True)
 class _GeminiRound:
-    """One streamed answer, collected."""
-
     body: Json = field(default_factory=dict)
     parts: list[Json] = field(default_factory=list)
     held: list[tuple[int, Json]] = field(default_factory=list)
@@ -165,7 +163,6 @@ class _GeminiStream(wire.AnswerStream):
         return self._keep(_chunk(chunk, shown)) if shown else b""
 
     def _holds(self, place: int, part: Json) -> bool:
-        """Hold a part back if it is a call or follows one."""
         held = self._round.held
         if held or inner(part, "functionCall"):
             held.append((place, part))
@@ -215,7 +212,6 @@ def _content(body: Json) -> Json:
 
 
 def _blocked(body: Json) -> bool:
-    """Return True if the API refused the prompt, so that there is no answer."""
     return "blockReason" in entry(body, "promptFeedback")
 
 
@@ -224,7 +220,6 @@ def _parts(content: Json) -> list[Json]:
 
 
 def _chunk(body: Json, parts: list[Json], *, last: bool = False) -> Json:
-    """Return a chunk with other parts, and with the reason of the end only if it is the last."""
     candidate = {**_candidate(body), "content": {**_content(body), "role": "model", "parts": parts}}
     if not last:
         candidate.pop("finishReason", None)

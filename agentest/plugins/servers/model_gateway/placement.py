@@ -87,7 +87,6 @@ def _mocked(request: WireRequest, conversations: Iterable[GatewayConversation]) 
 
 
 def _several(conversations: Sequence[GatewayConversation]) -> str:
-    """Return why a request is of none: several conversations may have made it."""
     return f"{len(conversations)} conversations may have made it"
 
 
@@ -179,7 +178,6 @@ def _within(parts: Sequence[int], whole: Sequence[int]) -> bool:
 
 
 def _may_forward(conversation: GatewayConversation, texts: Sequence[_UserText]) -> bool:
-    """Return True if each text is a part of one that the user said in a conversation."""
     said = conversation.texts
     return _is_rival(conversation) and all(any(is_part(text.text, each) for each in said) for text in texts)
 

@@ -284,7 +284,6 @@ class ConversationFaults:
         return {**body, key: [each for each in kept if each is not None]}
 
     def _without_calls(self, message: Json) -> Json | None:
-        """Return a message without invented calls and their results; None if nothing else is in it."""
         if not self._ids.isdisjoint((message.get("call_id"), message.get("tool_call_id"))):
             return None
         if message.get("id") in self._ids:

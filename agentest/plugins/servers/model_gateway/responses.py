@@ -150,8 +150,6 @@ class Responses(wire.WireForm):
 
 @dataclass(slots=True)
 class _ResponseRound:
-    """One streamed answer, collected."""
-
     items: dict[int, Json] = field(default_factory=dict)
     final: Json | None = None
     places: dict[tuple[int, Any], int] = field(default_factory=dict)
@@ -223,7 +221,6 @@ class _ResponseStream(wire.AnswerStream):
         return self._sent({**data, "output_index": now.passed[place]})
 
     def _released(self, hidden: Collection[int]) -> bytes:
-        """Return the events that were held back in the last round, but for those of hidden calls."""
         held, self._last.held = self._last.held, []
         events, self._indices = wire.released(held, hidden, self._indices, "output_index")
         return b"".join(map(self._sent, events))
@@ -267,7 +264,6 @@ def conversation_id(body: Json) -> str | None:
 
 
 def _is_chained(body: Json) -> bool:
-    """Return True if the provider has the history."""
     return bool(body.get("previous_response_id") or conversation_id(body))
 
 

@@ -162,7 +162,6 @@ class _Gateway:
         return reply.response
 
     def _without_token(self, request: web.Request, target: Target) -> web.Response:
-        """Refuse a request of another process, or of an agent whose address is not complete."""
         variables = model_variables(f"{request.url.origin()}/<token>")
         provider = request.path.split("/")[1]
         fits = (name for name, url in variables.items() if url.split("/")[4:5] == [provider])
@@ -175,7 +174,6 @@ class _Gateway:
         return json_error(403, problem, target.form)
 
     def _refusal(self, request: web.Request, target: Target) -> str | None:
-        """Return why the gateway does not take a request of this kind; None if it does."""
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return (
                 "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
@@ -273,7 +271,6 @@ class _Gateway:
             raise
 
     async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
-        """Raise GatewayError for a request in an unknown form that offers a tool which must not run."""
         path = target.url[len(target.base) :].partition("?")[0]
         remedy = "use an API that `agentest docs model-gateway` names, or write model_gateway.mocks: false"
         for each in list(self._traffic.active):
@@ -305,7 +302,6 @@ class _Gateway:
         )
 
     def _check_live(self, unplaced: Unplaced, lane: int | None) -> None:
-        """Raise GatewayError if a request must not reach the network."""
         if self._traffic.replays:
             problem = f"no answer is replayed, because the request belongs to no conversation: {unplaced.why}"
             self._refuse_unplaced(unplaced, problem, lane)
@@ -342,8 +338,6 @@ class _Gateway:
 
 @dataclass(slots=True)
 class _Upstream:
-    """Implements `exchange.ModelApi` over HTTP."""
-
     client: Client
     method: str
     url: str
@@ -382,7 +376,6 @@ class _Upstream:
 
 
 def _redirected(url: str, location: str) -> str:
-    """Return where a redirect leads. Raises GatewayError if it leads to another host."""
     old, new = URL(url), URL(url).join(URL(location))
     if new.host != old.host or (old.scheme, new.scheme) == ("https", "http"):
         raise GatewayError(

@@ -115,7 +115,6 @@ _INVALID = 3
 
 
 def _refusal(request: web.Request, status: int, problem: str) -> web.Response:
-    """Return a `google.rpc.Status`: code and message."""
     if request.content_type == _JSON:
         return web.json_response({"code": _INVALID, "message": problem}, status=status)
     text = problem.encode(errors="replace")

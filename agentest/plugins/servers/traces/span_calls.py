@@ -304,7 +304,6 @@ class _RequestedCalls:
 
 
 def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
-    """Return True if the arguments consist of a single value that equals `value`."""
     values = list(arguments.values())
     if len(values) != 1:
         return False
