@@ -134,7 +134,6 @@ def _replays(options: plans.Options, agent: AgentConfig) -> bool:
 
 
 def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
-    """Raise ConfigError if no mock server has a mocked tool, so that the real tool would run."""
     group = opening.group
     # Mocks of a `returned` agent may be for tools that it hands over.
     returned = any(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
@@ -234,7 +233,6 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
 
 
 def _groups(plan: plans.Plan) -> Iterator[ServerGroup]:
-    """Group the agents that have servers: agents that receive the same addresses share them."""
     known: list[tuple[object, list[str]]] = []
     for name, agent in plan.agents.items():
         if not agent.beside:

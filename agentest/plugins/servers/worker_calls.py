@@ -277,7 +277,6 @@ class ProxiedConversation:
         return traces
 
     async def _request(self, part: str, method: str, *args: object) -> Any:
-        """Call a method of a part of this conversation's `ActivePeriod` in the run's process."""
         number = next(self._numbers)
         reply = self._requests[number] = asyncio.get_running_loop().create_future()
         self.run.request(self.who.key, number, part, method, *args)

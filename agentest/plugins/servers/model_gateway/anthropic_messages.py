@@ -210,7 +210,6 @@ def _blocks(message: Json) -> list[Json]:
 
 
 def _with_cache_mark(whole: list[Json], seen: Json) -> list[Json]:
-    """Mark the end of a message for the prompt cache if the agent marked its own form of it."""
     mark = next((block[_CACHE] for block in _blocks(seen) if _CACHE in block), None)
     content = objects(whole[-1].get("content"))
     if mark is None or not content:

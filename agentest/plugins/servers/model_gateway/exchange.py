@@ -228,7 +228,6 @@ class ModelExchange:
     async def _results(
         self, answer: wire.WireAnswer, rounds: Rounds, outputs: Collection[str]
     ) -> list[wire.CallResult | None]:
-        """Answer the calls of an answer, also if the client gives up meanwhile, and each only once."""
         earlier, results = list(rounds.calls), list[wire.CallResult | None]()
         for call in answer.calls:
             if call.name in outputs:
@@ -292,7 +291,6 @@ class ModelExchange:
     async def _pass_error_on(
         self, response: ModelResponse, data: bytes, stream: wire.AnswerStream | None
     ) -> None:
-        """Pass an error of the model on as it came; after a stream began, as an event of the stream."""
         text = data.decode(errors="replace")
         self.conversation.note_error(response.status_code, self.address, text)
         if stream is None or not self.reply.begun:
@@ -323,11 +321,7 @@ class ModelExchange:
         stream: wire.AnswerStream | None,
         outputs: Collection[str],
     ) -> None:
-        """Send the last round's answer without its hidden calls, and remember both.
-
-        Args:
-            data: the answer as it came, if the agent receives it unchanged.
-        """
+        """Send and remember the last round's answer without hidden calls. `data`: unchanged, as it came."""
         conversation = self.conversation
         hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
         owed = self.form.owed([result for result in results if result is not None])
@@ -365,11 +359,7 @@ class ModelExchange:
 
 
 def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None:
-    """Raise HiddenCall if what leaves has other calls than those that were recorded.
-
-    Args:
-        streams: True for events, which may repeat a call.
-    """
+    """Raise HiddenCall if what leaves has other calls than those recorded. Events may repeat a call."""
     if not recorded and not _CALL.search(data):
         return
     values = [json_or(event.data) for event in EventParser().feed(data)] if streams else json_or(data)

@@ -72,7 +72,6 @@ class FaultyModel:
         return StoredResponse(status_code=200, headers={"content-type": "text/event-stream"}, body=data)
 
     def _tool(self, fault: Fault) -> ToolSpec:
-        """Return the tool to be called: if possible a mocked one, whose call never reaches a real tool."""
         tools = self.request.tools
         if fault.tool is not None:
             return tools[fault.tool]

@@ -169,7 +169,6 @@ class GatewayTraffic:
 
     @asynccontextmanager
     async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
-        """Wait until a conversation may begin. Yields its lane; None if there are no copies."""
         opening = normalized(opening)
         lane, entered = None, False
         try:

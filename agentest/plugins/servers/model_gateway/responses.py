@@ -302,10 +302,7 @@ def _continued(body: Json, answers: Sequence[wire.PassedAnswer]) -> Json:
 def _grouped(
     items: Sequence[Json], answers: Sequence[wire.PassedAnswer], is_of_model: Callable[[Json], bool]
 ) -> list[list[Json]]:
-    """Return the items of each answer as a group.
-
-    Results may stand between the calls of an answer. They belong to its group.
-    """
+    """Return the items of each answer as a group, with the results between its calls."""
     groups: list[list[Json]] = []
     current = None
     for item in items:

@@ -230,7 +230,6 @@ class _Gateway:
     async def _unread_request(
         self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: Reply
     ) -> None:
-        """Pass a request on whose answer cannot be read, so that its calls remain unknown."""
         if request.may_call:
             await conversation.serving.refused(
                 f"the calls of a request to the model cannot be seen: {request.unmockable}"
@@ -246,10 +245,7 @@ class _Gateway:
         conversation.recovered = response.is_success
 
     async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: Reply) -> None:
-        """Pass a request on that asks no model for an answer, such as for embeddings.
-
-        Raises GatewayError if it may do so in a form that the gateway does not know.
-        """
+        """Pass a request on, such as for embeddings. Raises GatewayError if it may ask a model for calls."""
         if target.may_call and (tools := tools_in(data)):
             await self._check_unknown(target, tools)
         api: _Upstream | RecordedApi = upstream
@@ -390,10 +386,7 @@ def _with_model(url: str, model: str | None) -> str:
 
 
 async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
-    """Send a response of the model's API to the agent as it comes.
-
-    Raises HiddenCall if it contains a tool call, unless it may contain `calls`.
-    """
+    """Send a response of the model's API as it comes. Raises HiddenCall for one that may have no call."""
     read = b""
     try:
         reply.like(response)

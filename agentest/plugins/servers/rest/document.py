@@ -289,7 +289,6 @@ class Document:
         return made if named else as_json_schema(made)
 
     def _checked(self, node: Node) -> Node:
-        """Return the unresolved target of a reference. Raises ConfigError if there is none."""
         ref = node.value["$ref"]
         address = urlsplit(ref)
         if address.scheme or address.netloc:

@@ -195,7 +195,6 @@ class _OperationReader:
         return id
 
     def _parameters(self, path: str, item: Node, node: Node) -> Iterator[Parameter]:
-        """Yield the operation's parameters, and those of the path that it does not override."""
         known: dict[tuple[str, str], Parameter] = {}
         for holder in (item, node):
             for each in self._document.items(self._document.child(holder, "parameters")):

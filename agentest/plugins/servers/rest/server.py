@@ -97,7 +97,6 @@ def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> 
 
 
 def _operation_named(name: str, routes: Routes) -> str | None:
-    """Return the tool of the operation that a name like `GET /orders/{id}` identifies, if any."""
     method, _, path = name.partition(" ")
     operation = routes.find(method, path).operation if path.startswith("/") else None
     return operation.tool if operation else None
@@ -165,7 +164,6 @@ class _RestServer:
         return await self._called(target.operation, read, names, real)
 
     async def _read(self, operation: Operation, tool_request: ToolHttpRequest) -> ParsedRequest:
-        """Read a request in a thread if it is large or has patterns, so that other conversations continue."""
         if len(tool_request.body) > _LARGE_BYTES or self._in_threads:
             read: ParsedRequest = await in_thread(
                 read_request, operation, tool_request, self._api.keys_in_query
@@ -215,7 +213,6 @@ class _RestServer:
         names: Names,
         real: CallReal | None,
     ) -> ToolHttpResponse:
-        """Answer a request without an operation, and record it if it belongs to a conversation."""
         if request.method == "GET" and target.path == _OWN_DOCUMENT:
             # For agents that generate their tools from it, the document has our address.
             at = f"/c/{target.conversation}" if target.conversation else ""
@@ -252,7 +249,6 @@ class _RestServer:
 
 
 def _response(operation: Operation, read: ParsedRequest, answer: ServedAnswer) -> ToolHttpResponse:
-    """Return the response: for invalid calls by the document's rules first, then by those of the mock."""
     if answer.how is not CallOutcome.INVALID:
         return written(operation, answer)
     problems = read.problems or (SchemaViolation(at=("arguments",), text=answer.message),)

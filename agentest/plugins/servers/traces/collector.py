@@ -226,7 +226,6 @@ class Collector:
             self._fruitless += 1
 
     def _conversation_of(self, span: Span) -> ConversationSpans | None:
-        """Return the span's conversation, or count the span and return None if it is not running."""
         key = span.trace_id[:KEY_CHARS]
         conversation = self._running.get(key)
         if conversation:

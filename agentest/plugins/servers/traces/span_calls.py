@@ -244,7 +244,6 @@ def _models(spans: Sequence[ParsedSpan]) -> list[list[conventions.ModelSpan]]:
 
 
 def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedSpan]]:
-    """Remove duplicate model calls: two instrumentations with the same tokens at the same time."""
 
     def is_same(first: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
         if {span.scope for span in first} & {span.scope for span in other}:
