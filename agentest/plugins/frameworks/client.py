@@ -190,7 +190,7 @@ def decide(gate: ToolGate, asked: Sequence[AskedCall]) -> Decision:
         call = ToolCall(each.name, each.args, None, False, gate.turn_index, seen_by=SeenBy.AGENT)
         call = replace(call, call_id=each.call_id)
         if decision is not None and decision.about(each.name).approved:
-            gate.granted[each.call_id] = replace(call, approval=Approval.GRANTED)
+            gate.decided[each.call_id] = replace(call, approval=Approval.GRANTED)
             continue
         approval = Approval.DENIED if decision else Approval.PENDING
         if gate.leave(each.call_id, approval):
@@ -198,7 +198,7 @@ def decide(gate: ToolGate, asked: Sequence[AskedCall]) -> Decision:
         if decision is None:
             waits.append(waiting(call))
         else:
-            gate.denied.append(replace(call, approval=approval, error=DENIED))
+            gate.decided[each.call_id] = replace(call, approval=approval, error=DENIED)
     if decision is not None:
         return decision
     what = ", ".join(f"approval of {each.name!r}" if each.name else each.question for each in asked)
@@ -206,13 +206,13 @@ def decide(gate: ToolGate, asked: Sequence[AskedCall]) -> Decision:
     raise NoReply(
         f"the agent's run waits for {what}, and the scenario has no answer: write "
         f"approve={f'{{{name!r}: True}}' if name else True}",
-        observed=(*gate.denied, *waits),
+        observed=(*gate.decided.values(), *waits),
     )
 
 
 def with_decisions(reply: AgentReply, gate: ToolGate) -> AgentReply:
     """Return a reply with the calls that the user has decided about."""
-    observed = (*reply.observed, *gate.denied, *gate.granted.values())
+    observed = (*reply.observed, *gate.decided.values())
     return replace(reply, observed=observed, approvals=gate.approver.answered)
 
 

@@ -213,8 +213,7 @@ def _confirmations(events: Sequence[Any], gate: ToolGate) -> Mapping[str, Any] |
 
 
 def _decisions(gate: ToolGate) -> dict[str, Approval]:
-    decided = (*gate.denied, *gate.granted.values())
-    return {str(call.call_id): call.approval for call in decided if call.approval}
+    return {str(call.call_id): call.approval for call in gate.decided.values() if call.approval}
 
 
 def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,10 +66,9 @@ class ToolGate:
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
         self.approver = Approver(ctx.approve)
-        self.denied: list[ToolCall] = []
         self.turn_index = ctx.turn_index
-        self.granted: dict[str | None, ToolCall] = {}
-        """Id → the call, for calls that the user has approved and no real tool has answered."""
+        self.decided: dict[str | None, ToolCall] = {}
+        """Id → the call, for calls that the user has decided about and no real tool has answered."""
         self._running: dict[str, RealCall] = {}
         self._waiting: dict[str, RealCall] = {}
         self._turn = ctx.in_process or InProcessTurn()
@@ -192,7 +191,7 @@ class ToolGate:
             raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
         real = self._waiting.pop(call_id or "", None) or self._ctx.real_call(name, args)
-        if real is not None and (approved := self.granted.pop(call_id or key, None)):
+        if real is not None and (approved := self.decided.pop(call_id or key, None)):
             real.approval = approved.approval
         return real
 

@@ -17,10 +17,11 @@ import pytest
 
 import agentest
 from agentest import scenario
-from agentest.agents.port import TurnContext
+from agentest.agents.port import AgentReply, TurnContext
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation
+from agentest.plugins.frameworks.client import AskedCall, decide, with_decisions
 from agentest.plugins.frameworks.tool_gate import ToolGate, gate_for_wrapped_tool
 from agentest.support.errors import AgentestError, UsageError
 from agentest.testing import run_scenarios
@@ -305,3 +306,11 @@ def test_a_hand_made_context() -> None:
     gate = ToolGate.of(own)
     assert find_plainly(1, gate) == ["find", {"q": 1}]
     assert asyncio.run(find(2, gate)) == ["find", {"q": 2}]
+
+
+@pytest.mark.parametrize("approve", [{"pay": True, "refund": False}, {"pay": False, "refund": True}])
+def test_decided_calls_keep_their_order(approve: dict[str, bool]) -> None:
+    gate = ToolGate(TurnContext("c", "s", 0, lambda *_: None, session_id="x", approve=approve))
+    decide(gate, [AskedCall("pay", {}, "c1"), AskedCall("refund", {}, "c2")])
+    observed = with_decisions(AgentReply("Done."), gate).observed
+    assert [(call.name, call.ran) for call in observed] == [*approve.items()]
