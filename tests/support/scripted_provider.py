@@ -220,7 +220,11 @@ class Anthropic:
                     or blocks[0]["signature"] != f"sig:{blocks[0]['thinking']}"
                 ):
                     raise Refused("an answer without its thoughts, or with changed ones")
-                calls = tuple((b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use")
+                calls = tuple(
+                    (b["id"], b["name"].split("__")[-1], b["input"])
+                    for b in blocks
+                    if b["type"] == "tool_use"
+                )
                 history.append(Said("model", "".join(b.get("text", "") for b in blocks), calls))
                 continue
             kinds = [block["type"] for block in blocks]
@@ -603,6 +607,12 @@ def _text(content: Any) -> str:
     return content or ""
 
 
+def _offered(body: Json, name: str) -> str:
+    """Return the name under which a tool is offered, which may be that of its MCP server, too."""
+    names = (each["name"] for each in body.get("tools") or () if "name" in each)
+    return next((each for each in names if each.endswith(f"__{name}")), name)
+
+
 def _output_tool(offered: Any) -> Json | None:
     """Return the tool by which an agent returns its answer, in any API's list of tools."""
     if isinstance(offered, dict) and offered.get("name") in OUTPUT_TOOLS:
@@ -663,14 +673,19 @@ class Provider:
         text, calls = self.reply(history)
         if not calls and (output := _output_tool(body.get("tools"))):
             text, calls = "", [(output["name"], {"answer": text})]
-        answer = form.answer(body, text, calls)
+        answer = form.answer(body, text, [(_offered(body, name), arguments) for name, arguments in calls])
         if isinstance(form, Responses) and body.get("store") is not False:
             self.stored[answer["id"]] = [*form.items(body), *answer["output"]]
         if not (body.get("stream") or "stream" in request.path):
             return web.json_response(answer, headers={"x-ratelimit-remaining": "7"})
         kind = {"Content-Type": "text/event-stream"}
         pieces = []
-        for name, event in form.events(answer):
+        events = form.events(answer)
+        if "/deployments/" in request.path:  # Azure's filter comes before the first choice
+            events.insert(
+                0, (None, {"id": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]})
+            )
+        for name, event in events:
             data = event if isinstance(event, str) else json.dumps(event, ensure_ascii=False)
             pieces.append(f"{f'event: {name}{chr(10)}' if name else ''}data: {data}\n\n".encode())
         if not write:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -27,6 +29,9 @@ class Rules(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "rules"
+
+    def bind_tools(self, *_: Any, **__: Any) -> Rules:
+        return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         said = [str(m.content) for m in messages if m.type == "human"]
@@ -149,34 +154,13 @@ blocking = graph(by_hand_on_the_loop).compile()
 hidden = graph(past_the_tools).compile()
 
 
-def ask(state: MessagesState) -> dict[str, Any]:
-    """Ask for approval as LangChain's `HumanInTheLoopMiddleware` does."""
-    (call,) = state["messages"][-1].tool_calls  # type: ignore[union-attr]
-    request = {"name": call["name"], "args": call["args"], "description": "Shall I?"}
-    config = {"action_name": call["name"], "allowed_decisions": ["approve", "reject"]}
-    (answer,) = interrupt({"action_requests": [request], "review_configs": [config]})["decisions"]
-    if answer["type"] == "approve":
-        return {}
-    return {"messages": [ToolMessage(answer["message"], tool_call_id=call["id"], status="error")]}
-
-
 @tool("pay")
 def pay_at_once(amount: int) -> str:
     """Pay."""
     return ran(f"paid {amount}")
 
 
-_approving: StateGraph[Any] = StateGraph(MessagesState)
-_approving.add_node("model", think)
-_approving.add_node("ask", ask)
-_approving.add_node("tools", ToolNode([pay_at_once]))
-_approving.add_edge(START, "model")
-_approving.add_conditional_edges("model", tools_condition, {"tools": "ask", "__end__": "__end__"})
-_approving.add_conditional_edges(
-    "ask", lambda state: "model" if state["messages"][-1].type == "tool" else "tools", ["model", "tools"]
-)
-_approving.add_edge("tools", "model")
-approving = _approving.compile()
+approving = create_agent(MODEL, [pay_at_once], middleware=[HumanInTheLoopMiddleware({"pay": True})])
 
 
 def make_graph() -> Any:

@@ -18,7 +18,7 @@ from serving import options, serve
 
 Reply = Callable[[str, str], Awaitable[str]]
 """Returns the agent's reply in a session to a message."""
-KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "AZURE_OPENAI_API_KEY")
 GEMINI = "gemini-2.5-flash"
 RULE = "Help."
 
@@ -311,6 +311,97 @@ def crewai(api: str, *, stream: bool) -> Reply:
         text = str((await agent.kickoff_async(said)).raw)
         histories[session] = [*said, {"role": "assistant", "content": text}]
         return text
+
+    return reply
+
+
+def azure(api: str, *, stream: bool) -> Reply:
+    from openai import AsyncAzureOpenAI
+
+    client = AsyncAzureOpenAI(api_version="2025-04-01-preview", max_retries=0)
+    properties = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    schema = {**properties, "additionalProperties": False}
+    functions = [{"name": each.__name__, "parameters": schema, "strict": True} for each in TOOLS]
+    named = {each.__name__: each for each in TOOLS}
+    histories: dict[str, list[Any]] = {}
+
+    async def chat(history: list[Any]) -> str:
+        tools: Any = [{"type": "function", "function": each} for each in functions]
+        given: Any = {"model": "m", "messages": history, "tools": tools}
+        if stream:
+            async with client.chat.completions.stream(**given) as events:
+                message = (await events.get_final_completion()).choices[0].message
+        else:
+            message = (await client.chat.completions.create(**given)).choices[0].message
+        history.append(message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
+        for call in message.tool_calls or ():
+            result = named[call.function.name](**json.loads(call.function.arguments))
+            history.append({"role": "tool", "tool_call_id": call.id, "content": result})
+        return "" if message.tool_calls else str(message.content)
+
+    async def responses(history: list[Any]) -> str:
+        encrypted = {"store": False, "include": ["reasoning.encrypted_content"]}
+        given: Any = {"model": "m", "input": history, **encrypted}
+        given["tools"] = [{"type": "function", **each} for each in functions]
+        if stream:
+            async with client.responses.stream(**given) as events:
+                response: Any = await events.get_final_response()
+        else:
+            response = await client.responses.create(**given)
+        history += [each.model_dump(exclude_none=True) for each in response.output]
+        calls = [each for each in response.output if each.type == "function_call"]
+        for call in calls:
+            result = named[call.name](**json.loads(call.arguments))
+            history.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+        return "" if calls else str(response.output_text)
+
+    async def reply(session: str, message: str) -> str:
+        history = histories.setdefault(session, [])
+        history.append({"role": "user", "content": message})
+        text = ""
+        while not text:
+            text = await (chat if api == "chat" else responses)(history)
+        return text
+
+    return reply
+
+
+def claude(api: str, *, stream: bool) -> Reply:
+    from claude_agent_sdk import (
+        ClaudeAgentOptions,
+        ClaudeSDKClient,
+        ResultMessage,
+        create_sdk_mcp_server,
+        tool,
+    )
+
+    def made(function: Callable[[str], str]) -> Any:
+        @tool(function.__name__, "A tool.", {"q": str})
+        async def run(args: dict[str, Any]) -> dict[str, Any]:
+            return {"content": [{"type": "text", "text": function(args["q"])}]}
+
+        return run
+
+    options = ClaudeAgentOptions(
+        model="claude-sonnet-4-5",
+        system_prompt=RULE,
+        mcp_servers={"shop": create_sdk_mcp_server("shop", tools=[made(each) for each in TOOLS])},
+        allowed_tools=[f"mcp__shop__{each.__name__}" for each in TOOLS],
+        setting_sources=[],
+        include_partial_messages=stream,
+        env={"ENABLE_TOOL_SEARCH": "false", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+    )
+    clients: dict[str, Any] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in clients:
+            clients[session] = ClaudeSDKClient(options)
+            await clients[session].connect()
+        await clients[session].query(message)
+        async for each in clients[session].receive_response():
+            if isinstance(each, ResultMessage):
+                return str(each.result)
+        return ""
 
     return reply
 
