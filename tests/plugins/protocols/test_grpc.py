@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,7 +97,9 @@ class Salon:
             yield self.Answer(text=f"{word} ")
 
     @contextmanager
-    def serving(self, *, reflects: str = "v1alpha") -> Iterator[str]:
+    def serving(
+        self, *, reflects: str = "v1alpha", info: Callable[..., Iterator[Any]] | None = None
+    ) -> Iterator[str]:
         server = grpc.server(ThreadPoolExecutor(24))
         options = {
             "request_deserializer": self.Ask.FromString,
@@ -110,13 +112,13 @@ class Salon:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("salon.v1.Booking", methods),))
         if reflects:
             servicer = reflection.ReflectionServicer(("salon.v1.Booking",), pool=self.pool)
-            info = grpc.stream_stream_rpc_method_handler(
-                servicer.ServerReflectionInfo,
+            reflected = grpc.stream_stream_rpc_method_handler(
+                info or servicer.ServerReflectionInfo,
                 request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
                 response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
             )
             name = f"grpc.reflection.{reflects}.ServerReflection"
-            handler = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": info})
+            handler = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": reflected})
             server.add_generic_rpc_handlers((handler,))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
@@ -215,6 +217,33 @@ def test_a_description_that_cannot_be_used(reason: str) -> None:
     file.service.add(name="Chat").method.add(name="Say", input_type=".Missing", output_type=".Missing")
     with pytest.raises(CannotSend, match=f"the description of Chat/Say {reason}"):
         _method_in([file.SerializeToString()], "Chat/Say")
+
+
+def test_a_description_without_one_of_its_files() -> None:
+    """A long chain is read, up to the file that is missing."""
+    files = [FileDescriptorProto(name=f"{n}.proto", dependency=[f"{n + 1}.proto"]) for n in range(8000)]
+    with pytest.raises(CannotSend, match=r"is not complete: 8000.proto is missing"):
+        _method_in([file.SerializeToString() for file in files], "Chat/Say")
+
+
+@pytest.mark.parametrize(("size", "most"), [(0, 2000), (900_000, 3)])
+def test_a_reflection_without_end(salon: Salon, size: int, most: int) -> None:
+    """Each file imports one more: neither its files nor its bytes are read forever."""
+    sent = list[str]()
+
+    def info(requests: Iterator[Any], _: object) -> Iterator[Any]:
+        for _ in requests:
+            sent.append(f"{len(sent)}.proto")
+            file = FileDescriptorProto(name=sent[-1], package="x" * size, dependency=[f"{len(sent)}.proto"])
+            answer = reflection_pb2.ServerReflectionResponse()
+            answer.file_descriptor_response.file_descriptor_proto.append(file.SerializeToString())
+            yield answer
+
+    with salon.serving(info=info) as endpoint:
+        result = run(endpoint, "hi")
+    assert "the reflection sent more than 2 MB or 2,000 files" in problem(result)
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+    assert most <= len(sent) <= most + 1
 
 
 def test_a_proto_file_replaces_reflection(salon: Salon, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +44,8 @@ from agentest.support.templates import Template, as_text, without
 from agentest.support.text import did_you_mean, shortened
 from agentest.support.trace_context import note_request, turn_of_requests
 
+_MOST_FILES, _MOST_DESCRIPTION_BYTES = 2_000, 2_000_000  # a byte may take 150 in memory
+_TOO_LARGE = f"the reflection sent more than {_MOST_DESCRIPTION_BYTES / 1e6:g} MB or {_MOST_FILES:,} files"
 _INSTALL = "pip install 'agentest-sim[grpc]'"
 
 
@@ -236,6 +239,9 @@ class GrpcClient(ConversationalAgent):
                 if answer.HasField("error_response"):
                     raise self._cannot_describe(f"{name}: {answer.error_response.error_message}")
                 for content in answer.file_descriptor_response.file_descriptor_proto:
+                    size = len(content) + sum(map(len, found.values()))
+                    if size > _MOST_DESCRIPTION_BYTES or len(found) >= _MOST_FILES:
+                        raise self._cannot_describe(_TOO_LARGE)
                     file, needed = _file_of(content)
                     found[file] = content
                     waiting += needed
@@ -303,21 +309,17 @@ def _method_in(files: Sequence[bytes], name: str) -> Any:
     from google.protobuf.descriptor_pool import DescriptorPool
 
     known = [FileDescriptorProto.FromString(each) for each in files]
-    pool, left = DescriptorPool(), known
-    added: set[str] = set()
-    while ready := [file for file in left if added.issuperset(file.dependency)]:
-        for file in ready:
-            try:
-                pool.Add(file)
-            except TypeError as error:
-                raise CannotSend(f"method: the description of {name} is not valid: {error}") from None
-            added.add(file.name)
-        left = [file for file in left if file.name not in added]
-    if left:
-        raise CannotSend(
-            f"method: the description of {name} is not complete: the imports of {left[0].name} form a cycle "
-            "or are missing"
-        )
+    pool, by_name = DescriptorPool(), {file.name: file for file in known}
+    incomplete = f"method: the description of {name} is not complete:"
+    try:
+        for each in TopologicalSorter({file.name: file.dependency for file in known}).static_order():
+            pool.Add(by_name[each])
+    except CycleError as error:
+        raise CannotSend(f"{incomplete} the imports of {error.args[1][0]} form a cycle") from None
+    except KeyError as error:
+        raise CannotSend(f"{incomplete} {error.args[0]} is missing") from None
+    except TypeError as error:
+        raise CannotSend(f"method: the description of {name} is not valid: {error}") from None
     service, _, method = name.partition("/")
     try:
         methods = pool.FindServiceByName(service).methods_by_name
