@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -216,6 +217,26 @@ def test_slacks_url_verification_is_answered() -> None:
                 return await response.json()
 
     assert anyio.run(talk) == {"challenge": "abc"}
+
+
+def test_a_call_may_be_packed_and_has_a_limit() -> None:
+    """A body that unpacks to more than 10 MB is refused, and the next call is answered."""
+
+    async def talk() -> list[int]:
+        port = free_port()
+        webhook = {"port": port, "message": "text", "conversation": "channel"}
+        agent = Config.model_validate({"agent": {**SIMPLE, "reply_webhook": webhook}}).agent
+        statuses = []
+        async with opened(agent), aiohttp.ClientSession() as session:
+            for body in (b" " * 20_000_000, b'{"type": "url_verification", "challenge": "abc"}'):
+                sent = {"data": gzip.compress(body), "headers": {"Content-Encoding": "gzip"}}
+                async with session.post(f"http://127.0.0.1:{port}/", **sent) as response:
+                    statuses.append(response.status)
+                    answer = await response.text()
+        assert "abc" in answer
+        return statuses
+
+    assert anyio.run(talk) == [413, 200]
 
 
 AGENT = """

@@ -25,6 +25,7 @@ from agentest.agents.reply_detection import text_of
 from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError, OwnFault
+from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.http.client import Sender
 from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.templates import Template, Values, as_text
@@ -188,7 +189,10 @@ class WebhookReceiver:
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a call, and give it to its conversation."""
-        call = _value_of(request, await request.read())
+        try:
+            call = _value_of(request, await read_body(request, MAX_BODY_BYTES))
+        except BodyRefused as error:
+            return web.json_response({"error": f"the body {error}"}, status=error.status)
         if call.get("type") == "url_verification" and "challenge" in call:
             return web.json_response({"challenge": call["challenge"]})
         if self.webhooks and not any(webhook.take(call) for webhook in self.webhooks):
