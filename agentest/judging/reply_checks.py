@@ -25,14 +25,14 @@ from agentest.support.json_schema import schema_validator
 from agentest.support.patterns import PatternTimeout, first_match, has_match
 from agentest.support.text import count, shortened, turn_name
 
-_SHOWN_CHARS = 200
+_SHOWN_CHARS, _LONG_CHARS = 200, 100_000
 
 
 async def run_reply_checks(
     expect: Expect, turn: Turn, timeout_s: float = FUNCTION_S
 ) -> tuple[CheckResult, ...]:
-    """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take long."""
-    if not (expect.regex or expect.json_schema):
+    """Run `check_reply`, in a thread if a pattern, a JSON schema or a long text may take long."""
+    if not (expect.regex or expect.json_schema or len(turn.agent_message) > _LONG_CHARS):
         return check_reply(expect, turn)
     limit = TimeLimit(timeout_s)
     try:
@@ -183,9 +183,9 @@ async def check_turn_sayings(
 async def _checked(
     saying: Saying, turns: Sequence[Turn], conversation: Conversation, timeout_s: float
 ) -> CheckResult:
-    """Check in a thread if a pattern or users' code decides, because these may hang."""
+    """Check in a thread if a pattern, users' code or a long text may take long."""
     decide = partial(_decided, saying, turns, conversation)
-    if is_plain(saying.wanted):
+    if is_plain(saying.wanted) and sum(len(turn.agent_message) for turn in turns) <= _LONG_CHARS:
         return decide()
     try:
         result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s), source=saying)

@@ -245,7 +245,6 @@ def _text_lines(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """Split the text into pieces whose literals fit into this width, between words if possible."""
     piece, used = "", _QUOTES
     for word in _words(text, width - _QUOTES):
         columns = _max_columns(word)

@@ -295,7 +295,6 @@ def _bans(scenario: Scenario) -> Iterator[Objective]:
 
 
 def _check_changes(scenario: Scenario) -> None:
-    """Raise ValueError for changes of what a scenario does not have, and mutations that do not fit it."""
     for each in scenario.faults:
         if each.tool not in scenario.tools:
             raise ValueError(

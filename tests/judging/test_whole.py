@@ -204,6 +204,14 @@ def test_a_predicate_that_raises() -> None:
     assert (never.passed, never.error, never.turn_index) == (False, None, 2)
 
 
+def test_a_long_reply_does_not_block_other_conversations() -> None:
+    """Two million digits take seconds, so they are read in a thread, within the limit."""
+    sayings = parse_expect({"says": number(12345)}).sayings
+    turn = replace(conversation().turns[0], agent_message="1," * 1_000_000)
+    (found,) = anyio.run(check_turn_sayings, sayings, [turn], 0.05)
+    assert "gave no answer within 0.05 s" in str(found.error)
+
+
 def test_a_predicate_that_hangs() -> None:
     """A function that never returns is errored after its time limit; the others are decided."""
     hang = threading.Event()
