@@ -5,9 +5,7 @@ All requests of an agent share its credentials, which are renewed for all of the
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import monotonic
@@ -16,7 +14,6 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 import anyio
-from anyio.abc import ByteReceiveStream
 from yarl import URL
 
 from agentest.config.agents.over_http import AwsSignature, HeaderCommand, HttpAgent, stand_in
@@ -26,11 +23,10 @@ from agentest.support.deadlines import TimeLimit, uncounted
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.websockets import WebSocket
-from agentest.support.process_groups import end_group, search_path
-from agentest.support.terminal import without_colours
+from agentest.support.process_groups import OutputTail, start_process
 from agentest.support.text import shortened
 
-_MAX_OUTPUT_BYTES = 65_536
+_MAX_OUTPUT_CHARS = 65_536
 _SHOWN_CHARS = 400
 _GRACE_S = 1.0
 _UNAUTHORIZED = 401
@@ -106,30 +102,14 @@ class CommandValue:
 
 
 async def _run(command: str | tuple[str, ...], root: Path) -> tuple[int, str, str]:
-    process = await anyio.open_process(
-        command if isinstance(command, str) else list(command),
-        stdin=subprocess.DEVNULL,
-        cwd=root,
-        env={**os.environ, "PATH": search_path()},
-        start_new_session=True,
-    )
-    output, log = bytearray(), bytearray()
-
-    async def read(stream: ByteReceiveStream | None, into: bytearray) -> None:
-        assert stream is not None
-        async for piece in stream:
-            into += piece[: _MAX_OUTPUT_BYTES - len(into)]
-
+    output, log = OutputTail(_MAX_OUTPUT_CHARS), OutputTail(_SHOWN_CHARS)
+    process = await start_process(command, cwd=root, stdout=output, stderr=log)
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read, process.stderr, log)
-            await read(process.stdout, output)
         status = await process.wait()
+        await output.end()
     finally:
-        with anyio.CancelScope(shield=True):
-            await end_group(process, _GRACE_S, 0.0)
-    shown = without_colours(log.decode(errors="replace")).strip()[-_SHOWN_CHARS:]
-    return status, output.decode(errors="replace"), shown
+        await process.end(_GRACE_S, 0.0)
+    return status, output.text, log.text
 
 
 class AwsSigner:

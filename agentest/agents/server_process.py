@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import os
 import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import anyio
-from anyio.abc import Process, TaskGroup
+from anyio.abc import TaskGroup
 
 from agentest.config.agents.server import AGENTS_SERVER, Server
 from agentest.support.errors import ServerError
@@ -22,7 +20,7 @@ from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.process_groups import CHILDREN_GRACE_S, Reaper, end_group, search_path
+from agentest.support.process_groups import CHILDREN_GRACE_S, ChildProcess, start_process
 from agentest.support.terminal import clean_rows, without_colours
 
 _TAIL_LINES = 30
@@ -74,25 +72,15 @@ async def running_server(
             f"something answers at {config.ready} already, and reuse is off: "
             f"stop it{'' if required_knowledge else ', or set server.reuse to true'}"
         )
-    reaper = Reaper()
+    server = await _start(config, root, name, callbacks)
     try:
-        server = await _start(config, root, name, callbacks)
-    except BaseException:
-        reaper.close()
-        raise
-    try:
-        reaper.watch(server.process.pid)
         tasks.start_soon(server.read)
         await _until_ready(config, server, client)
         tasks.start_soon(server.watch)
         yield
     finally:
         server.ending = True
-        with anyio.CancelScope(shield=True):
-            await end_group(server.process, *graces_s)
-            server.close()
-            reaper.forget(server.process.pid)
-            reaper.close()
+        await server.process.end(*graces_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,31 +97,25 @@ class ServerCallbacks:
 
 
 class _RunningServer:
-    """A started server, its output, and whether we are ending it.
+    """A started server, its output, and whether we are ending it."""
 
-    We create the pipe ourselves: with its own pipe, asyncio reports a process as running until the pipe is
-    closed, and a child of the server may keep it open indefinitely.
-    """
-
-    def __init__(self, process: Process, output: BinaryIO, name: str, callbacks: ServerCallbacks) -> None:
+    def __init__(
+        self, process: ChildProcess, output: asyncio.StreamReader, name: str, callbacks: ServerCallbacks
+    ) -> None:
         self.process = process
         self.name = name
         self.redact = callbacks.redact
         self._callbacks = callbacks
         self.ending = False
-        self._output: BinaryIO | asyncio.ReadTransport = output
+        self._output = output
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
         self._line = ""
         self._closed = anyio.Event()
 
     async def read(self) -> None:
         """Read continuously, so that the server never blocks on a full pipe. Only the tail is stored."""
-        reader = asyncio.StreamReader()
-        self._output, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), self._output
-        )
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        while piece := await reader.read(_PIECE_BYTES):
+        while piece := await self._output.read(_PIECE_BYTES):
             *lines, self._line = (self._line + decoder.decode(piece)).split("\n")
             self._lines.extend(lines)
             self._line = self._line[-_PIECE_BYTES:]
@@ -145,10 +127,6 @@ class _RunningServer:
         if lines:
             # Redact the lines together, because a secret may span several lines.
             self._callbacks.lines(clean_rows(self.redact(without_colours("\n".join(lines)))))
-
-    def close(self) -> None:
-        """Stop reading, even if other processes can still write."""
-        self._output.close()
 
     async def watch(self) -> None:
         """Report an exit, unless we ended the server."""
@@ -175,28 +153,20 @@ async def _start(config: Server, root: Path, name: str, callbacks: ServerCallbac
     if not cwd.is_dir():
         subject = "server" if name == AGENTS_SERVER else name
         raise ServerError(f"{subject}.cwd: the folder {cwd} does not exist")
-    ours, theirs = os.pipe()
-    output = os.fdopen(ours, "rb", 0)
+    output = asyncio.StreamReader()
     try:
-        process = await anyio.open_process(
+        process = await start_process(
             config.command,
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**os.environ, "PATH": search_path(), **config.env},
-            start_new_session=True,
+            env=config.env,
+            stdout=asyncio.StreamReaderProtocol(output),
+            stderr=subprocess.STDOUT,
         )
-    except BaseException as error:
-        output.close()
-        if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
-            named = "" if name == AGENTS_SERVER else f"{name}: "
-            raise ServerError(
-                f"{named}the server command {config.command!r} cannot be started: {error}"
-            ) from None
-        raise
-    finally:
-        os.close(theirs)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the command or the environment
+        named = "" if name == AGENTS_SERVER else f"{name}: "
+        raise ServerError(
+            f"{named}the server command {config.command!r} cannot be started: {error}"
+        ) from None
     return _RunningServer(process, output, name, callbacks)
 
 

@@ -7,14 +7,15 @@ import os
 import re
 import secrets
 import stat
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from subprocess import PIPE, TimeoutExpired
 from typing import BinaryIO, Literal, TextIO
 
 from agentest.support.errors import UsageError
+from agentest.support.interrupts import start_helper
 
 _OTHERS = 0o077
 """The permissions of everybody but the owner."""
@@ -302,16 +303,12 @@ _CI_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
 
 def commit_of(folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the commit that is checked out in a folder; None if it is unknown."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        done = None
-    commit = done.stdout.decode("ascii", "replace").strip() if done and done.returncode == 0 else ""
+    words = ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
+    commit = ""
+    env = {**environ, "GIT_OPTIONAL_LOCKS": "0"}
+    with suppress(OSError, TimeoutExpired), start_helper(words, stdout=PIPE, env=env) as git:
+        try:
+            commit = git.communicate(timeout=_TIMEOUT_S)[0].decode("ascii", "replace").strip()
+        finally:
+            git.kill()
     return commit or next((environ[name] for name in _CI_VARIABLES if environ.get(name)), None)

@@ -7,12 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, ModuleType
-from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from agentest.support.errors import ExitCode, ProcessExitError
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
@@ -143,6 +146,14 @@ def show_cursor() -> None:
     """Show the cursor, which the progress display hides."""
     if os.isatty(1) and os.environ.get("TERM") != "dumb":
         os.write(1, _SHOW_CURSOR)
+
+
+def start_helper(words: Sequence[str], **options: Any) -> Popen[bytes]:
+    """Start a program that Ctrl-C does not reach, and that exits with its input or at once."""
+    from subprocess import DEVNULL, Popen  # slow to import
+
+    streams = {"stdin": DEVNULL, "stdout": DEVNULL, "stderr": DEVNULL}
+    return Popen(words, **{**streams, **options}, start_new_session=True)
 
 
 restore_terminal: list[Callable[[], None]] = []

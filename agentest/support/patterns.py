@@ -12,9 +12,11 @@ import pickle
 import re
 import sys
 from contextlib import suppress
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import PIPE
 from threading import BoundedSemaphore
 from typing import IO, Literal
+
+from agentest.support.interrupts import start_helper
 
 _CPU_LIMIT_S = 1.0
 """CPU time, not elapsed time, because a busy machine must not cause a timeout."""
@@ -53,14 +55,7 @@ class _Helper:
     """A process that matches one expression after another. It exits when its input ends."""
 
     def __init__(self) -> None:
-        # A separate session, because Ctrl-C in the terminal is not meant for it.
-        self._process = Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            start_new_session=True,
-        )
+        self._process = start_helper([sys.executable, "-I", "-S", "-c", _PROGRAM], stdin=PIPE, stdout=PIPE)
         assert self._process.stdin
         assert self._process.stdout
         self._questions: IO[bytes] = self._process.stdin

@@ -26,7 +26,6 @@ from agentest.runner.environment import RESERVE, limited_to_connections
 from agentest.runner.prepare import RunRequest, prepare
 from agentest.support.errors import CannotSend, ConfigError
 from agentest.support.http.client import open_client
-from agentest.support.process_groups import Reaper
 from agentest.testing import run_scenarios
 
 PYTHON = sys.executable
@@ -203,7 +202,7 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
     async def start() -> tuple[str, int]:
         before = opened()
         with no_more_than(4), pytest.raises(CannotSend) as caught:
-            await Program.start([PYTHON], {}, tmp_path, NoReaper())
+            await Program.start([PYTHON], {}, tmp_path)
         return str(caught.value), len(opened() - before)
 
     said, lost = anyio.run(start)
@@ -220,13 +219,6 @@ def test_programs_need_more_file_descriptors(project: Project) -> None:
     fit = limited_to_connections(run, allow=lambda needed: min(needed, RESERVE + 71))
     assert fit.request.options.concurrency == 10
     assert "100 conversations at once need 732 file descriptors" in fit.notes[-1]
-
-
-class NoReaper(Reaper):
-    """Watches over nothing."""
-
-    def __init__(self) -> None:
-        pass
 
 
 def runs(pid: int) -> bool:

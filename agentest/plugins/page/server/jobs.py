@@ -35,7 +35,7 @@ from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.process_groups import Reaper, signal_group
+from agentest.support.process_groups import ChildProcess, start_process
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
@@ -109,7 +109,7 @@ class Job:
     run: str | None = None
     status: int | None = None
     output: JobOutput = field(default_factory=JobOutput)
-    process: asyncio.subprocess.Process | None = None
+    process: ChildProcess | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
     """A reference to the task, because an event loop references its tasks only weakly."""
@@ -141,7 +141,6 @@ class Jobs:
         self._grace = grace or StopTimeouts()
         self._jobs: dict[str, Job] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
-        self._reaper: Reaper | None = None
         self._closed = False
 
     def listed(self) -> list[Json]:
@@ -182,7 +181,7 @@ class Jobs:
 
     async def _run_process(self, job: Job) -> None:
         config = (f"--config={self._config}",) if self._config else ()
-        process = await self._process(job.wanted.words(*config), {JOB_VARIABLE: job.id})
+        process, printed = await self._start(job.wanted.words(*config), {JOB_VARIABLE: job.id})
         stopped = job.state is not JobState.WAITING  # stopped while its process was being created
         job.process, job.state = process, JobState.RUNNING
         self.changes += 1
@@ -190,43 +189,32 @@ class Jobs:
             self.stop(job)
         finding = asyncio.create_task(self._wait_for_run(job))
         try:
-            await self._read(process, job.output)
+            await self._read(process, printed, job.output)
             job.status = process.returncode
         finally:
             finding.cancel()
-            self._kill_group(process)
+            await process.end(0.0)
         job.run = job.run or await asyncio.to_thread(self._run_of, job.id)
         if job.stopping and (job.run is None or (process.returncode or 0) < 0):
             job.status = ExitCode.INTERRUPTED  # killed before it could set its own exit status
 
-    async def _process(
+    async def _start(
         self, words: list[str], environ: Mapping[str, str], program: tuple[str, ...] = COMMAND
-    ) -> asyncio.subprocess.Process:
-        if self._reaper is None:
-            self._reaper = Reaper()
-        process = await asyncio.create_subprocess_exec(
-            *program,
-            *words,
+    ) -> tuple[ChildProcess, asyncio.StreamReader]:
+        printed = asyncio.StreamReader()
+        process = await start_process(
+            [*program, *words],
             cwd=self._root,
-            env={**os.environ, **environ, "PYTHONUNBUFFERED": "1"},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            env={**environ, "PYTHONUNBUFFERED": "1"},
+            stdout=asyncio.StreamReaderProtocol(printed),
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
         )
-        self._reaper.watch(process.pid)
-        return process
+        return process, printed
 
-    def _kill_group(self, process: asyncio.subprocess.Process) -> None:
-        signal_group(process.pid, signal.SIGKILL)
-        if self._reaper and process.returncode is not None:
-            self._reaper.forget(process.pid)
-
-    async def _read(self, process: asyncio.subprocess.Process, output: JobOutput) -> None:
+    async def _read(self, process: ChildProcess, printed: asyncio.StreamReader, output: JobOutput) -> None:
 
         async def read() -> None:
-            assert process.stdout is not None
-            while piece := await process.stdout.read(_PIECE):
+            while piece := await printed.read(_PIECE):
                 output.add(piece)
                 self.changes += 1
 
@@ -257,30 +245,25 @@ class Jobs:
             job.stopping = asyncio.create_task(self._stop_process(job.process))
         self.changes += 1
 
-    async def _stop_process(self, process: asyncio.subprocess.Process) -> None:
-        waits = ((signal.SIGINT, self._grace.interrupt_s), (signal.SIGTERM, self._grace.terminate_s))
-        for number, grace_s in waits:
-            if process.returncode is None:
-                signal_group(process.pid, number)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), grace_s)
-                return
-        signal_group(process.pid, signal.SIGKILL)
+    async def _stop_process(self, process: ChildProcess) -> None:
+        process.send(signal.SIGINT)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), self._grace.interrupt_s)
+        await process.end(self._grace.terminate_s)
 
     async def output_of(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
         """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
-        process = await self._process(words, {}, program)
+        process, printed = await self._start(words, {}, program)
         output = JobOutput()
         try:
-            await asyncio.wait_for(self._read(process, output), _SHORT_COMMAND_S)
+            await asyncio.wait_for(self._read(process, printed, output), _SHORT_COMMAND_S)
         except TimeoutError:
             raise UsageError(
                 f"that took longer than {_SHORT_COMMAND_S:g} s and was ended: scenario files do something "
                 "when they are imported"
             ) from None
         finally:
-            self._kill_group(process)
-            await process.wait()
+            await process.end(0.0)
         return process.returncode or 0, output.text
 
     async def result_of(self, program: tuple[str, ...], *words: str) -> tuple[Json | None, str]:
@@ -307,11 +290,7 @@ class Jobs:
         for job in self._jobs.values():
             self.stop(job)
         tasks = [task for job in self._jobs.values() for task in (job.task, job.stopping) if task]
-        try:
-            await asyncio.gather(*tasks, return_exceptions=True)
-        finally:
-            if self._reaper:
-                self._reaper.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 JOBS: web.AppKey[Jobs] = web.AppKey("jobs", Jobs)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import errno
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
-from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
 from agentest.agents.call_source_addresses import with_user_variables
@@ -30,9 +26,8 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import describe_shortage, shortage_in
-from agentest.support.process_groups import Reaper, end_group, search_path
+from agentest.support.process_groups import ChildProcess, OutputTail, search_path, start_process
 from agentest.support.templates import Template, as_text
-from agentest.support.terminal import without_colours
 from agentest.support.trace_context import note_request
 
 _OUTPUT = "what the agent's command wrote"
@@ -55,15 +50,13 @@ def open_agent(name: str, config: CommandAgent, resources: Resources) -> Command
             f"agent {name!r}: command: found no program {program!r}"
             + ("" if "/" in program else " on the PATH")
         )
-    reaper = Reaper()
-    resources.closing.callback(reaper.close)
-    return CommandClient(config, cwd, reaper, resources)
+    return CommandClient(config, cwd, resources)
 
 
 class CommandClient:
     """Starts the program. Stores no conversation state."""
 
-    def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, resources: Resources) -> None:
+    def __init__(self, config: CommandAgent, cwd: Path, resources: Resources) -> None:
         self.name = config.name
         self._input = config.input
         self._command_template = Template(config.command)
@@ -73,7 +66,6 @@ class CommandClient:
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
         self.form = MessagePaths.of(config)
         self._cwd = cwd
-        self._reaper = reaper
         self.timeout_s = resources.timeout_s
         """The longest time that one reply may take."""
         self._notes = AgentNotes(config.name, resources.on_note)
@@ -111,7 +103,7 @@ class CommandClient:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
         env = with_user_variables(values.environment, {name: as_text(value) for name, value in env.items()})
-        program = await Program.start(words, env, self._cwd, self._reaper)
+        program = await Program.start(words, env, self._cwd)
         note_request(stays_open=self._input == "jsonl")
         return program
 
@@ -203,96 +195,49 @@ class CommandConversation:
         return first
 
 
-class _ErrorLog(asyncio.Protocol):
-    """Stores the end of a program's standard error."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self.text = ""
-
-    def data_received(self, data: bytes) -> None:
-        self.text = (self.text + self._decoder.decode(data))[-2 * _LOG_CHARS :]
-
-
 class Program:
-    """A running program, with pipes that we create ourselves.
+    """A running program, without a shell."""
 
-    With its own pipes, asyncio reports a process as running until they are closed, and a child of the program
-    may keep them open indefinitely.
-    """
-
-    def __init__(self, process: Process, reaper: Reaper, name: str) -> None:
+    def __init__(
+        self, process: ChildProcess, output: asyncio.StreamReader, log: OutputTail, name: str
+    ) -> None:
         self._process = process
-        self._reaper = reaper
+        self._output = output
+        self._log = log
         self._name = name
-        self._log = _ErrorLog()
-        self._output = asyncio.StreamReader(limit=MAX_BODY_BYTES)
-        self._transports: list[asyncio.BaseTransport] = []
-        self._input: asyncio.WriteTransport
 
     @classmethod
-    async def start(cls, words: Sequence[str], env: Mapping[str, str], cwd: Path, reaper: Reaper) -> Self:
-        """Start a program, without a shell. `env` has variables in addition to those of this process.
+    async def start(cls, words: Sequence[str], env: Mapping[str, str], cwd: Path) -> Self:
+        """Start a program. `env` has variables in addition to those of this process.
 
         Raises AgentError if it cannot be started. Raises CannotSend if the arguments are too long or if this
         machine has no processes or file descriptors left.
         """
         problem = f"the command {words[0]!r} cannot be started"
-        opened: list[tuple[int, int]] = []
+        output, log = asyncio.StreamReader(limit=MAX_BODY_BYTES), OutputTail(_LOG_CHARS)
+        received = asyncio.StreamReaderProtocol(output)
         try:
-            for _ in range(3):
-                opened.append(os.pipe())
-        except OSError as error:
-            for end in chain(*opened):
-                os.close(end)
-            raise CannotSend(describe_shortage(problem, error)) from None
-        (stdin, into), (out, stdout), (log, stderr) = opened
-        try:
-            process = await anyio.open_process(
-                list(words),
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=cwd,
-                env={**os.environ, "PATH": search_path(), **env},
-                start_new_session=True,
+            process = await start_process(
+                list(words), cwd=cwd, env=env, stdin=True, stdout=received, stderr=log
             )
-        except BaseException as error:
-            for end in (into, out, log):
-                os.close(end)
-            if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno == errno.E2BIG):
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or error.errno == errno.E2BIG:
                 raise CannotSend(  # ValueError: a NUL in an argument
                     f"the command {words[0]!r} cannot be given the message as an argument ({error}); let it "
                     "read the message: input: stdin"
                 ) from None
-            if isinstance(error, OSError) and shortage_in([error]):
+            if shortage_in([error]):
                 raise CannotSend(describe_shortage(problem, error)) from None
-            if isinstance(error, OSError):
-                raise AgentError(f"{problem}: {error}") from None
-            raise
-        finally:
-            for end in (stdin, stdout, stderr):
-                os.close(end)
-        reaper.watch(process.pid)
-        program = cls(process, reaper, words[0])
-        await program._connect(into, out, log)
-        return program
-
-    async def _connect(self, into: int, out: int, log: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(into, "wb", 0))
-        reading = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(self._output), os.fdopen(out, "rb", 0)
-        )
-        logging = await loop.connect_read_pipe(lambda: self._log, os.fdopen(log, "rb", 0))
-        self._transports = [self._input, reading[0], logging[0]]
+            raise AgentError(f"{problem}: {error}") from None
+        return cls(process, output, log, words[0])
 
     def write(self, content: bytes, *, last: bool = False) -> None:
         """Write to standard input, and close it after the `last` write."""
-        if not self._input.is_closing():
-            self._input.write(content)
+        stdin = self._process.stdin
+        if stdin and not stdin.is_closing():
+            stdin.write(content)
             if last:
-                self._input.close()  # written data is still sent
+                stdin.close()  # written data is still sent
 
     async def line(self) -> bytes | None:
         """Return the next line of output, or None at the end. Raises AgentError for an overlong line."""
@@ -344,7 +289,7 @@ class Program:
     @property
     def log(self) -> str:
         """The end of standard error, as the end of a message."""
-        text = without_colours(self._log.text)[-_LOG_CHARS:].strip()
+        text = self._log.text
         return f"; its log ends with:\n{text}" if text else "; it logged nothing"
 
     def output_limit_error(self) -> AgentError:
@@ -352,10 +297,5 @@ class Program:
         return AgentError(f"the command {self._name!r} wrote more than {MAX_BODY_BYTES // 2**20} MB")
 
     async def end(self) -> None:
-        """End the process group, even if the program has exited, because its children may still run."""
-        with anyio.CancelScope(shield=True):
-            self._input.close()
-            await end_group(self._process, _GRACE_S)
-            self._reaper.forget(self._process.pid)
-            for transport in self._transports:
-                transport.close()
+        """End its processes, even if the program has exited, because its children may still run."""
+        await self._process.end(_GRACE_S)

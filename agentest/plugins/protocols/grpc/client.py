@@ -40,6 +40,7 @@ from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import pause_before_retry
 from agentest.support.jmespath_expressions import JsonPath
+from agentest.support.process_groups import OutputTail, start_process
 from agentest.support.templates import Template, as_text, without
 from agentest.support.text import did_you_mean, shortened
 from agentest.support.trace_context import note_request, turn_of_requests
@@ -296,10 +297,15 @@ async def _compiled(proto: Path) -> list[bytes]:
         out = Path(folder) / "set"
         folders = [f"-I{proto.parent}", f"-I{Path(tools).parent / '_proto'}"]
         options = [*folders, "--include_imports", f"--descriptor_set_out={out}", str(proto)]
-        done = await anyio.run_process([sys.executable, "-m", "grpc_tools.protoc", *options], check=False)
-        if done.returncode:
-            problem = shortened(done.stderr.decode(errors="replace"), 400)
-            raise CannotSend(f"proto: {proto} cannot be compiled: {problem}")
+        log = OutputTail(400)
+        process = await start_process([sys.executable, "-m", "grpc_tools.protoc", *options], stderr=log)
+        try:
+            status = await process.wait()
+            await log.end()
+        finally:
+            await process.end(0.0)
+        if status:
+            raise CannotSend(f"proto: {proto} cannot be compiled: {log.text}")
         return [file.SerializeToString() for file in FileDescriptorSet.FromString(out.read_bytes()).file]
 
 

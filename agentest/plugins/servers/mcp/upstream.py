@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,9 +21,8 @@ from agentest.support.http.client import Client, DirectResponse
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import events
 from agentest.support.json_text import json_or, json_text
-from agentest.support.process_groups import Reaper, search_path, signal_group
+from agentest.support.process_groups import ChildProcess, OutputTail, start_process
 from agentest.support.redaction import without_credentials
-from agentest.support.terminal import without_colours
 from agentest.support.text import shortened
 from agentest.version import __version__
 
@@ -297,27 +293,22 @@ class HttpTransport:
 
 
 _LOG_CHARS = 1000
-_PIECE_BYTES = 65536
 _GRACE_S = 2.0
 
 
 class StdioTransport:
-    """A process that starts with the first message, in a process group of its own.
-
-    It ends when our process does, for any reason: its standard input closes, and the reaper handles the rest.
-    """
+    """A process that starts with the first message."""
 
     def __init__(self, command: str | Sequence[str], root: Path) -> None:
         """Raises ValueError for a command with unbalanced quotes."""
         self._words = shlex.split(command) if isinstance(command, str) else list(command)
         self._root = root
-        self._process: Process | None = None
-        self._reaper: Reaper | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._process: ChildProcess | None = None
+        self._log = OutputTail(_LOG_CHARS)
+        self._reading: asyncio.Task[None] | None = None
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
         self._asked: dict[Any, Elicitation] = {}
         """Id of a call → the user's answer. The server's questions do not say which call they are about."""
-        self._log = ""
         self.version: str | None = None
         """Not used, because only HTTP messages state the version."""
         self.description = f"the real MCP server (command {self._words[0]!r})"
@@ -336,64 +327,46 @@ class StdioTransport:
             self._asked.pop(message["id"], None)
 
     async def notify(self, message: Mapping[str, Any]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json_text(message).encode() + b"\n")
-            await self._process.stdin.drain()
-        except OSError:  # its status and the end of its log may come a little later
-            await asyncio.wait(self._tasks, timeout=_GRACE_S)
-            raise self._ended() from None
+        assert self._process
+        assert self._process.stdin
+        assert self._reading
+        if self._process.stdin.is_closing():  # its status and the end of its log may come a little later
+            await asyncio.wait({self._reading}, timeout=_GRACE_S)
+            raise self._ended()
+        self._process.stdin.write(json_text(message).encode() + b"\n")
 
     async def close(self) -> None:
-        """Close its input, which requests its end; terminate the process if it does not exit."""
-        process = self._process
-        if process is None:
-            return
-        assert process.stdin is not None
-        with anyio.CancelScope(shield=True):
-            process.stdin.close()
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with anyio.move_on_after(_GRACE_S):
-                    await process.wait()
-                signal_group(process.pid, number)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
-            if self._reaper:
-                self._reaper.forget(process.pid)
-                self._reaper.close()
+        """Close its input, which requests its end; end the process if it does not exit."""
+        if self._process and self._process.stdin and self._reading:
+            self._process.stdin.close()
+            try:
+                with anyio.move_on_after(_GRACE_S, shield=True):
+                    await self._process.wait()
+            finally:
+                self._reading.cancel()
+                await self._process.end(_GRACE_S)
 
     async def _start(self) -> None:
-        if self._process is not None:
-            if self._process.returncode is not None or self._tasks[0].done():
-                raise self._ended()
-            return
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._words,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                cwd=self._root,
-                env={**os.environ, "PATH": search_path()},
-                limit=MAX_BODY_BYTES,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise UpstreamError(f"{self.description} cannot be started: {error}") from None
-        self._reaper = Reaper()
-        self._reaper.watch(self._process.pid)
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._keep_log())]
+        if self._process is None:
+            output = asyncio.StreamReader(limit=MAX_BODY_BYTES)
+            received = asyncio.StreamReaderProtocol(output)
+            try:
+                self._process = await start_process(
+                    self._words, cwd=self._root, stdin=True, stdout=received, stderr=self._log
+                )
+            except (OSError, ValueError) as error:
+                raise UpstreamError(f"{self.description} cannot be started: {error}") from None
+            self._reading = asyncio.create_task(self._read(self._process, output))
+        elif self._process.returncode is not None or not self._reading or self._reading.done():
+            raise self._ended()
 
-    async def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
+    async def _read(self, process: ChildProcess, output: asyncio.StreamReader) -> None:
         with suppress(ValueError):  # an overlong line: the messages after it cannot be separated
-            while line := await self._process.stdout.readline():
+            while line := await output.readline():
                 await self._take(line)
         with anyio.move_on_after(_GRACE_S):
-            await self._process.wait()
+            await process.wait()
+            await self._log.end()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._ended())
@@ -410,15 +383,9 @@ class StdioTransport:
         if answer is not None and not answer.done():
             answer.set_result(message)
 
-    async def _keep_log(self) -> None:
-        assert self._process is not None
-        assert self._process.stderr is not None
-        while piece := await self._process.stderr.read(_PIECE_BYTES):
-            self._log = (self._log + piece.decode(errors="replace"))[-2 * _LOG_CHARS :]
-
     def _ended(self) -> UpstreamError:
         assert self._process is not None
         status = self._process.returncode
         how = "closed its output" if status is None else f"ended with status {status}"
-        log = without_colours(self._log)[-_LOG_CHARS:].strip()
+        log = self._log.text
         return UpstreamError(f"{self.description} {how}{f'; its log ends with: {log}' if log else ''}")
