@@ -16,7 +16,6 @@ import atexit
 import faulthandler
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import PIPE, Popen
 from threading import Lock, Thread
 from time import perf_counter
 from types import FrameType, FunctionType, coroutine
@@ -36,6 +36,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from agentest.support.deadlines import FUNCTION_S
 from agentest.support.errors import EventLoopBlocked
 from agentest.support.importing import called_at
+from agentest.support.interrupts import start_helper
 
 _LONG_STEP_S = 0.02
 _THREAD_NAME = "agentest function"
@@ -307,13 +308,13 @@ class _Watch:
 
 def _register_last_words() -> None:
     program = ["/bin/sh", "-c", _LAST_WORDS, f"{2 * FUNCTION_S:g}", str(Path(__file__).parents[1])]
-    shell = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    shell = start_helper(program, stdin=PIPE, stdout=2, stderr=None)
     assert shell.stdin
     faulthandler.register(signal.SIGPROF, file=shell.stdin, chain=True)
     atexit.register(_end_shell, shell, shell.stdin)
 
 
-def _end_shell(shell: subprocess.Popen[bytes], stdin: IO[bytes]) -> None:
+def _end_shell(shell: Popen[bytes], stdin: IO[bytes]) -> None:
     faulthandler.unregister(signal.SIGPROF)
     stdin.close()
     shell.wait()
