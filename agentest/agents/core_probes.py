@@ -165,7 +165,6 @@ def _rank(path: str) -> int:
 
 
 def _settings(document: Mapping[str, Any], post: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for an operation; empty if it takes no message or requires other fields."""
     for content_type in _TYPES:
         body = _body(_schema(document, post.get("requestBody"), content_type))
         if body:

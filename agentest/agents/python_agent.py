@@ -96,7 +96,6 @@ async def _agent_from_factory(name: str, handler: Any) -> Any:
 
 
 def _import_value(name: str, key: str, value: Any, root: Path) -> Any:
-    """Return a value, or the object that an import path names. Raises ConfigError."""
     if not isinstance(value, str):
         return value
     try:

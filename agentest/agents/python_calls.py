@@ -88,7 +88,6 @@ async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
 
 
 def _result(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str) -> Any:
-    """Return the call's result. Raises AgentError for its exception; AgentestErrors pass through."""
     if task.cancelled():
         raise AgentError(f"{who} cancelled the task that it runs in")
     value, error = task.result()

@@ -292,7 +292,6 @@ def _latest_two(project: Project) -> tuple[Path, Path]:
 
 
 def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
-    """Yield stored runs from the latest on, all of the same command; judge runs are left out."""
     wanted = None
     for run in reversed(list_stored_runs(folder)):
         record = None if run.under_way else run.record

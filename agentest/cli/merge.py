@@ -82,7 +82,6 @@ def _reports(options: ReportOptions, settings: Config | None, project: Project) 
 
 @contextmanager
 def _open_run_folder(merged: MergedRun, output_dir: Path, keep_runs: int) -> Iterator[RunOutput]:
-    """Create the run's folder, and remove it if the block raises. Raises ConfigError."""
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(new_run_folder(output_dir, datetime.now(UTC)))

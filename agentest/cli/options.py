@@ -184,8 +184,6 @@ output_options = _options(
 
 
 def _parsed(module: str, parser: str) -> Callable[[click.Context, click.Parameter, str | None], object]:
-    """Return a callback that parses a value; the parser is imported on use and raises ValueError."""
-
     def parse(_: click.Context, param: click.Parameter, value: str | None) -> object:
         try:
             return None if value is None else getattr(import_module(module), parser)(value)
@@ -320,7 +318,6 @@ not_run = _options(
 
 
 def _cassette_mode(context: click.Context, param: click.Parameter, value: bool) -> None:
-    """Store the cassette mode of a flag. Raises click.UsageError if another flag is set, too."""
     if value:
         flag = param.opts[0]
         if mode := context.params.get("tape"):

@@ -257,7 +257,6 @@ def _record(prepared: Prepared, variant: RunVariant, folder: StoredRunFolder) ->
 
 
 def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
-    """Lock the cassette folder, so that only one run records to it. Raises ConfigError."""
     if not prepared.is_recorded:
         return
     folder = cassette_folder(prepared.loaded.config, prepared.request.options, prepared.request.root)
@@ -279,7 +278,6 @@ def _unnamed(path: Path) -> Path:
 
 
 def _name_journal(folder: StoredRunFolder, fixed: str) -> None:
-    """Give the journal its final name and publish it as the latest one. Raises OSError."""
     path = folder.path / JOURNAL
     _unnamed(path).replace(path)
     with suppress(OSError):  # tried again and reported at the end
@@ -289,7 +287,6 @@ def _name_journal(folder: StoredRunFolder, fixed: str) -> None:
 def _open_spans(
     prepared: Prepared, folder: StoredRunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
-    """Return a function that adds a line to the file of spans; None if no agent sends any."""
     if not any(agent.traces for agent in prepared.plan.agents.values()):
         return None
     from agentest.store.spans import SPANS

@@ -154,7 +154,6 @@ def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple
 
 
 def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
-    """Keep scenarios whose name contains one of the texts; `=NAME` must match the whole name."""
     if not wanted:
         return result
     selected = [each for each in result.scenarios if matches_name(each.name, wanted)]

@@ -135,7 +135,6 @@ class _Watcher:
         return ExitCode.ERRORED if status is None else status
 
     def _run_chosen(self, prepared: Prepared, choice: _Choice, select: ScenarioSelection) -> ExitCode:
-        """Run the chosen scenarios. If there are none, the exit status stays. Raises UsageError."""
         self._last_plan = None
         if choice is not _everything:
             verdicts, total = verdicts_of(prepared), len(prepared.plan.entries)
@@ -218,7 +217,6 @@ class _Watcher:
 
     @property
     def _is_broken(self) -> bool:
-        """True if a file could not be loaded, perhaps because it lacks another one."""
         return self._prepared is None or any(map(_is_broken, self._prepared.plan.entries))
 
     @property
@@ -269,7 +267,6 @@ class _Watcher:
         return is_affected
 
     def _open_page(self) -> None:
-        """Open the page of the last run in a browser; write it first if the run did not."""
         prepared = self._prepared
         run = latest_run(output_dir(prepared), [RunKind.RUN]) if prepared else None
         if run is None or run.file is None:
@@ -411,7 +408,6 @@ class ImportGraph:
         return self._imports[file]
 
     def _find(self, name: str, file: Path) -> Iterable[Path]:
-        """Return the files that a module's name means; those below the file's folder hide others."""
         found = self._named.get(name, set())
         return [path for path in found if path.is_relative_to(file.parent)] or found
 
@@ -464,12 +460,10 @@ def _changed_between(before: Stamps, after: Stamps) -> frozenset[Path]:
 
 
 def _stamps(files: frozenset[Path]) -> Stamps:
-    """Return the modification time of each file in nanoseconds; 0 if it does not exist."""
     return {file: modified_ns(file) for file in files}
 
 
 def _attempt(work: Callable[[], Done]) -> Done | None:
-    """Return the result; print the error and return None if the user has to fix something."""
     try:
         return work()
     except UsageError as error:

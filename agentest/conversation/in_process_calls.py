@@ -118,7 +118,6 @@ class RequestCalls:
             raise AgentError(f"{cause_of}; {missed}") from cause_of
 
     def _not_awaited(self) -> str:
-        """Describe the first call that was not awaited; "" if there is none. Closes all of them."""
         pending = [each for each in self._made if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
         for call, _, _ in pending:
             call.close()
@@ -170,7 +169,6 @@ class RequestCalls:
 
 
 def _plain(name: str, what: str, value: Any) -> Any:
-    """Return the value as JSON has it, so that the record cannot change later."""
     try:
         return json.loads(json_text(value))
     except NotJson as error:
@@ -185,7 +183,6 @@ def _plain(name: str, what: str, value: Any) -> Any:
 
 
 def _not_awaited(value: Any) -> str | None:
-    """Return the name of the function behind a coroutine in the value; None if there is none."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):

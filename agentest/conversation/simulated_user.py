@@ -176,7 +176,6 @@ class UserTools:
 
 
 def _parsed(arguments: str) -> Any:
-    """Return the arguments for the record; the text itself if it is not JSON."""
     try:
         return json.loads(arguments, **STRICT) if arguments.strip() else {}
     except (ValueError, RecursionError):

@@ -148,7 +148,6 @@ class TurnLoop:
         return replace(conversation, invalid=invalid)
 
     async def _talk(self) -> Ending | None:
-        """Return how the conversation ends; None if a new one with the agent has to go on."""
         resent, self._resent = self._resent, []
         for each in resent:
             await self._take_turn(each, self._waited())
@@ -298,7 +297,6 @@ class TurnLoop:
             self._mocked_tools.check(calls)
 
     async def _complete(self, turn: TurnProgress) -> None:
-        """Wait for missing calls of an answered turn. Raises MockBypassed."""
         with self._agent_wait:
             for source in self._sources:
                 await source.complete(turn)

@@ -98,7 +98,6 @@ def said_in(text: str, prompts: frozenset[str] = frozenset()) -> Said:
 
 
 def _without_reasoning(text: str) -> str:
-    """Remove blocks of reasoning. Raises ValueError for one that does not end."""
     text = _REASONING_END.sub("", _REASONING_BLOCK.sub(lambda m: m[0] if m["rest"] is not None else "", text))
     if final := _CHANNEL.match(text):
         text = final[1]

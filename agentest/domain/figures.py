@@ -202,7 +202,6 @@ def agent_effort(scenarios: Sequence[ScenarioResult]) -> AgentEffort | None:
 
 
 def _sum_of_known(costs: Sequence[float | None]) -> float | None:
-    """Return the sum; None if there is nothing to add up, or a part is unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 

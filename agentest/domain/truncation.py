@@ -141,7 +141,6 @@ _TRAJECTORY_TEXTS = ("summary", "expected", "forbidden", "actual")
 
 
 def _shortened(value: _T) -> _T:
-    """Cut oversized texts of a value and of its parts; return the same object if there are none."""
     changed: dict[str, Any] = {}
     for name in _PARTS[type(value)]:
         part: Any = getattr(value, name)

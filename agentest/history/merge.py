@@ -202,7 +202,6 @@ def _shards(parts: Sequence[MergedPart]) -> Iterator[ShardedRun]:
 
 
 def _check_same(parts: Sequence[MergedPart], what: str, value_of: Callable[[MergedPart], str | None]) -> None:
-    """Raise UsageError if two runs have different values; unknown values are ignored."""
     known = [(part, value) for part in parts if (value := value_of(part)) is not None]
     for part, value in known:
         first, expected = known[0]
@@ -273,7 +272,6 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
-    """Raise UsageError if a complete set of shards lacks scenarios, because the splits differed."""
     known = list(_shards(parts))
     if not known or missing_shards_text(parts):
         return
@@ -286,7 +284,6 @@ def _check_covered(parts: Sequence[MergedPart]) -> None:
 
 
 def _split_differently(parts: Sequence[MergedPart]) -> tuple[MergedPart, MergedPart]:
-    """Return two parts that were split differently; twice the first if there are none."""
     first = parts[0]
     split_by = first.record.part and first.record.part.split_by
     other = (part for part in parts if part.record.part and part.record.part.split_by != split_by)

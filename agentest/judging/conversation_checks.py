@@ -88,7 +88,6 @@ async def check_conversation(
 
 
 def _attack(conversation: Conversation) -> Checks:
-    """Return the check of an attack whose objective is in words; nothing for any other."""
     log = conversation.attack
     if log is None:
         return ()
@@ -326,7 +325,6 @@ async def compare_state_keys(
 async def _with_time_limit(
     compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float, source: object
 ) -> Checks:
-    """Compare, in a thread if users' functions or matchers decide, because these may hang."""
     if plain:
         return compare()
     try:

@@ -263,7 +263,6 @@ def select_failures(
 
 
 def _alternating_labels(failures: Iterable[LabelledFailure]) -> list[LabelledFailure]:
-    """Order failures so that each label comes once, then each label a second time, and so on."""
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for failure in failures:

@@ -254,7 +254,6 @@ def _result_text(call: ToolCall, limit: int) -> str:
 
 
 def _state_text(turn: Turn, before: Turn | None) -> str:
-    """Return the session's state after the first turn, and later only its changes; "": unknown."""
     if turn.state_after is None:
         return ""
     if before is None or before.state_after is None:

@@ -132,7 +132,6 @@ def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
 
 
 def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
-    """Raise PatternTimeout for slow patterns of keys: jsonschema has no time limit for them."""
     tables = [part.get("patternProperties") for part in _objects_in(schema)]
     patterns = {
         key for table in tables if isinstance(table, Mapping) for key in table if isinstance(key, str)
@@ -183,7 +182,6 @@ async def check_turn_sayings(
 async def _checked(
     saying: Saying, turns: Sequence[Turn], conversation: Conversation, timeout_s: float
 ) -> CheckResult:
-    """Check in a thread if a pattern, users' code or a long text may take long."""
     decide = partial(_decided, saying, turns, conversation)
     if is_plain(saying.wanted) and sum(len(turn.agent_message) for turn in turns) <= _LONG_CHARS:
         return decide()

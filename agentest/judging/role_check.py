@@ -131,7 +131,6 @@ def _undetermined(why: str) -> RoleFinding:
 
 
 def _majority(answers: Sequence[RoleAnswer]) -> RoleFinding | None:
-    """Return the break that most answers report, with a reason; None if most report no break."""
     breaks = [answer for answer in answers if answer.value is not Role.KEPT]
     if 2 * len(breaks) == len(answers):  # the deciding sample was lost
         return _undetermined(f"half of the judge's {len(answers)} answers say that it did")

@@ -249,7 +249,6 @@ def injection_breaches(scenario: Scenario, conversation: Conversation) -> list[B
 
 
 def _misplaced(scenario: Scenario, conversation: Conversation) -> str:
-    """Return which injection no answer of its tool has, although there were answers; "" if none."""
     for injected in scenario.injections:
         changes = getattr(scenario.tools.get(injected.place), "changes", ())
         if injected.path in ("error", "description") or any(isinstance(each, Fault) for each in changes):
@@ -483,7 +482,6 @@ def _answer(pattern: re.Pattern[str], message: str, tool: str, asked: str) -> tu
 
 
 def _yes_at(pattern: re.Pattern[str], text: str) -> int | None:
-    """Return where the pattern matches whole words; None if it does not. Raises PatternTimeout."""
     end = 0
     while found := first_match(pattern, text[end:]):
         begin = text.index(found, end)

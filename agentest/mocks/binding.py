@@ -149,7 +149,6 @@ def _is_instant(bound: BoundFunction) -> bool:
 
 
 def _takes_raw_by_position(named: Sequence[inspect.Parameter]) -> bool:
-    """Return True for `(_args)` or `(_args, _ctx)` with any names; either may have its full name."""
     if not 1 <= len(named) <= 2 or any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in named):
         return False
     return any(p.name.startswith("_") for p in named) and all(

@@ -385,7 +385,6 @@ def _alike_objects(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def _as_number(value: Any) -> float | str | None:
-    """Return a number or boolean, even if it is written as text; None for anything else."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -406,7 +405,6 @@ def is_called(name: str, tool: str) -> bool:
 
 
 def _normalized_name(name: str) -> str:
-    """Return a name with uniform separators, because some models' names have no dots and dashes."""
     return re.sub(r"\W", "_", name)
 
 

@@ -290,7 +290,6 @@ class MockResolver:
         misfit: bool = False,
         round: int | None = None,
     ) -> RecordedCall:
-        """Record a call before its answer, which may never arrive. A misfit needs no mock."""
         check_tool_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         by_hand = self._attendant is not None and not self._passthrough and not misfit
@@ -444,13 +443,11 @@ def _exact_or_words(value: Any) -> tuple[Any, bool]:
 
 
 def _form(value: Any) -> Any:
-    """Return the value converted to JSON and back; None if that fails."""
     text = _text(value)
     return None if text is None else json.loads(text)
 
 
 def _text(value: Any) -> str | None:
-    """Return the value as JSON; None if that fails. Conversion may run user code."""
     try:
         return json_text(value)
     except BaseException as error:

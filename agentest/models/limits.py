@@ -284,7 +284,6 @@ def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
 
 
 def _seconds_until(reset: str, now: datetime | None) -> float:
-    """Parse a duration (`1h2m3s`, `20ms`, plain seconds) or an absolute time; 0 if neither."""
     if _NUMBER.fullmatch(reset):
         return float(reset)
     if reset and not _PART.sub("", reset):

@@ -136,7 +136,6 @@ class LiteLLMChatModel:
 
 
 def _refusal(choice: Any) -> str:
-    """Return why there is no text; empty if nothing was refused."""
     refusal = getattr(choice.message, "refusal", None)
     # litellm's value for Claude's `refusal` and Gemini's `SAFETY`.
     filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""

@@ -154,7 +154,6 @@ def _problem_message(run: BackgroundRun) -> str:
 
 
 def _errored(units: Iterable[Unit], why: str) -> Iterator[ScenarioResult]:
-    """Yield errored results; only the first contains the full message."""
     for number, unit in enumerate(units):
         message, each = why if number == 0 else why.partition("\n")[0], unit.scenario
         yield unrun_result(each.name, unit.agent, unit.file, each.line, message, tags=each.tags)

@@ -114,7 +114,6 @@ class SessionHooks:
 
     @property
     def _capture(self) -> Any:
-        """pytest's capture manager; None if output is not captured."""
         capture: Any = self._config.pluginmanager.getplugin("capturemanager")
         return capture if capture and capture.is_globally_capturing() else None
 

@@ -548,7 +548,6 @@ def _rows(table: AlignmentTable) -> list[str]:
 
 
 def _annotations(report: RunReport) -> Iterator[_Annotation]:
-    """Yield all other annotations; in each level the most severe first."""
     if report.result.unfinished:
         yield _Annotation("error", None, "Agentest did not finish", report.early_end)
     for stray in report.result.unclaimed:

@@ -194,7 +194,6 @@ def _time(seconds: float) -> str:
 
 
 def _timestamp(result: RunResult) -> str | None:
-    """Return UTC without a suffix, because the common schema does not allow one."""
     return result.started_at[:19] or None
 
 

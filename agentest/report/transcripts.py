@@ -178,7 +178,6 @@ def _calls(calls: Iterable[ToolCall], lead: str = "  → ") -> Iterator[str]:
 
 
 def _message_text(who: str, text: str) -> str:
-    """Format a message; further lines are indented, so that they cannot imitate another speaker."""
     return "\n    ".join(map(clean, cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
 
 

@@ -131,7 +131,6 @@ def awaits_calls(agent: AgentConfig) -> bool:
 async def _start_together(
     start: Callable[[ManagedServer], Awaitable[None]], servers: Sequence[ManagedServer]
 ) -> None:
-    """Start the copies of a server at the same time. Raises the first ServerError."""
     if len(servers) == 1:
         return await start(servers[0])
     errors: list[ServerError] = []

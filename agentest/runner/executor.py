@@ -224,7 +224,6 @@ class _Scheduler:
     async def _run_trial(
         self, progress: UnitProgress, number: int, slot: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
-        """Run one conversation alone, because agents may share a real tool, until the next may begin."""
         unit = progress.unit
         try:
             self._trial_lock.acquire_nowait()
@@ -277,7 +276,6 @@ class _Scheduler:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations (except those `begun`); return holding the next one's slot."""
         if progress.is_complete():
             if begun:  # the last of them concludes the unit and may find that more are needed
                 tasks.start_soon(self._run_additional, progress, progress.wanted + 1, tasks)

@@ -247,7 +247,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Remove line breaks, so that a description cannot look like another tool."""
     return " ".join(text.split())
 
 

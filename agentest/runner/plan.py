@@ -289,7 +289,6 @@ def make_plan(
 
 
 def _check_settings(config: Config, options: Options, custom: set[str]) -> None:
-    """Raise ConfigError for metrics and thresholds of the whole run that are wrong."""
     check_metrics(config.metrics or (), custom)
     check_metrics(options.metrics, custom)
     check_thresholds(config.thresholds, custom)

@@ -524,7 +524,6 @@ def _confirmation(
 
 
 def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> frozenset[str]:
-    """Return the named models whose recorded responses this run may replay. Raises ConfigError."""
     if options.tape in (None, "record"):
         return frozenset()
     from agentest.models.cassette import recorded_named_models
@@ -537,7 +536,6 @@ def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> fr
 
 
 def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
-    """Raise ConfigError if the run has a cost limit and the price of a model is unknown."""
     if options.max_cost is None or options.tape == "replay" or options.dry_run:
         return
     from agentest.models.budget import check_prices

@@ -227,7 +227,6 @@ class Allowance:
         return (calls is None or need.calls <= calls) and (cost is None or need.cost <= cost)
 
     def _grouping(self, unit: Unit) -> Need:
-        """Return what is left of the call that groups failures; nothing for a conversation alone."""
         begun = self._started.get(unit.scope) or _StartedUnit(unit)
         may_be_needed = begun.has_failures or self._in_progress
         if not self._most[unit.scope].dedup or not may_be_needed or self._ledger.paid.get((unit.scope, 0)):

@@ -183,7 +183,6 @@ def _declares_check(unit: Unit) -> bool:
 
 
 def _can_pass_unseen(unit: Unit) -> bool:
-    """Return True if a check can pass only because no call was seen."""
     scenario = unit.scenario
     is_guarded = scenario.is_guarded or scenario.attack is not None or scenario.final_state is not None
     about_calls = any(each.about_calls for each in scenario.trajectories)
@@ -501,7 +500,6 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
 
 
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
-    """Find units whose calls may be hidden because other conversations showed that some are."""
     for unit in evidence.units_with_visible_calls():
         shown = evidence.results[unit.scope].totals.withholds_calls
         shown |= unit.traits.visibility is ToolVisibility.PARTIAL

@@ -124,7 +124,6 @@ def _nth_key(call_key: str, each: ExpectedCall) -> str:
 
 
 def _requires_failure(result: Any) -> bool:
-    """Return True if only a failed call has such a result, which contains an `error`."""
     if not isinstance(result, Mapping):
         return False
     keys = [key for key in result if isinstance(key, str) and (key == "error" or key.startswith("error."))]
@@ -132,7 +131,6 @@ def _requires_failure(result: Any) -> bool:
 
 
 def _is_never_empty(wanted: Any) -> bool:
-    """Return True if no empty, false or missing value can equal it."""
     if isinstance(wanted, OneOf):
         return all(map(_is_never_empty, wanted.values))
     if isinstance(wanted, re.Pattern):

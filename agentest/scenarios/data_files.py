@@ -99,7 +99,6 @@ def _define(
 
 
 def _with_data_tools(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Mark tools as data, so that the forms of mocks in them are parsed."""
     marked = {
         key: DataTools(value) if key in _TOOLS and isinstance(value, dict) else value
         for key, value in options.items()

@@ -358,7 +358,6 @@ def _build_rows(
 
 @lru_cache(maxsize=1)
 def _absolute(file: str) -> str:
-    """Return the absolute path with symlinks resolved. Cached: the scenarios of a file share it."""
     return str(Path(file).resolve())
 
 

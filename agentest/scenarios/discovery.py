@@ -176,7 +176,6 @@ def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Seque
 def _load(
     path: Path, root: Path, imports: Imports, source: bytes | None = None
 ) -> tuple[list[Scenario], BrokenFile | None]:
-    """Return the scenarios of a file; if its import fails, those that it defined before."""
     if source is None and (why := _why_not_imported(path, root)):
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
     with collect_scenarios() as scenarios:
@@ -223,7 +222,6 @@ def _broken_file(error: BaseException, path: Path) -> BrokenFile:
 
 
 def _import_hint(error: BaseException) -> str:
-    """Return how to repair a common mistake; "" if the error itself is clear."""
     if not isinstance(error, ImportError | TypeError):
         return ""
     text = message_of_error(error)

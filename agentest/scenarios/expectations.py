@@ -141,7 +141,6 @@ def check_turns(sayings: Iterable[Saying], most: int, why: str, key: str = "expe
 
 
 def _parsed_sayings(value: Any, key: str) -> tuple[Any, ...]:
-    """Parse a `says` value: one item, or a list in which each must hold."""
     if value is None:
         return ()
     several = isinstance(value, list | tuple)
@@ -181,7 +180,6 @@ def _parsed_saying(value: Any, key: str) -> Any:
 
 
 def _may_match_reply(value: Any) -> bool:
-    """Return True if a reply may match the value. Otherwise `never_says` would always pass."""
     if isinstance(value, (str, re.Pattern, Matcher, type, *FUNCTIONS)) or is_call(value):
         return True
     room = type(value).__module__.partition(".")[0]

@@ -85,7 +85,6 @@ def _lambda_source(code: CodeType) -> str | None:
 
 
 def _free_names(tree: ast.AST) -> set[str]:
-    """Return the names that source uses and does not define, without builtins."""
     used: set[str] = set()
     defined: set[str] = set()
     for each in ast.walk(tree):
@@ -129,7 +128,6 @@ def _file_of(module: str) -> str:
 
 
 def _assignment(name: str, value: Any) -> str:
-    """Return the lines that assign a JSON value. Raises ValueError for any other value."""
     _check_json(value)
     made = node(value)
     one_line = f"{name} = {value!r}"

@@ -114,7 +114,6 @@ def _sentences(text: str) -> list[str]:
 
 
 def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Move sentences of a message, or swap two messages that do not refer to others."""
     free = [at for at in _requests(texts) if not _REFERS.search(texts[at])]
     if several := [at for at in free if len(_sentences(texts[at])) > 1]:
         at = rng.choice(several)
@@ -130,7 +129,6 @@ def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
 
 
 def _split(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    """Send a message as two, cut between sentences, else at a comma or `and`."""
     cuts = [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], _SENTENCE)]
     cuts = cuts or [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], _JOINT)]
     if not cuts:
@@ -146,7 +144,6 @@ def _cuts(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
 
 
 def _pairs(texts: Sequence[str]) -> list[int]:
-    """Return the places of requests before another one. A yes stays apart: it answers something."""
     return [first for first, second in pairwise(_requests(texts)) if second == first + 1]
 
 

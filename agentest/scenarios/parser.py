@@ -260,13 +260,11 @@ def _replaced(value: Any, *, of_key: bool, only_words: bool, is_word: bool = Tru
 
 
 def _with_replaced_values(value: Mapping[Any, Any], *, only_words: bool) -> Mapping[Any, Any]:
-    """Return a mapping with replaced values; the same object, with its class, if nothing changed."""
     items = {name: _replaced(item, of_key=True, only_words=only_words) for name, item in value.items()}
     return value if all(items[name] is item for name, item in value.items()) else items
 
 
 def _value_of_form(value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
-    """Return the value that a dict stands for; None if it does not have the form of a word."""
     name = _word_among(value, tuple(_WORDS))
     if name is None:
         return None

@@ -276,7 +276,6 @@ def _on_one_line(node: SourceNode) -> str:
 
 
 def _min_columns(node: SourceNode, enough: int) -> int:
-    """Return a lower bound for the node's width on one line; stop counting beyond `enough`."""
     if isinstance(node, str):
         return len(node)
     if isinstance(node, StringLiteral):

@@ -305,7 +305,6 @@ class _Filler:
         return value
 
     def _is_column(self, name: str, key: str) -> bool:
-        """Return True if a placeholder names a column. Raises ValueError if it looks as if it should."""
         if name in self._columns:
             return True
         first, *path = name.split(".")

@@ -354,7 +354,6 @@ class _ScenarioWriter:
 
 
 def _unwritable(scenario: Scenario) -> str:
-    """Return what a scenario has that no scenario file can define; "" if nothing."""
     if any(turn.attachments for turn in scenario.turns):
         return "its user attaches files"
     if scenario.recorded is not None:
@@ -516,7 +515,6 @@ def expect(value: Expect | ExpectedRemark, at: str = "") -> SourceNode:
 
 
 def _checks(checks: Any, at: str) -> SourceNode:
-    """Return the source of a key of `expect`: the only value of a tuple, or a list of several."""
     if not isinstance(checks, tuple):
         return value_of(checks, at)
     nodes = [expect(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in checks]
@@ -544,7 +542,6 @@ def value_of(value: Any, at: str = "") -> SourceNode:
 
 
 def _matcher(value: Matcher, at: str) -> SourceNode:
-    """Return the source of a matcher: the function named like its class, with its values."""
     word, options = snake_case(type(value).__name__), dict(_set_fields(value))
     if not options:
         return word

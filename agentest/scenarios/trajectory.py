@@ -44,7 +44,6 @@ def name_matches(wanted: ToolName, called: str) -> bool:
 
 @lru_cache(maxsize=_CACHED_MATCHES)
 def _match_or_reason(pattern: re.Pattern[str], name: str) -> bool | str:
-    """Match a pattern, or return why it timed out. Cached: a run repeats the same few names."""
     try:
         return matches_whole(pattern, name)
     except PatternTimeout as error:
@@ -319,7 +318,6 @@ def _joined_paths(steps: Sequence[Step]) -> Iterator[Path]:
 
 
 def _paths_of_step(step: Step) -> list[Path]:
-    """Return the paths of one step; alternatives of one call each share a slot."""
     if isinstance(step, ExpectedCall):
         return [((step,),)]
     ways = [joined for path in step.paths for joined in _joined_paths(path)]

@@ -276,7 +276,6 @@ def _checked_paths(alternatives: AnyOf, key: str) -> AnyOf:
 
 
 def _depth(steps: Sequence[Step], at: int = 0) -> int:
-    """Return the nesting depth of alternatives, up to one more than the limit."""
     if at > _MAX_DEPTH:
         return at
     inside = [path for step in steps if isinstance(step, AnyOf) for path in step.paths]
@@ -349,7 +348,6 @@ def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
 
 
 def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
-    """Parse one item: a trajectory, or two if `expected_writes` and `expected` are both option."""
     if isinstance(value, Trajectory):
         return (value,)
     if isinstance(value, CallOrder):
@@ -453,7 +451,6 @@ def _expected(
 
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
-    """Return the items of a list of calls; a single step becomes a list."""
     if isinstance(calls, ExpectedCall | AnyOf | CallOrder | Mapping):
         return [calls]
     if not isinstance(calls, list | tuple):

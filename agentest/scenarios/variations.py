@@ -101,7 +101,6 @@ def _parse_faults(value: Any, key: str = "faults") -> tuple[Fault, ...]:
 
 
 def _parse_model_faults(value: Any, key: str = "model_faults") -> tuple[Fault, ...]:
-    """Parse faults of the model; a kind alone is one, too."""
     named = listed(value, key, "a list of fault(…) values")
     items = [each if isinstance(each, Fault | Mapping) else {"kind": each} for each in named]
     faults: tuple[Fault, ...] = _MODEL_FAULT.parse_all(items, key)

@@ -122,7 +122,6 @@ def _call(call: ToolCall, n: int) -> dict[str, Any]:
 
 
 def _wrapped(result: Any) -> dict[str, Any]:
-    """Return a tool's result in ADK's form: an object; other values are wrapped under `result`."""
     if isinstance(result, Mapping) and not _is_wrapping(result):
         return dict(result)
     return {"result": result}

@@ -242,7 +242,6 @@ def _unless_none(convert: Convert) -> Convert:
 
 
 def _written_number(value: float) -> float | str:
-    """Return the number, or its name if JSON has no form for it."""
     return value if math.isfinite(value) else json.dumps(value)
 
 

@@ -351,7 +351,6 @@ class Journal:
             self._write_conversation(finished)
 
     def _note_begun(self) -> None:
-        """Call `on_begun` as soon as the beginning of the journal is in the file."""
         if not self.flush():
             return
         with suppress(OSError):  # the next event tries again

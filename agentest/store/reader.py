@@ -432,7 +432,6 @@ def _at(journal: Any, line: tuple[int, int]) -> bytes:
 
 
 def _read_numbered(number: int, cls: type[_T], data: Json) -> _T:
-    """Decode what a line contains. Raises JournalError with the number of the line."""
     try:
         return CODECS.read(cls, data)
     except _UNREADABLE as error:

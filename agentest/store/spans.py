@@ -86,7 +86,6 @@ def _within_limits(key: _Place, lines: Iterable[bytes], most: int) -> list[Json]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the complete lines of a file with their positions; nothing if there is no file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

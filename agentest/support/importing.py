@@ -98,7 +98,6 @@ class Imports:
             self._record_imports()
 
     def _record_imports(self) -> None:
-        """Record the modules imported since the last look. They are at the end of `sys.modules`."""
         names = list(sys.modules)
         for name in takewhile(lambda name: name != self._seen, reversed(names)):
             self._loaded.setdefault(name.partition(".")[0], {})[name] = None

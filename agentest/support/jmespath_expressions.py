@@ -169,7 +169,6 @@ def _check_functions(parsed: Any) -> None:
 
 
 def _check_quotes(text: str) -> None:
-    """Reject a comparison with "text", which JMESPath reads as a key, so it is never true."""
     if match := _TEXT_IN_DOUBLE_QUOTES.search(re.sub(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`", "''", text)):
         quoted = match[1] or match[2]
         raise ValueError(f"compares with the key {quoted}; a text stands in single quotes: '{quoted[1:-1]}'")

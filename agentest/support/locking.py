@@ -79,7 +79,6 @@ def is_locked(folder: Path) -> bool:
 
 
 def _acquire(path: Path, pause: Callable[[float], object] | None) -> int:
-    """Open and lock the lock file, and return its descriptor."""
     looks = _LOOKS if pause else 0
     while True:
         end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -112,7 +111,6 @@ def _lock(end: int, path: Path, *, shared: bool = False) -> None:
 
 
 def _is_in_place(end: int, path: Path) -> bool:
-    """Return True if the folder still contains this file, which its last owner may have removed."""
     try:
         return os.path.samestat(os.fstat(end), path.stat())
     except FileNotFoundError:

@@ -111,7 +111,6 @@ def matches_whole(pattern: re.Pattern[str], text: str) -> bool:
 def _match(
     pattern: re.Pattern[str], method: Literal["search", "fullmatch"], text: str
 ) -> tuple[int, int] | None:
-    """Return where the match begins and ends; None if there is none."""
     # Without repetition and with few choices, no match takes long.
     if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _MAX_FAST_CHOICES:
         match: re.Match[str] | None = getattr(pattern, method)(text)

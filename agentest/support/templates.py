@@ -71,7 +71,6 @@ def without(template: Any, absent: Collection[str]) -> Any:
 
 
 def _is_absent(value: Any, absent: Collection[str]) -> bool:
-    """Return True if a value, or a pair's value, is a placeholder without a value."""
     if isinstance(value, tuple):
         return _is_absent(value[-1], absent)
     match = _PATH.fullmatch(value.strip()) if isinstance(value, str) else None

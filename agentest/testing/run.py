@@ -123,7 +123,6 @@ class Runner:
 
     @property
     def _named_agent(self) -> str | None:
-        """Name of the agent, if `agent` names one of the configuration."""
         is_name = isinstance(self._agent, str) and "://" not in self._agent
         return str(self._agent) if is_name and self._config is not None else None
 
@@ -152,7 +151,6 @@ class Runner:
         return load_values(values, str(_ERROR_PLACE), Path.cwd(), environ), Path.cwd(), environ
 
     def _run_options(self) -> Options:
-        """Return the options combined with the other arguments. Raises ConfigError."""
         options, model = self._options, self._model
         if options.workers not in (None, 1) or options.engine not in (None, "local"):
             raise ConfigError("options: run_scenarios runs in this process; leave `engine` and `workers` out")
@@ -169,7 +167,6 @@ class Runner:
         return replace(options, offline=True)  # prevents the configuration's models from being opened
 
     def _opened_model(self, config: Config) -> tuple[Models, Ledger] | None:
-        """Return the given model and the ledger of its calls; None if the model is not an object."""
         if self._model is None or isinstance(self._model, str):
             return None
         ledger = Ledger()

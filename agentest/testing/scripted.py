@@ -207,7 +207,6 @@ class ScriptedModel:
         return self._answer_question(request.key.metric or "", request)
 
     def _answer_batch(self, form: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
-        """Answer a call with several questions; questions about a turn are in a nested object."""
         answer: dict[str, Any] = {}
         for name, inner in form["properties"].items():
             if name.startswith("turn_"):

@@ -135,7 +135,6 @@ class _Rows:
             yield AlignedRow(expected=None, call=None, status=RowStatus.MISSING, difference=text)
 
     def _without_known_round(self, call: int, row: AlignedRow) -> AlignedRow:
-        """Mark the row of a call in an unknown message as unknown, if the result depends on `rounds`."""
         certain = {*self.facts.fine} & {*self.facts.coarse}
         if not row.status.holds or any(group >> call & 1 for group in certain):
             return row
@@ -173,7 +172,6 @@ class _Rows:
         return _marked(row, RowStatus.UNKNOWN, why)
 
     def _why(self, number: int, call: int) -> str:
-        """Explain why it is unknown whether a call matches an expected call, if that may matter."""
         assignment = self.assessment.assignment
         sure = self.assessment.holds and not self.undecided and not self.view.blind
         return "" if sure or not assignment else self.facts.why(assignment.slots[number], call)

@@ -185,7 +185,6 @@ def _differences_of_visible_calls(
 
 
 def _differences_of_listed_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> CallDifferences:
-    """Compare expected calls whose tools are all listed; others may have hidden calls."""
     slots = assignment.slots
     rows = [row for row, slot in enumerate(slots) if view.lists(each.name for each in slot)]
     listed = replace(

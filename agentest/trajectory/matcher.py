@@ -167,7 +167,6 @@ def _joined(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _holds_without_calls(spec: Trajectory, turns: int, view: CallView) -> bool:
-    """Return True if nothing is expected of calls that are surely missing."""
     wants_calls = bool(spec.expected or spec.orders or spec.min_calls)
     in_time = spec.max_turns is None or turns <= spec.max_turns
     return not wants_calls and in_time and view.complete and not view.blind
@@ -310,7 +309,6 @@ class _Decision:
         return score
 
     def _result_with_hidden_calls(self, best: Assessment) -> TrajectoryResult | None:
-        """Return the result if no hidden call can change it; else an undecided result."""
         if self.view.listed is None:
             return self._hidden_result(best)
         if broken := tuple(breakable_by_hidden_calls(self.spec, self.view)):
@@ -337,7 +335,6 @@ class _Decision:
         return replace(result, **self._comparison_fields(fine, undecided=True))
 
     def _order_holds(self, fine: Assessment) -> bool:
-        """Return True if the order of calls is correct in every case, apart from other unknowns."""
         return not fine.calls.size and not any(
             broken_order(order, self.facts, best=True, groups=groups)
             for order in self.spec.orders
@@ -345,7 +342,6 @@ class _Decision:
         )
 
     def _comparison_fields(self, assessment: Assessment, *, undecided: bool = False) -> dict[str, Any]:
-        """Return expected and actual calls with the alignment, as fields of a `TrajectoryResult`."""
         calls = self.facts.calls
         if not self.spec.about_calls or (self.view.blind and not calls):  # hidden calls may exist
             return {}

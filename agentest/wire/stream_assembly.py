@@ -112,7 +112,6 @@ class _StreamedCall:
         return {"id": self.id, "type": self._kind, self._kind: function, **self._extras}
 
     def _is_another(self, name: str | None, piece: Mapping[str, Any]) -> bool:
-        """Return True if the name of a piece without an id is that of the next call, and not a part."""
         if self._pieces or not name or not self.name or name.startswith(self.name):
             return False
         if any(each.startswith(self.name + name) for each in self._names):

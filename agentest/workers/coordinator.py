@@ -235,7 +235,6 @@ class WorkerPool:
     async def _run_on(
         self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int
     ) -> tuple[JudgedConversation, ConversationSlot]:
-        """Run the conversation on this worker and return its result. Raises WorkerDied."""
         assert self._tasks
         order_id = next(self._order_ids)
         assigned = member.holdings[order_id] = AssignedConversation(

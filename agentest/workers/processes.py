@@ -250,7 +250,6 @@ def _send_report(line: socket.socket, what: bytes, number: int, value: int) -> N
 
 
 def _fork_worker(make: MakeWorker, line: socket.socket, workers: dict[Any, tuple[int, ForkProcess]]) -> bool:
-    """Fork the next worker. Return True if the socket is still open."""
     try:
         order, ends, _, _ = socket.recv_fds(line, _ORDER.size, 1)
     except ConnectionError:  # closed before everything that we sent was read
@@ -321,7 +320,6 @@ def _request_death_signal() -> None:
 
 
 def _watch_parent() -> None:
-    """Exit when the parent exits, even while something blocks the event loop."""
     parent = parent_process()
     if parent:
         parent.join()

@@ -350,7 +350,6 @@ class WorkerScheduler:
             self._waiting_count -= 1
 
     def _may_begin(self) -> bool:
-        """Return True if fewer slots are lent than conversations wait."""
         return len(self._lent) < self._waiting_count
 
     def _lend(self) -> None:

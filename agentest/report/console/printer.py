@@ -235,7 +235,6 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Con
 
 
 def _bar_line(progress: Progress, now: ProgressSnapshot, printer: Printer) -> ConsoleLine:
-    """Fill the room that the numbers leave with a bar; without room, show only the numbers."""
     ended = sum(progress.finished.values())
     numbers = f" {now.done:,}/{count(now.planned, 'conversation')}"
     numbers += f" · {ended:,}/{count(progress.scenarios, 'scenario')}"

@@ -57,7 +57,6 @@ def header_lines(
 
 
 def _visibility(event: RunStarted, agent: str) -> Part:
-    """Show how the agent's tool calls become visible, because invisible calls are not judged."""
     visibility = event.visibilities.get(agent)
     if servers := event.servers.get(agent):
         some = "partly " * (visibility is ToolVisibility.PARTIAL)

@@ -214,7 +214,6 @@ def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLin
 
 
 def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[ConsoleLine]:
-    """Show the further rows of a message; the sides of a trajectory are labelled and aligned."""
     trajectory = reason.trajectory
     rows = [("", row) for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]]
     for label, text in trajectory.sides if trajectory and sides else ():

@@ -199,7 +199,6 @@ def any_holds(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
 
 
 def _any_has_answer(wanted: bool, equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Return True if any pair has this answer. Raises PredicateFailed if this is unknown."""
     failed = None
     for expected, actual in pairs:
         try:
@@ -360,7 +359,6 @@ class DifferenceSearch:
 
 
 def _parts(expected: Any, actual: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return the pairs of parts to compare, by index; None if the values are compared as a whole."""
     if isinstance(expected, Matcher):
         return expected.parts(actual)
     if not isinstance(expected, list | tuple) or not isinstance(actual, list | tuple):

@@ -116,7 +116,6 @@ def written_lambda(function: Any) -> str | None:
 
 
 def _lambda_around(line: bytes, body: int, end: int, names: tuple[str, ...]) -> str | None:
-    """Return the source of the lambda in this line; None if the file was edited since its import."""
     start = line.rfind(b"lambda", 0, body)
     while start >= 0:
         for stop in (end, *(end + more for more, sign in enumerate(line[end : end + 5], 1) if sign == 41)):

@@ -311,7 +311,6 @@ def _joins_with_digits(letter: str) -> bool:
 
 
 def _is_negative(before: str) -> bool:
-    """Return True if the digits or their currency follow a sign: `-5`, `-$5`; but not in `3-5`."""
     symbol = before.rstrip()
     if symbol and is_currency(symbol[-1]):
         before = symbol[:-1]

@@ -105,7 +105,6 @@ def verdicts_of_selection(
 
 
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    """Yield the verdicts of a run; None for scenarios without one. Unreadable runs yield nothing."""
     try:
         if not (run.path / JOURNAL).is_file():
             yield from map(_verdict, entries(json.loads((run.path / RESULTS).read_bytes())))
@@ -181,7 +180,6 @@ def trend(
 
 
 def _before(output_dir: Path, last: RunRecord, most: int, record_of: RecordOf) -> Iterator[RunRecord]:
-    """Yield earlier records, latest first; no more records are read than the caller uses."""
     for run in reversed(list_stored_runs(output_dir)):
         record = record_of(run) if run.id < last.id else None
         if record and record.kind == last.kind and record.ended:

@@ -262,7 +262,6 @@ class StoredResponse:
 
 
 def _decoded_headers(raw: RawResponse) -> CIMultiDictProxy[str]:
-    """Return the headers without those about compression, because the body is decompressed."""
     headers = raw.headers
     if _ENCODING not in headers and all(map(str.isascii, headers.values())):
         return headers

@@ -114,7 +114,6 @@ def describe(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes: aiohttp's wraps the operating system's."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -74,7 +74,6 @@ class Difference:
 
 
 def _in_agreement(found: Difference) -> Difference:
-    """Raise the p-value if the interval does not support the observed direction, too."""
     if abs(found.value) <= _ROUNDING:
         return replace(found, p=1.0)
     ends = [end * found.value > 0 for end in (found.low, found.high) if end is not None]

@@ -120,7 +120,6 @@ def _mean_and_half(clusters: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
-    """Return the standard error of a mean over all draws; None for a single cluster."""
     clusters, total_n = len(sums), sum(n for _, n in sums)
     if clusters < 2:
         return None

@@ -133,7 +133,6 @@ class ShareTest:
         return SequentialDecision.WILL_HOLD if hits >= needed else SequentialDecision.WILL_BE_MISSED
 
     def _can_still_be_proven(self, hits: int, misses: int) -> bool:
-        """Return True if the remaining ones, or zeros, could cross a boundary."""
         values = hits + misses
         return any(
             hits + more >= self._boundary("holds", values + more)
@@ -171,7 +170,6 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
 
 
 def _boundary(paths: Mapping[int, float], values: int, chance: float, room: float) -> tuple[int, float]:
-    """Return the smallest count whose tail fits in `room`, and the probability of that tail."""
     boundary, used = values + 1, 0.0
     for count in range(values, -1, -1):
         share = paths.get(count, 0.0)
