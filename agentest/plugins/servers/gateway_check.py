@@ -35,6 +35,7 @@ FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
 """Frameworks, and the variables from which they read the address of a model, as in docs/model-gateway.md."""
 _USUAL = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "AZURE_OPENAI_ENDPOINT")
 TOKEN_VARIABLE = "AGENTEST_GATEWAY_TOKEN"
+WAY_TO_RUN_ALIKE = "let `server` start copies of the agent (server.copies: 4) to run them at once"
 WITHOUT_TOKEN = "its address lacks the gateway's token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 
@@ -102,8 +103,10 @@ def lines_to_set(agent: AgentConfig, address: str) -> list[str]:
 def how_told(agent: AgentConfig) -> str:
     """Return in words how the agent learns the address."""
     if agent.server:
-        copies = f", each of its {agent.server.copies} copies its own" if agent.server.copies > 1 else ""
-        return f"its `server` receives the address{copies} (OPENAI_BASE_URL and others)"
+        told = "its `server` receives the address{} (OPENAI_BASE_URL and others)"
+        if agent.server.copies > 1:
+            return told.format(f", each of its {agent.server.copies} copies its own")
+        return told.format("") + f"; conversations that begin alike take turns: {WAY_TO_RUN_ALIKE}"
     if "model_url" in agent.sent_placeholders:
         return "each request carries the address ({{model_url}})"
     return "the agent is already running, so it needs the address from you"

@@ -317,6 +317,9 @@ async def test_conversations_that_begin_alike_run_one_after_the_other(more: str)
         for number in range(3):
             tasks.start_soon(hold, gate, number)
     assert [each.partition(" ")[0] for each in order] == ["begin", "end"] * 3
+    assert len(gate.notes) == 1
+    assert "run one after the other" in gate.notes[0]
+    assert "server.copies: 4" in gate.notes[0]
 
 
 async def test_an_address_that_names_the_conversation_decides() -> None:

@@ -116,13 +116,17 @@ def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Pr
     assert f"AI SDK with Google reads none: write baseURL {gateway}/google/v1beta" in text
 
 
-def test_a_server_of_the_agent_is_told(project: Project, upstream: str) -> None:
-    configure(project, upstream, "chat", server={"copies": 2})
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_server_of_the_agent_is_told(project: Project, upstream: str, copies: int) -> None:
+    configure(project, upstream, "chat", server={"copies": copies})
     done = project.agentest("doctor", "--offline")
 
     text = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "✓ gateway: its `server` receives the address, each of its 2 copies its own" in text
+    if copies == 2:
+        assert "✓ gateway: its `server` receives the address, each of its 2 copies its own" in text
+    else:
+        assert "conversations that begin alike take turns: let `server` start copies" in text
     assert "✓ gateway: a request of the agent to its model arrived" in text
 
 

@@ -13,6 +13,7 @@ import anyio
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import agent_tape
+from agentest.plugins.servers.gateway_check import WAY_TO_RUN_ALIKE
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
@@ -172,7 +173,12 @@ class GatewayTraffic:
         opening = normalized(opening)
         lane, entered = None, False
         try:
-            async with outside() if self._must_wait(opening) else nullcontext():
+            if (waits := self._must_wait(opening)) and self.lanes == 1:
+                self.state.note(
+                    f"conversations of agent {self.agent!r} that begin alike run one after the other, as its "
+                    f"requests to the model do not name them: {WAY_TO_RUN_ALIKE}"
+                )
+            async with outside() if waits else nullcontext():
                 while self._must_wait(opening):
                     await self._left.wait()
                 lane, entered = self._enter(opening), True
