@@ -43,13 +43,13 @@ class Faulty(Provider):
         return await self._answer(request, self.count)
 
 
-def request_of(form: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
+def request_of(form: str, *, stream: bool, text: str = "look one") -> tuple[str, dict[str, Any]]:
     """Return path and body of a first request."""
     made = FORM_OF[form]()
     path = made.path
     if stream and isinstance(made, Gemini):
         path = path.replace("generateContent", "streamGenerateContent") + "?alt=sse"
-    return f"/{ROOTS[form]}{path}", made.request([made.user("look one")], stream=stream)
+    return f"/{ROOTS[form]}{path}", made.request([made.user(text)], stream=stream)
 
 
 @asynccontextmanager

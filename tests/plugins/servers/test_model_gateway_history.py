@@ -234,6 +234,26 @@ async def test_a_result_that_is_lost_when_an_agent_hands_over_is_no_fault_of_the
     assert not talk.known.forgets
 
 
+@pytest.mark.parametrize("form", ["chat", "responses", "anthropic"])
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_result_that_is_lost_in_a_history_as_one_text_is_no_fault_of_the_agent(
+    form: str, told: bool
+) -> None:
+    """The OpenAI Agents SDK may nest the history in one text when an agent hands over to another."""
+    async with gateway() as gate, gate.talk(form, "a") as talk:
+        with talk.known.said("both one"):
+            path, body = request_of(form, stream=False, text="both one")
+            answer = (await gate.client.post(gate.origin + path, json=body)).json()
+            _, [(call_id, name, _)] = talk.agent.form.text_and_calls(answer)
+            nested = f"function_call {name} {call_id}, output: real" if told else "The guest wants a table."
+            key = "input" if form == "responses" else "messages"
+            body[key] = [talk.agent.form.user(f"{nested}\nboth one")]
+            await gate.client.post(gate.origin + path, json=body)
+        error = str(await talk.known.error_of(None))
+
+    assert ("the result of the mock of 'find' is lost" in error) is told
+
+
 @EACH_FORM
 @BOTH_WAYS
 @pytest.mark.parametrize("waits_for", ["the model", "the mock"])

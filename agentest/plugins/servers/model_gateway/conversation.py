@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
@@ -16,7 +16,7 @@ import anyio
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Usage
-from agentest.plugins.protocols.model_messages import Json, read_message
+from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway import wire_form as wire
@@ -122,7 +122,6 @@ class Rounds:
     output_tokens: int = 0
 
     def drop(self) -> None:
-        """Stop what is under way."""
         for _, task in self.calls:
             task.cancel()
 
@@ -299,12 +298,7 @@ class GatewayConversation:
             return self.answers
         ids = frozenset(request.ids)
         quoted = [each for each in self.answers if _is_quoted(request, ids, each)]
-        if lost := next((each for each in quoted if each.hides), None):
-            self.lost = self.lost or (
-                f"the result of the mock of {_hidden_name(lost)!r} is lost: the agent hands over to another "
-                "agent as plain text, and the gateway cannot insert mock results there. Run the agent in "
-                "process, or give it the tool by mcp_mock"
-            )
+        self._note_lost(each for each in quoted if each.hides)
         kept = [
             each
             for each in self.answers
@@ -326,6 +320,25 @@ class GatewayConversation:
         if memory == "turn" or (memory == "auto" and self.forgets):
             return [each if each.turn == self.turn else replace(each, forgotten=True) for each in kept]
         return kept
+
+    def note_completed(self, request: wire.WireRequest, body: Json) -> None:
+        """Note if a history has calls of this turn as text, without the results of mocks beside them."""
+        hiding = [each for each in self.answers if each.turn == self.turn and each.hides]
+        texts = (*request.user_texts, *request.history_texts) if hiding and not request.chained else ()
+        if told := [each for each in hiding if each.has_calls_in(texts)]:
+            sent = json.dumps(body, ensure_ascii=False)
+            self._note_lost(
+                each for each in told if not any(known and known in sent for _, known in each.all_hidden)
+            )
+
+    def _note_lost(self, answers: Iterable[wire.PassedAnswer]) -> None:
+        if not self.lost and (lost := next(iter(answers), None)):
+            name, _ = lost.all_hidden[0]
+            self.lost = (
+                f"the result of the mock of {name!r} is lost: the agent hands over to another agent as plain "
+                "text, and the gateway cannot insert mock results there. Run the agent in process, or give "
+                "it the tool by mcp_mock"
+            )
 
     def end(self) -> None:
         self.over = True
@@ -552,11 +565,6 @@ def _is_quoted(request: wire.WireRequest, ids: Collection[str], answer: wire.Pas
     )
 
 
-def _hidden_name(answer: wire.PassedAnswer) -> str:
-    calls = [call.name for each in answer.before for call in read_message(each).calls]
-    return next(iter([*calls, *(call.name for call in answer.hidden_calls)]))
-
-
 def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
     if result.call_id and call.call_id:
         return result.call_id == call.call_id
@@ -584,12 +592,8 @@ def is_output_tool(tool: ToolSpec) -> bool:
 
 
 def _is_of_a_function(parameters: Mapping[str, Any]) -> bool:
-    """Return True if pydantic made a schema of a function's parameters, and not of a type.
-
-    pydantic-ai offers functions as output tools, too, with the same names and descriptions. pydantic sorts
-    the keys of a schema, and forbids other parameters in that of a function. In that of a type, a client may
-    have added this at the end.
-    """
+    # pydantic-ai offers functions as output tools, too. pydantic sorts a schema's keys, and forbids other
+    # parameters in that of a function. In that of a type, a client may have added this at the end.
     return next((key for key in parameters if key in ("additionalProperties", "properties")), "") == (
         "additionalProperties"
     )

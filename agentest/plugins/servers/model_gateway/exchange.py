@@ -153,9 +153,7 @@ class ModelExchange:
             return
         self.conversation.note_briefing(self.request)
         await self.conversation.read_results(self.request)
-        rounds: Rounds = self.conversation.resumed(self.request) or Rounds(
-            body=self.form.completed(self.request, self.conversation.remembered(self.request))
-        )
+        rounds: Rounds = self.conversation.resumed(self.request) or Rounds(body=self._completed())
         outputs = self.conversation.output_tools(self.request)
         stream = self.form.stream(self.request) if self.request.streams else None
         try:
@@ -175,6 +173,11 @@ class ModelExchange:
         finally:
             if not rounds.done and (rounds.number or rounds.calls) and not self.conversation.over:
                 self.conversation.unfinished.append((self.request, rounds))
+
+    def _completed(self) -> Json:
+        body = self.form.completed(self.request, self.conversation.remembered(self.request))
+        self.conversation.note_completed(self.request, body)
+        return body
 
     async def _fault(self, message: str, stream: wire.AnswerStream | None) -> None:
         self.conversation.note_fault(message)

@@ -34,6 +34,7 @@ from agentest.support.json_text import json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 ANY_TOOL = "*"
+_SHORT_ID = 5
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -137,6 +138,17 @@ class PassedAnswer:
     def hides(self) -> bool:
         """True if the agent did not receive everything, and the model is to be given the rest."""
         return not self.forgotten and bool(self.before or self.hidden_calls)
+
+    @property
+    def all_hidden(self) -> list[tuple[str, str | None]]:
+        """Name and id of each hidden call."""
+        before = [(call.name, call.id) for each in self.before for call in read_message(each).calls]
+        return [*before, *((call.name, call.call_id) for call in self.hidden_calls)]
+
+    def has_calls_in(self, texts: Sequence[str]) -> bool:
+        """Return True if a text contains the id of a call that the agent received."""
+        known = [call.call_id for call in self.shown.calls if call.call_id and len(call.call_id) > _SHORT_ID]
+        return any(call_id in text for call_id in known for text in texts)
 
 
 class SeenMessage(NamedTuple):
