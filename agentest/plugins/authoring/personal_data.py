@@ -136,6 +136,10 @@ class PersonalData:
         self._more = [(name, re.compile(pattern)) for name, pattern in (more or {}).items()]
         self._names: dict[str, tuple[str, str]] = {}
         """A spelling of a name in lower case → the name as it was learned, and its stand-in."""
+        self._by_beginning: dict[str, list[str]] = {}
+        """The first letters of spellings → the spellings, because most texts have few of many names."""
+        self._squeezed: dict[str, tuple[str, str]] = {}
+        self._taken: set[str] = set()
         self._parts: dict[str, str] = {}
         self._kept: set[str] = set()
         """Order numbers and the like, which stay although they look like a phone number."""
@@ -199,13 +203,13 @@ class PersonalData:
         key = unicodedata.normalize("NFC", word).lower()
         if key not in self._parts:
             pool, n = (_LAST if at else _FIRST), len(self._parts)
-            taken = {*self._parts.values()}
             names = [*pool, *(f"{first}{last.lower()}" for first in pool for last in _LAST)]
             start = int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:2]) % len(
                 pool
             )
-            free = (each for each in (*names[start : len(pool)], *names) if each not in taken)
+            free = (each for each in (*names[start : len(pool)], *names) if each not in self._taken)
             self._parts[key] = next(free, f"{pool[0]}{n}")
+            self._taken.add(self._parts[key])
         return self._parts[key]
 
     def _learn(self, text: str, stand_in: str) -> None:
@@ -218,7 +222,12 @@ class PersonalData:
             unicodedata.normalize("NFD", text),
             folded,
         ):
-            self._names.setdefault(spelling.lower(), (text, stand_in))
+            name = spelling.lower()
+            if name not in self._names:
+                self._names[name] = text, stand_in
+                self._squeezed[re.sub(r"[\W_]+", "", name)] = text, stand_in
+                beginning = re.match(r"[^\W_]{0,3}", name)
+                self._by_beginning.setdefault(beginning[0] if beginning else "", []).append(name)
 
     def hidden(self, value: Any) -> Any:
         """Return a JSON value with stand-ins in its texts, in keys that are names, and in long numbers."""
@@ -258,14 +267,15 @@ class PersonalData:
         squeezed = re.sub(r"(?:%20|[\W_])+", " ", plain)
         found = [
             name
-            for name in self._names
+            for beginning in {plain[at : at + size] for size in range(4) for at in range(len(plain))}
+            for name in self._by_beginning.get(beginning, ())
             if name in plain
             or (" " in name and re.sub(r"[\W_]+", " ", name) in squeezed)
             or (" " in name and name.replace(" ", "") in plain)
         ]
         if not found:
             return text
-        patterns = [_spelled(name) for name in sorted(found, key=len, reverse=True)]
+        patterns = [_spelled(name) for name in sorted(found, key=lambda name: (-len(name), name))]
         return re.sub("|".join(patterns), self._name, text, flags=re.IGNORECASE)
 
     def _name(self, match: re.Match[str]) -> str:
@@ -274,8 +284,7 @@ class PersonalData:
         exact = written.translate(_DASHES).lower()
         learned = self._names.get(exact) or self._names.get(key)
         if learned is None:
-            squeeze = {re.sub(r"[\W_]+", "", name): each for name, each in self._names.items()}
-            learned = squeeze.get(re.sub(r"%20|[\W_]+", "", exact))
+            learned = self._squeezed.get(re.sub(r"%20|[\W_]+", "", exact))
         if learned is None or (written.islower() and " " not in learned[0] and exact in _ALSO_WORDS):
             return written
         separator = re.search(r"%20|[._+-]", written) if " " in learned[0] and " " not in written else None

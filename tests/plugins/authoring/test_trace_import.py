@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -763,3 +764,21 @@ def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
     """`agentest import` has refused it before, with the names of those that there are."""
     with pytest.raises(UsageError, match="there is no trace format 'acmee'"):
         read_traces([tmp_path / "acme.jsonl"], "acmee")
+
+
+@pytest.mark.slow
+def test_many_people_take_linear_time() -> None:
+    """Four times as many traces of as many people take about four times as long, not sixteen times."""
+
+    def seconds(people: int) -> float:
+        personal, began = PersonalData(), process_time()
+        texts = [f"My name is {name(n)} {name(n * 7 + 3)}. It is about my order." for n in range(people)]
+        for text in texts:
+            personal.learn(text)
+        assert all(name(n) not in personal.text(text) for n, text in enumerate(texts))
+        return process_time() - began
+
+    def name(number: int) -> str:
+        return "".join(chr(97 + number // 26**place % 26) for place in range(4)).capitalize() + "an"
+
+    assert seconds(2400) < 9 * seconds(600)
