@@ -88,8 +88,6 @@ class OutgoingRequest:
 
 
 class _RetryableFailure(Exception):
-    """The attempt failed in a way that a retry may fix."""
-
     def __init__(
         self, problem: str, wait: float | None = None, *, lost: bool = False, ours: bool = False
     ) -> None:

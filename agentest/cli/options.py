@@ -170,8 +170,6 @@ verbosity_options = _options(
 
 
 class _ReporterOption(click.Option):
-    """An option whose help names the reporters that are there."""
-
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         self.help = f"Report as {', '.join(FeatureChoice('reporter').choices)}, to PATH if given."
         return super().get_help_record(ctx)

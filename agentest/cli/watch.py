@@ -58,8 +58,6 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
 
 
 class _Watcher:
-    """Runs again and again; remembers which files the runs depend on."""
-
     def __init__(self, request: RunRequest, select: ScenarioSelection, keys: Keys) -> None:
         self._request, self._first_selection, self._keys = request, select, keys
         self._selection = replace(select, last_failed=False)

@@ -492,8 +492,6 @@ def _yes_at(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 class _Agreement(NamedTuple):
-    """A user's yes, or what may be one."""
-
     replies: list[str]
     """What the agent said since the user's last answer."""
     message: str

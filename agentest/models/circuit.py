@@ -28,8 +28,6 @@ RAISE_TIMEOUT = "; raise `timeout_ms` if the model takes longer"
 
 @dataclass(slots=True)
 class _Streak:
-    """Attempts in a row without an answer, over all calls."""
-
     since: float
     failed: int = 0
     throttled: int = 0

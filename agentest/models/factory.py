@@ -78,8 +78,6 @@ async def open_models(
 
 
 class _Opener:
-    """Open models. Roles with the same model and settings share its limits."""
-
     def __init__(self, terms: ModelTerms, stack: AsyncExitStack) -> None:
         self._terms = terms
         self._stack = stack

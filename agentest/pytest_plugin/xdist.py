@@ -10,8 +10,6 @@ from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeSc
 
 
 class _OneByOne(LoadScopeScheduling):
-    """Distribute tests one by one, as `--dist load` does."""
-
     def _split_scope(self, nodeid: str) -> str:
         return nodeid
 

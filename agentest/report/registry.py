@@ -105,8 +105,6 @@ def _has(reporter: Reporter, attribute: str) -> bool:
 
 
 class _PublicEvents:
-    """Hides what looks like a credential in events, once for all reporters."""
-
     def __init__(self) -> None:
         self._hide = CredentialFilter()
         self._last: tuple[Event, Event] | None = None

@@ -125,8 +125,6 @@ def units_in_order(
 
 
 class _Scheduler:
-    """Runs units, each as soon as a slot is free for its first conversation."""
-
     def __init__(
         self, session: RunSession, runner: ConversationRunner, connections: UnitConnections, origin: Origin
     ) -> None:

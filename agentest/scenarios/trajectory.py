@@ -67,8 +67,6 @@ ARG_MATCH_MODES = ("ignore", "partial", "exact")
 
 
 class _AnyResult:
-    """Type of the placeholder for any result; None is a result."""
-
     def __repr__(self) -> str:
         return "anything"
 

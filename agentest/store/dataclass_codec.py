@@ -57,8 +57,6 @@ class Layout:
 
 
 class _Form(NamedTuple):
-    """The functions that encode and decode the values of one type."""
-
     write: Convert = None
     read: Convert = None
 

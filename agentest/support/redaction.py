@@ -193,8 +193,6 @@ class TextRedaction:
 
 
 class _SecretIndex:
-    """A large set of secrets. A text is scanned once, whatever their number."""
-
     _CHARS = 8
 
     def __init__(self) -> None:

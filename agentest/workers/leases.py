@@ -204,8 +204,6 @@ class LeaseCoordinator:
 
 
 class _RemoteTimeLimit:
-    """Time limit of a worker's call, on this process's clock."""
-
     def __init__(self, seconds: float) -> None:
         self.ends_at = anyio.current_time() + seconds
 

@@ -150,8 +150,6 @@ class ForkedWorkers:
 
 
 class _ForkedWorker:
-    """The run's end of the channel to one worker process."""
-
     def __init__(self, link: Link) -> None:
         self._link = link
         self.send, self.close = link.send, link.close

@@ -358,7 +358,6 @@ def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> s
 
 
 def _is_target(word: str, names: Collection[str]) -> bool:
-    """Return True for a file or folder. A folder with an agent's name counts only if it contains sets."""
     path = Path(parse_target(word)[0])
     if path.is_dir():
         return not (word in names or agent_folder(word)) or bool(eval_sets_in(path))

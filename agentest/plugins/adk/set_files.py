@@ -192,7 +192,6 @@ class EvalSetProject:
         return not (folder / "pyvenv.cfg").exists()
 
     def _wrong_name(self, name: str, parts: tuple[str, ...]) -> str:
-        """Return why a name cannot be in the listing; "" if it can."""
         if problem := name_problem(name):
             return f"it {problem}"
         if not parts or PurePosixPath(*parts).as_posix() != name or "\\" in name:
@@ -349,7 +348,6 @@ def open_set(content: SetContent) -> SetFile:
 
 
 def _form_of_cases(document: Any) -> tuple[str | None, bool] | None:
-    """Return the key of the list of cases ("": the document; None: it is a case), and the spelling."""
     if isinstance(document, dict):
         for key in _CASES:
             if isinstance(document.get(key), list):

@@ -118,7 +118,6 @@ class _MockServer:
 
 
 def _arguments(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of a call by name, as JSON values, without what only a framework can pass."""
     named = dict(zip(inspect.signature(function).parameters, args, strict=False)) | kwargs
     found: dict[str, Any] = {}
     for name, value in named.items():

@@ -305,7 +305,6 @@ async def _agent_of(module: Any) -> tuple[Any, Any]:
 
 
 def _import_source(source: str, root: Path) -> tuple[str, list[Any]]:
-    """Return the module's name and the modules to search: its `agent` submodule first, then itself."""
     folder = Path(root, source)
     load_dotenv(folder / ".env", override=False)  # google-adk's own tools also read the model keys from here
     is_path = source.startswith(".") or "/" in source or os.sep in source

@@ -189,7 +189,6 @@ def _hands_over(tool: Any, gate: ToolGate, call_id: str | None) -> bool:
 
 
 def _model_arguments(tool: Any, tool_input: Any) -> Any:
-    """Return the model's arguments, without those that the graph injects (state, store, the tool itself)."""
     if not isinstance(tool_input, Mapping):
         return {"input": tool_input}
     schema = tool.tool_call_schema

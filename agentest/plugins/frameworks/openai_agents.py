@@ -170,7 +170,6 @@ def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
 
 
 def _record_other_calls(items: Sequence[Any], gate: ToolGate) -> None:
-    """Record calls that reached no function tool: hosted tools and unknown names."""
     outputs = {_field(item.raw_item, "call_id"): item.output for item in items if hasattr(item, "output")}
     for item in items:
         if item.type != "tool_call_item":

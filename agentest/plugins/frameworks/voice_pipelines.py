@@ -55,7 +55,6 @@ def _gated_execute(execute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shown(value: Any) -> Any:
-    """Return what a real tool answered as it is recorded: the name of the agent that it hands over to."""
     return value if isinstance(value, str | int | float | dict | list | None) else type(value).__name__
 
 

@@ -162,8 +162,6 @@ class HtmlReporter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PackedRun:
-    """The data of a run except its overview, compressed."""
-
     conversations: Conversations
     spans: Callable[[str, str, str], Sequence[Json]]
     run_id: str
@@ -217,7 +215,6 @@ class _PackedRun:
         return scenario_row(stored, rows), self.details.add(encoded(detail))
 
     def _places(self, scenario: ScenarioResult, name: str, passed: Sequence[bool]) -> list[Place | None]:
-        """Return the locations of the transcripts, failed conversations first; None without room."""
         places: list[Place | None] = [None] * len(passed)
         for wanted in (False, True):
             if self.transcripts.full:

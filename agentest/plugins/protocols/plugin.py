@@ -8,7 +8,6 @@ plugin = Plugin("protocols")
 def _hand_in(
     name: str, settings: str, probe: str, help: str, words: str = "", docs: str = "", folder: str = ""
 ) -> None:
-    """Hand in an agent type. `settings`: a class; `probe`: `MODULE:CLASS` or ""; `docs`: the page."""
     place = f"{__package__}.{folder or name}"
     plugin.agent_type(
         name,

@@ -268,7 +268,6 @@ class ResponseAssembly:
         return bool(part.get(key))
 
     def _index(self, event: Mapping[str, Any], identifier: Any) -> int:
-        """Return the index of an event's item: its own, that of the known id, or the last."""
         index, key = event.get("output_index"), excerpt(identifier) if identifier else ""
         if not isinstance(index, int):
             is_new = "item" in event or not self._items

@@ -78,7 +78,6 @@ def is_loopback_only(address: str, environ: Mapping[str, str], own_address: str 
 
 
 def _latest_cluster(environ: Mapping[str, str]) -> str:
-    """Return the cluster that Ray uses for `auto`: RAY_ADDRESS, else the latest one on this machine."""
     if named := environ.get(VARIABLE, "").strip():
         return "" if named == _AUTO else named
     with suppress(OSError):  # the file does not exist or belongs to another user

@@ -462,7 +462,6 @@ def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
 
 
 def _error_messages(error: BaseException | None) -> Iterator[str]:
-    """Yield the messages of an error and its causes. Ray often names the reason only in a cause."""
     while error is not None:
         yield str(error)
         error = error.__cause__ or error.__context__
@@ -474,7 +473,6 @@ def in_a_line(text: str) -> str:
 
 
 def _largest(files: ProjectFiles) -> list[str]:
-    """Return the root's largest entries by total size, without those that are never sent."""
     sizes: dict[str, int] = {}
     for folder, folders, names in os.walk(files.root):
         folders[:] = [name for name in folders if name not in files.excludes]

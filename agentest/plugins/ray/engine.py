@@ -208,8 +208,6 @@ class RayEngine:
 
 
 class _Actor:
-    """The worker's end of the channel, as remote calls."""
-
     def __init__(self, ray: Any, actor: Any, on_orphaned: Callable[[], None]) -> None:
         self._ray = ray
         self._actor = actor

@@ -69,7 +69,6 @@ class WorkerActor:
 
 
 async def _run_worker(life: bytes, opened: Future[WorkerEnd]) -> None:
-    """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
 
     def fail(error: BaseException) -> None:

@@ -275,7 +275,6 @@ class Registry:
     async def _refused(
         self, group: ServerGroup, call: port.ServedCall, why: str, doubtful: Sequence[_Active]
     ) -> port.ServedAnswer:
-        """Refuse a call. `doubtful` has the conversations that may have made it."""
         from agentest.runner.call_sources import UnclaimedCall
 
         tool, remedy = call.tool[:_SHOWN_TOOL_CHARS], _remedy(group)

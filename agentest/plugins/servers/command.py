@@ -157,7 +157,6 @@ def _response(send: Send, line: bytes, url: str) -> bytes:
 
 
 def _error_response(line: bytes, problem: str) -> bytes:
-    """Return JSON-RPC errors for the requests in a message; b"" if it has only notifications."""
     try:
         message: Any = json.loads(line)
     except ValueError:

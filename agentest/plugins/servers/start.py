@@ -165,7 +165,6 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
 
 
 async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Addresses:
-    """Open the servers of a group of agents. Imports a server's module only if it is needed."""
     agent = agents[0]
     mcp = rest = model = otlp = None
     if agent.mcp_mock:

@@ -81,8 +81,6 @@ class _GuardedResolver(AbstractResolver):
 
 @dataclass(frozen=True, slots=True)
 class _PreparedRequest:
-    """The common part of requests with one method, URL and headers."""
-
     url: URL
     target: aiohttp.ClientRequest
     """Tells the connector where to connect to. It is not sent."""

@@ -331,8 +331,6 @@ class JudgeModelOptions(_JudgeSelection):
 
 
 class _CustomCriterion(BaseModel):
-    """A criterion of a custom metric, which may have any other keys."""
-
     model_config = ConfigDict(strict=True)
 
     threshold: float | None = None
@@ -374,8 +372,6 @@ class _BuiltinCriterion(_JudgeSelection):
 
 
 class _Informational(_BuiltinCriterion):
-    """An informational criterion: its threshold is not shown."""
-
     threshold: float | None = None  # type: ignore[assignment]
 
 
@@ -419,7 +415,6 @@ class CustomMetric(_CriteriaObject):
 
 
 def _require_placeholders(template: str) -> str:
-    """Require the placeholders of google-adk: without them the user cannot continue the conversation."""
     for name in ("stop_signal", "conversation_plan", "conversation_history"):
         if not re.search(r"\{[{%][^{}]*\b" + name + r"\b", template):
             raise ValueError(f"has no placeholder `{{{{ {name} }}}}`; add it")

@@ -286,7 +286,6 @@ def _legacy_case(case: LegacyCase) -> EvalCase:
 
 
 def _data_case(case: DataCase) -> EvalCase:
-    """Return the case. A call without arguments expects only the name, which an EvalSet cannot express."""
     calls, args = case.expected_tool_calls, case.expected_tool_args or {}
     uses = None if calls is None else {"tool_uses": [{"name": n, "args": args.get(n)} for n in calls]}
     made = _case(case.name, [(case.query, case.reference_answer, uses)])
@@ -299,7 +298,6 @@ def _case(
     turns: Sequence[tuple[str, str | None, dict[str, Any] | None]],
     session: SessionInput | None = None,
 ) -> EvalCase:
-    """Return a case of turns: a query, its reference, and the expected intermediate data."""
     conversation = [
         {
             "invocation_id": f"turn-{number}",
@@ -361,7 +359,6 @@ def _without_deductions(text: str) -> tuple[str, list[str], str]:
 
 
 def _list_items(sentence: str) -> Iterator[str]:
-    """Yield the items of a list, split at semicolons if there are any, else at commas."""
     for item in _split_outside_brackets(sentence, ";" if ";" in sentence else ","):
         if part := re.sub(r"^(?:or|and)\s+", "", item.strip(_EDGES), flags=re.IGNORECASE):
             yield part
@@ -379,7 +376,6 @@ def _split_outside_brackets(text: str, separator: str) -> list[str]:
 
 
 def _numbered_items(text: str) -> list[str]:
-    """Return the numbered items, each after its introduction; the whole text if there are none."""
     marks = _item_numbers(text)
     if len(marks) < 2:
         return [text.strip()] if text.strip(_EDGES) else []
@@ -390,7 +386,6 @@ def _numbered_items(text: str) -> list[str]:
 
 
 def _item_numbers(text: str) -> Sequence[re.Match[str]]:
-    """Return the numbers that count up from 1; others are part of the text."""
     marks: list[re.Match[str]] = []
     for mark in _NUMBER.finditer(text):
         if int(mark[1] or mark[2]) == len(marks) + 1:

@@ -240,6 +240,5 @@ def _habit_texts(habits: Iterable[tuple[UserBehavior, Iterable[str]]]) -> Iterat
 
 
 def _with_signal(text: str, stop_signal: str) -> str:
-    """Fill in `{{ stop_signal }}`, which ADK's personas may contain; other braces are unchanged."""
     as_they_are = {name: "{{ " + name + " }}" for name in placeholders(text)}
     return fill(text, {**as_they_are, "stop_signal": stop_signal})

@@ -165,7 +165,6 @@ def _split_location(
 
 
 def _list_step(location: Location, key: str) -> tuple[int, Location] | None:
-    """Return the index of the entry in the list at `key`, and the remaining path; None for another path."""
     if key and (not location or snake_case(str(location[0])) != key):
         return None
     after = location[1:] if key else location

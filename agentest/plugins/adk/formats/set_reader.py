@@ -198,7 +198,6 @@ def _read(path: Path, text: bytes) -> ReadSet:
 
 
 def _session_notes(path: Path, document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a note on each unused key of a case's session; google-adk drops them silently."""
     for case in get(document, "eval_cases"):
         for key in get(case, "session_input") or ():
             if snake_case(key) not in _SESSION_KEYS:
@@ -210,7 +209,6 @@ def _session_notes(path: Path, document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _converted(document: Any, name: str) -> Any:
-    """Return a document in a format of a plug-in as an evaluation set of ADK; return others unchanged."""
     if isinstance(document, dict) and _known_shape(document):
         return document  # any list may be a legacy set
     formats = PLUGINS.all("evaluation set format").values()
@@ -218,7 +216,6 @@ def _converted(document: Any, name: str) -> Any:
 
 
 def _wrapped_in_set(document: Any, name: str) -> Any:
-    """Wrap a single case or a list of cases in a set with the file's name; return others unchanged."""
     cases = document if isinstance(document, list) else [document]
     alone = any(isinstance(case, dict) and "eval_id" in _keys(case) for case in cases)
     if alone and not (isinstance(document, dict) and "eval_cases" in _keys(document)):
@@ -288,7 +285,6 @@ def _case_lines(text: bytes, eval_set: EvalSet, shape: _Shape) -> dict[str, int]
 
 
 def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
-    """Return the line of each text under the key, in either spelling; 0 if it is not found."""
     lines: defaultdict[str, list[int]] = defaultdict(list)
     line, counted_to = 1, 0
     first, _, rest = key.encode().partition(b"_")
@@ -423,7 +419,6 @@ def set_name(path: Path) -> str:
 
 
 def _splits_at_colon(text: str) -> Iterator[tuple[str, str]]:
-    """Yield every split at a colon, the longest path first; the colon of a Windows drive does not count."""
     first = 2 if _DRIVE.match(text) else 1
     for colon in range(len(text) - 1, first - 1, -1):
         if text[colon] == ":":

@@ -213,7 +213,6 @@ def _make_evaluator(
 
 
 def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> dict[str, Any]:
-    """Return the arguments of `__init__`: the threshold, or the whole metric."""
     parameters = list(inspect.signature(code.__init__).parameters.values())[1:]
     required = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)

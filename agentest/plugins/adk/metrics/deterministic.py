@@ -197,7 +197,6 @@ def _call_text(name: str, args: Any, absent: str) -> str:
 
 
 def _call_list_text(calls: Sequence[str | None], count: int) -> str:
-    """List the calls in order. Of many, only the first are shown; `count` is their number."""
     if not calls:
         return "no tool"
     text = ", then ".join(call or "" for call in calls[:_SHOWN_CALLS])

@@ -59,7 +59,6 @@ def facts_of(
 
 
 def _tools(declarations: Iterable[Any]) -> Iterator[str]:
-    """Yield each tool as JSON. ADK groups functions; other tools are declared individually."""
     for declaration in declarations:
         functions = None
         if isinstance(declaration, Mapping):

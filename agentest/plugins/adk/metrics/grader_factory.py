@@ -107,8 +107,6 @@ _EXAMPLE_FACTS = AgentFacts(instructions="(the agent's instructions)", tools="(t
 
 @dataclass(slots=True)
 class _Listener:
-    """A model that records its prompts and answers nothing."""
-
     asked: list[Sequence[Message]] = field(default_factory=list)
     name: str = "listener"
 

@@ -171,7 +171,6 @@ def sentences(text: str) -> tuple[str, ...]:
 
 
 def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield paragraphs, list items, and headings; and tables and code blocks, which are not split (True)."""
     lines: list[str] = []
     kind = "text"
     for line in [*text.splitlines(), ""]:

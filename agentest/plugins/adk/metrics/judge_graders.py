@@ -174,7 +174,6 @@ class JudgeGrader(CriterionGrader):
         return judge_messages(context(background_of(self.facts, goal, turns), turns), question)
 
     def _not_compared(self, conversation: Conversation) -> Skipped | None:
-        """Return why no turn can be compared with a reference; None if one can."""
         if self.case.conversation is None:
             return SIMULATED
         compared = any(self.reference(turn) for turn in conversation.turns)
@@ -459,7 +458,6 @@ def _final_response_match(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQue
 
 
 def _reference_answer_match(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | Score | None:
-    """Ask only if the reply does not contain the reference. Letter case and white space do not count."""
     reference, reply = grader.reference(turn), turn_as_judged(turn, grader.criterion).agent_message
     if reference is not None and _normalized(reference) in _normalized(reply):
         return Score(1, "the reply contains the reference")
@@ -492,7 +490,6 @@ def _rubric_trajectory(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuesti
 
 
 def _hallucinations(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | None:
-    """Ask about each statement: the reply, and with `evaluate_intermediate_nl_responses` all messages."""
     statements = statements_of(turn, grader.criterion.evaluate_intermediate_nl_responses)
     return [
         MetricQuestion(

@@ -172,7 +172,6 @@ def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> JudgeB
 
 
 def _unseen(facts: AgentFacts, turns: Sequence[Turn]) -> str:
-    """Return why calls are invisible: by the turns if they report it, else by the agent's settings."""
     hidden = next((turn.calls_hidden for turn in turns if turn.calls_hidden), None)
     return hidden or ("" if all(turn.tells_calls for turn in turns) else facts.unseen)
 

@@ -54,7 +54,6 @@ def words(text: str) -> list[str]:
 
 
 def _normalized(text: str) -> str:
-    """Normalize the text to NFKC, in bounded time: sorting combining marks takes quadratic time."""
     if text.isascii():
         return text
     return "".join(unicodedata.normalize("NFKC", piece) for piece in _with_few_marks(text))
@@ -82,8 +81,6 @@ _IS_MARK = _IsMark()
 
 
 class _Spaced(dict[int, str]):
-    """Cache: code point → text in which white space separates words."""
-
     def __missing__(self, code: int) -> str:
         self[code] = _spaced(code)
         return self[code]
@@ -153,12 +150,10 @@ def _vowel_shape(word: str) -> str:
 
 
 def _measure(stem: str) -> int:
-    """Count how often a consonant follows a vowel: the paper's m."""
     return _vowel_shape(stem).count("vc")
 
 
 def _ends_short(stem: str) -> bool:
-    """Test the paper's *o: consonant, vowel, and a consonant that is not w, x, or y."""
     shape = _vowel_shape(stem)
     # NLTK: two letters are enough if they are a vowel and a consonant.
     return shape == "vc" or (shape.endswith("cvc") and stem[-1] not in "wxy")
@@ -198,7 +193,6 @@ def _past(word: str) -> str:
 
 
 def _restore_stem(stem: str) -> str:
-    """Restore a stem after `-ed` or `-ing` was removed: hop(p), fil(e)."""
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
     if stem[-1] == stem[-2:-1] and _vowel_shape(stem).endswith("c"):

@@ -58,7 +58,6 @@ def ui(location: Location, run: str | None, port: int, no_open: bool) -> ExitCod
 
 
 def _latest_unpassed(output_dir: Path) -> Path | None:
-    """Return the file of the latest run if it has ended and did not pass."""
     stored = list_stored_runs(output_dir)
     if not stored or stored[-1].state in (Status.PASSED, Status.SKIPPED, "under way", "unknown"):
         return None

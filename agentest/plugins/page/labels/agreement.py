@@ -325,7 +325,6 @@ def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
 
 
 def _bootstrap(tables: Sequence[Table], resamples: int, random: Random) -> tuple[float, ...]:
-    """Return both ends of the middle 95 % of kappa over random draws; () if no draw defines it."""
     drawn = (_sum(random.choices(tables, k=len(tables))) for _ in range(resamples))
     kappas = [value for table in drawn if (value := kappa_of_counts(table)) is not None]
     if len(kappas) < 2:

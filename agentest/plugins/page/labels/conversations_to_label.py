@@ -140,7 +140,6 @@ def _from_run(
 
 
 def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> JudgeBackground:
-    """Remove secrets from the scenario's texts, which are not in results."""
     return replace(
         background,
         goal=redact(background.goal),

@@ -212,7 +212,6 @@ def open_questions(
 
 
 def _is_unsure(question: LabelQuestion, stored: ConversationResult) -> bool:
-    """Return True if the judge was asked several times and gave different answers."""
     if question.metric == CRITERIA:
         samples: Sequence[object] = next(
             (each.samples for each in stored.criteria if each.text == question.criterion), ()
@@ -413,7 +412,6 @@ def _turn_rows(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
 
 
 def _state_text(turn: Turn, before: Turn | None) -> str:
-    """Return the session's state after the first turn, and later changes of it; "" if unknown."""
     if not turn.state_after:
         return ""
     if before is None or before.state_after is None:
@@ -484,7 +482,6 @@ class Dialogue:
         self.write("".join(f"{clean_rows(row)}\n" for row in rows))
 
     def _answer(self, question: LabelQuestion) -> Label | str | None:
-        """Return a label, `skip`, or `back`; None to quit."""
         while True:
             self.write("> ")
             line = self.read_line()

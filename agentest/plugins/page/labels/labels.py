@@ -218,7 +218,6 @@ def _number(raw: Any) -> int:
 
 
 def _whole_number(raw: Any) -> int | None:
-    """Return a whole number, also if it is quoted; None for anything else."""
     if isinstance(raw, str):
         return int(raw) if _QUOTED.fullmatch(raw) else None
     if isinstance(raw, bool) or not isinstance(raw, int | float) or raw not in range(10):
@@ -530,7 +529,6 @@ def _turn_problem(data: Any) -> str | None:
 
 @cache
 def _turn_validator() -> Any:
-    """Return a validator of turns: the schema of results.json with few required fields."""
     from jsonschema.validators import validator_for  # takes a tenth of a second
 
     schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))

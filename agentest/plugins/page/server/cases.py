@@ -120,7 +120,6 @@ def _remove(editor: EvalSetEditor, values: Values) -> Json:
 
 
 def _check(editor: EvalSetEditor, values: Values) -> Json:
-    """Validate an unsaved case. `id` is null for a new case."""
     eval_id = optional_text(values, "id")
     return {"notes": _problems(editor.check(required_text(values, "file"), eval_id, _draft(values)).notes)}
 
@@ -171,7 +170,6 @@ def _with_line_feeds(content: SetContent) -> str:
 
 
 def _conflict_json(error: ChangedOnDisk) -> Json:
-    """Return the file's current content, so that the page can show what changed."""
     answer: Json = {"error": str(error), "version": None, "text": None, "cases": []}
     if error.current is None:
         return answer
@@ -194,7 +192,6 @@ def _problems(problems: Sequence[EditProblem]) -> list[Json]:
 
 
 def _draft(values: Values) -> CaseDraft:
-    """Read the case of a request: a value under `case`, or JSON text under `text`."""
     if isinstance(values.get("text"), str):
         return CaseDraft(text=values["text"])
     if "case" not in values:

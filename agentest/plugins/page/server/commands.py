@@ -101,7 +101,6 @@ def _with_cases(file: str, cases: Sequence[str]) -> str:
 
 
 def _rerun(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
-    """Select the scenarios that did not pass in a run, by exact name."""
     name, root = values.get("run"), project.root
     if not isinstance(name, str):
         raise UsageError("`run` must be the id of a run")
@@ -137,7 +136,6 @@ def _cases_of(failed: Sequence[Json], root: Path) -> Iterator[str]:
 
 
 def _options(values: Mapping[str, Any], times: str) -> tuple[str, ...]:
-    """Return the command-line options; `times` is the option for the number of conversations."""
     options: list[str] = []
     if agent := values.get("agent"):
         if not isinstance(agent, str) or "://" in agent or "\0" in agent:
@@ -166,7 +164,6 @@ def _texts(values: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _scenario_argument(text: str, root: Path) -> str:
-    """Return a scenario file, or one scenario in it (FILE::NAME), as a command-line argument."""
     path, separator, name = text.partition("::")
     return f"{_file(path, root, ('.py', ''))}{separator}{name}"
 

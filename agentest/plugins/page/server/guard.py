@@ -91,7 +91,6 @@ class RequestGuard:
         return self._has_token(request) or _equal(request.cookies.get(name, ""), value)
 
     async def _read_body(self, request: web.Request) -> web.Response | None:
-        """Read the body; return a response if it has the wrong type or does not arrive in time."""
         if not request.can_read_body:
             return None
         if request.content_type != "application/json":

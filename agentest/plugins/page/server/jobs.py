@@ -358,7 +358,6 @@ async def _command(request: web.Request, values: Values) -> Json:
 
 
 async def _estimate(request: web.Request, values: Values) -> Json:
-    """Return the expected duration and cost of a run, as printed by `--dry-run`."""
     command, project = await _requested_command(request, values), request.app[UI]
     config = [f"--config={project.config}"] if project.config else []
     status, text = await request.app[JOBS].output_of(command.words("--dry-run", *config))
@@ -394,7 +393,6 @@ RUNNABLE: web.AppKey[Runnable] = web.AppKey("runnable", Runnable)
 
 
 def _stamps_of_sources(project: WebProject) -> dict[str, int] | None:
-    """Return the times of the files that can define scenarios; None if there are too many of them."""
     stamps: dict[str, int] = {}
     for folder, folders, names in os.walk(project.root):
         folders[:] = [name for name in folders if name[:1] != "." and name not in ("node_modules", "venv")]

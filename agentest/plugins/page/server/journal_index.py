@@ -162,7 +162,6 @@ class RunIndex:
         self._file = file
 
     def _follow(self, content: IO[bytes]) -> None:
-        """Read the new complete lines; an incomplete line is left for later."""
         content.seek(self._offset)
         for line in content:
             if self.ended:
@@ -224,7 +223,6 @@ class RunIndex:
         return {**data, **conversation_json(CODECS.read(ConversationResult, data), None, {})}
 
     def _take_document(self, size: int) -> None:
-        """Index a results.json: copy its conversations to a temporary file, one line each."""
         document, run = read_checked(self.path)
         self._spool = TemporaryFile()  # noqa: SIM115 - it lives as long as the index
         head = CODECS.read(RunHead, document)
@@ -320,7 +318,6 @@ _TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labell
 
 
 def _contains_text(conversation: Json, text: str) -> bool:
-    """True if messages, calls or findings contain the text, without the names of keys."""
     return any(text in each.casefold() for key in _TOLD for each in _texts(conversation.get(key)))
 
 

@@ -188,7 +188,6 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
 
 
 def _agreement(session: LabellingSession, _: Values) -> Json:
-    """Compare the run's judge with the person's own answers: what they have not answered stays blind."""
     mine, stored = session.answered(session.labels()), session.gathered.judged
     labels = LabelSet(labels=list(mine.values()))
     answers = {each: judged(each, stored[each.conversation]) for each in mine if each.conversation in stored}

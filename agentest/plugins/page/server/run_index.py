@@ -312,7 +312,6 @@ def _progress(index: RunIndex) -> Json:
 
 
 def _scenario_json(indexed: IndexedScenario, *, live: bool) -> Json:
-    """Return a scenario in the form of results.json; an unfinished one is running or lost."""
     if indexed.scenario is not None:
         return indexed.scenario
     lost = indexed.lost()
@@ -320,7 +319,6 @@ def _scenario_json(indexed: IndexedScenario, *, live: bool) -> Json:
 
 
 def _root_causes(index: RunIndex) -> list[Json]:
-    """Return the stored root causes; for an unfinished run, those of its finished scenarios."""
     if index.head is not None and "rootCauses" in index.head:
         stored: list[Json] = index.head["rootCauses"]
         return stored

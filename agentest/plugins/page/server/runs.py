@@ -264,7 +264,6 @@ def _kind(run: _ComparableRun) -> object:
 
 
 def _is_comparable(run: _ComparableRun, selected: _ComparableRun) -> bool:
-    """Return False if two runs are known to have no scenario in common."""
     if run.record is None or selected.record is None:
         return True
     mine, its = ({each.scenario for each in record.took} for record in (run.record, selected.record))

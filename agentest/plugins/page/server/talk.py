@@ -147,7 +147,6 @@ class PageTalk:
             await asyncio.wait([self._task], timeout=_TO_END_S)
 
     def _set_alone_timer(self) -> None:
-        """End the talk after a while if nobody watches it now."""
         if self._leaving:
             self._leaving.cancel()
         if not self._watchers and not self.ended:
@@ -299,7 +298,6 @@ class Talks:
 
 
 def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
-    """Return True if both start servers, or share an agent that takes one conversation at a time."""
     in_line = first.unit.traits.queue
     return (first.starts_servers and other.starts_servers) or (
         in_line is not None and in_line == other.unit.traits.queue

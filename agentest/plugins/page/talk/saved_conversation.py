@@ -156,7 +156,6 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
 
 
 def _with_initial_state(talk: ConversationToSave, name: str) -> ExportableConversation:
-    """Return the conversation, with the scenario's initial state if the agent does not report its own."""
     state = talk.scenario.session.state if talk.scenario.session else None
     conversation = talk.conversation
     if conversation.initial_state is None and state:

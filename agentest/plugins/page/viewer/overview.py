@@ -97,7 +97,6 @@ def _failed_checks(conversation: Json) -> list[Json]:
 
 
 def _wrong_calls(conversation: Json) -> Iterator[int]:
-    """Yield the turns with calls that the trajectories of the whole conversation did not expect."""
     turns = [*conversation["turns"], *filter(None, [conversation["unfinishedTurn"]])]
     made = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
     rows = (
@@ -267,7 +266,6 @@ def margin(averages: Mapping[str, Any], thresholds: Mapping[str, Any]) -> float 
 
 
 def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
-    """Yield how many conversations passed, and pass^k; nothing if none passed or failed."""
     counts = [(round(rate["value"] * rate["n"]), rate["n"]) for row in rows if (rate := row.get("passRate"))]
     n, passed = sum(total for _, total in counts), sum(times for times, _ in counts)
     if not n:
@@ -385,7 +383,6 @@ def _rate(run: Json) -> Json:
 
 
 def _heat(trend: Sequence[Json]) -> Json:
-    """Return the scenarios that did not pass in every run, with their status in each; most failures first."""
     states: dict[tuple[str, str], list[str]] = {}
     for at, run in enumerate(trend):
         for name, agent, status in run.get("statuses", ()):
@@ -502,7 +499,6 @@ def _tools(rows: Iterable[Json]) -> list[Json]:
 
 
 def _levels(rows: Iterable[Json]) -> list[Json]:
-    """Return the worst status of each task and path by level, as `agentest coverage` places scenarios."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for row in (each for each in rows if each.get("status") in _WORST_FIRST):
         levels = [each for each in _LEVELS if each in row["tags"]] or [_level(row)]

@@ -93,8 +93,6 @@ def open_agent(_: str, config: A2aAgent, resources: Resources, pause: Pause = an
 
 
 class _A2aEndpoint(ProtocolEndpoint):
-    """One agent and the way to reach it. Sends requests to it."""
-
     def __init__(self, config: A2aAgent, resources: Resources, pause: Pause) -> None:
         super().__init__(config, resources, A2A_PLACE)
         self.pause = pause
@@ -443,7 +441,6 @@ def _reported_error(error: Any, method: str) -> AgentError:
 
 
 def _details(data: Any) -> str:
-    """Return an error's details in parentheses; "" if they only repeat its name."""
     items = data if isinstance(data, list) else [data] if data else []
     details = [item for item in items if not (isinstance(item, Mapping) and "reason" in item)]
     return f" ({excerpt(details[0] if len(details) == 1 else details)})" if details else ""

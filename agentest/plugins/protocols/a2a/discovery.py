@@ -166,13 +166,11 @@ async def find_card(endpoint: str, fetch: Fetch) -> AgentCard | None:
 
 
 def _is_card_of(card: AgentCard, base: str) -> bool:
-    """Return whether a card at a server's root describes the agent at `base`; a server may have several."""
     path = urlsplit(base).path.rstrip("/")
     return any(urlsplit(offer.url).path.rstrip("/") == path for offer in card.offers)
 
 
 def _card_addresses(endpoint: str) -> Iterator[tuple[str, bool]]:
-    """Yield addresses that may have the card, and whether a card there can only be this agent's."""
     base = base_of(endpoint)
     if urlsplit(endpoint).path.endswith((WELL_KNOWN, OLD_WELL_KNOWN)):
         yield endpoint, True

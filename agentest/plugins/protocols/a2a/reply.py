@@ -164,7 +164,6 @@ def _new_artifacts(work: AgentWork, shown_artifacts: Mapping[str, str]) -> Itera
 
 
 def _fallback_text(work: AgentWork) -> str:
-    """Return JSON for work without a text: a call that waits for the user, or a tool's response."""
     for part in parts_of(work)[-1:]:
         call, response = _function_of(part, _CALL_TYPES), _function_of(part, _RESPONSE_TYPES)
         if call is not None and work.state == INPUT_REQUIRED:
@@ -324,7 +323,6 @@ def _results(part: A2aPart) -> Sequence[Json] | None:
 
 
 def _with_integers(value: Any) -> Any:
-    """Turn whole floats back into integers: the protobuf structs of 1.x servers have only floats."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_EXACT_FLOAT:
         return int(value)
     if isinstance(value, Mapping):

@@ -157,7 +157,6 @@ def _part(part: Json) -> A2aPart:
 
 
 def _file(part: Json) -> str:
-    """Describe a file as `[file: name, type, address]`; "" for a part without a file."""
     file = mapping_at(part, "file") or part
     if not any(isinstance(file.get(key), str) for key in ("raw", "bytes", "url", "uri")):
         return ""

@@ -433,7 +433,6 @@ def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]
 
 
 def _final_event(events: Sequence[_Event]) -> _Event | None:
-    """Return the event with the reply: the last final event, preferably one with text."""
     chosen: _Event | None = None
     for event in events:
         if event.final and (event.error or event.text or chosen is None or not chosen.text):
@@ -442,7 +441,6 @@ def _final_event(events: Sequence[_Event]) -> _Event | None:
 
 
 def _event(item: Any) -> _Event | None:
-    """Read an event; None for a partial event and for events of the user."""
     if not isinstance(item, Mapping):
         raise AgentError(f"an event of the agent is not a JSON object: {excerpt(item)}")
     author = item.get("author") or _DEFAULT_AUTHOR
@@ -486,7 +484,6 @@ def _parts(event: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def _fallback_text(parts: Iterable[Part]) -> str:
-    """Return the text for a reply without texts: tools' responses as JSON, or the kinds of other parts."""
     return "\n".join(
         excerpt(part["functionResponse"].get("response"))
         if part.get("functionResponse") is not None

@@ -221,7 +221,6 @@ class AgUiConversation:
         }
 
     def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: ReplyTotals) -> tuple[ToolRequest, ...]:
-        """Sort the run's calls: made by the agent, requested from Agentest, or waiting for approval."""
         self._open = list(run.interrupts)
         declared_names = {spec.name for spec in declared_tools(ctx, self._endpoint.config)}
         approval_ids = {interrupt.call_id for interrupt in self._open}
@@ -247,7 +246,6 @@ class AgUiConversation:
         return tuple(waiting(call.made(ctx.turn_index)) for call in self._waiting)
 
     def _is_made_by_agent(self, call: StreamedCall, run: AgUiRun, declared_names: set[str]) -> bool:
-        """Return whether the agent made a call without a result itself and does not wait for one."""
         if run.pending:
             return call.id not in run.pending
         return call.name not in declared_names and run.went_on_after(call)

@@ -257,7 +257,6 @@ def _payload(interrupt: Interrupt, decision: Decision) -> Any:
 
 
 def _by_schema(schema: Mapping[str, Any], decision: Decision) -> Any:
-    """Return an answer that fits the schema: booleans for the decision, texts for the user's words."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         is_boolean = schema.get("type") == "boolean" or decision.words is None

@@ -112,7 +112,6 @@ class AiSdkConversation:
         raise total.no_reply(TOO_MANY_QUESTIONS)
 
     def _current(self) -> AssistantMessage:
-        """Return the message that the agent continues: its last, or a new one after a user message."""
         last = self._messages[-1] if self._messages else None
         return last if isinstance(last, AssistantMessage) else AssistantMessage(self._backend.ignored.note)
 

@@ -202,7 +202,6 @@ class AssistantMessage:
                 _copy_fields(part["approval"], chunk, "approved", "reason")
 
     def _add_input(self, chunk: Chunk, state: str, value: Any) -> Part:
-        """Add a call or its input. pydantic-ai repeats approved calls; some servers reuse ids."""
         part = self.tool(chunk["toolCallId"], self._step)
         if part is None or self.is_done(part) or _is_another(part, chunk, state, value):
             part = self._new_tool(chunk)
@@ -352,7 +351,6 @@ async def read_stream(response: DirectResponse, result: StreamResult) -> None:
 
 
 async def _read_text(pieces: AsyncIterator[bytes], result: StreamResult, on_text: Callable[[], None]) -> None:
-    """Read a text stream. It contains only the reply, without calls or errors."""
     result.is_text = True
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     message: AssistantMessage = result.message

@@ -99,8 +99,6 @@ class _MessagesEndpoint(ProtocolEndpoint):
 
 
 class _MessagesConversation:
-    """One conversation with an agent. Stores the agent's blocks as received."""
-
     def __init__(self, endpoint: _MessagesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
@@ -338,7 +336,6 @@ def _check_form(message: ReceivedMessage) -> None:
 
 
 def _cut_reason(message: ReceivedMessage) -> str | None:
-    """Return why a message was cut, and a hint; None if it is complete."""
     hint = _CUT_HINTS.get(text_at(message, "stop_reason"))
     return f"(stop_reason: {message['stop_reason']}): {hint}" if hint else None
 

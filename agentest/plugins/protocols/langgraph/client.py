@@ -424,7 +424,6 @@ class GraphConversation:
         return None if in_state is None else new_in_state(in_state, self._known, turn.sent)
 
     def _turn_messages(self, turn: _TurnRuns) -> list[Wire]:
-        """Return all messages of the turn: in the state, removed from it, and of subgraphs."""
         updates = new_in_updates(turn.updates, self._earlier_ids(turn))
         return merged(updates, self._state_messages(turn) or ())
 
@@ -500,7 +499,6 @@ def _is_waiting(call: ToolCall) -> bool:
 
 
 def _state_before(ctx: TurnContext) -> Mapping[str, Any] | None:
-    """Return a new thread's state; None if the thread may be older than this conversation."""
     if ctx.turn_index or (ctx.session and ctx.session.session_id):
         return None
     return dict(ctx.session.state) if ctx.session else {}

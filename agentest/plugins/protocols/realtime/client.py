@@ -188,7 +188,6 @@ class _RealtimeConversation:
         return str(error)
 
     async def _begin(self, socket: WebSocket, values: TurnValues, mocks: Sequence[ToolSpec]) -> None:
-        """Wait for the server's session and request ours: in text, with the mocks if it has no tools."""
         created = read_event(await socket.next())
         if created.get("type") != "session.created":
             raise AgentError(

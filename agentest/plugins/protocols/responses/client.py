@@ -162,7 +162,6 @@ class _ResponsesEndpoint(ProtocolEndpoint):
 
 
 def _conversations_url(endpoint: str) -> str | None:
-    """Return `…/conversations` for an endpoint `…/responses`; None for other paths."""
     parts = urlsplit(endpoint)
     path = parts.path.rstrip("/")
     if not path.endswith("/responses"):
@@ -186,8 +185,6 @@ async def _read_polled(response: DirectResponse) -> Response:
 
 
 class _ResponsesConversation:
-    """One conversation with an agent. Stores the agent's items as received."""
-
     def __init__(self, endpoint: _ResponsesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint

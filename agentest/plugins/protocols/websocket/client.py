@@ -84,8 +84,6 @@ class WebSocketClient(ConversationalAgent):
 
 
 class _Outgoing:
-    """A message to send, compiled."""
-
     def __init__(self, place: str, message: SocketMessage) -> None:
         self.place = place
         self.send = message.send
@@ -279,11 +277,9 @@ def _pong(ping_path: str, template: Any) -> Callable[[str], str | None]:
 
 
 def _encoded(message: Any) -> str:
-    """Encode a message: text unchanged, other values as JSON."""
     return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
 
 
 def _decoded(text: str) -> Any:
-    """Decode a message: a JSON object, list or text; any other message unchanged."""
     value = read_any(text)
     return value if isinstance(value, dict | list | str) else text

@@ -234,7 +234,6 @@ def _chunk(chunk: Json, choice: Json, delta: Json, answer_id: str | None) -> Jso
 
 
 def _collect(now: _ChatRound, delta: Json) -> None:
-    """Add a delta to the answer: texts grow, everything else is replaced."""
     for key, value in delta.items():
         if key == "tool_calls":
             now.calls.add(objects(value))

@@ -324,7 +324,6 @@ class ModelExchange:
         stream: wire.AnswerStream | None,
         outputs: Collection[str],
     ) -> None:
-        """Send and remember the last round's answer without hidden calls. `data`: unchanged, as it came."""
         conversation = self.conversation
         hidden = tuple(call for call, result in zip(answer.calls, results, strict=True) if result is not None)
         owed = self.form.owed([result for result in results if result is not None])

@@ -201,7 +201,6 @@ class GatewayTraffic:
         return any(is_part(opening, each) or is_part(each, opening) for each in self._openings)
 
     def _enter(self, opening: str) -> int | None:
-        """Take the lane that has been free for longest, if possible one that does not rest."""
         if self.lanes == 1:
             self._openings.append(opening)
             return None

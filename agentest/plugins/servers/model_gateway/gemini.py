@@ -251,7 +251,6 @@ def _without(parts: Sequence[Json], places: Collection[int]) -> list[Json]:
 
 
 def _with_owed(group: Sequence[Json], answer: wire.PassedAnswer) -> list[Json]:
-    """Add the results of hidden calls: one result for each call, in the order of the calls."""
     first, *others = group
     parts = _parts(first)
     given = [part for part in parts if inner(part, "functionResponse")]

@@ -93,7 +93,6 @@ def _several(conversations: Sequence[GatewayConversation]) -> str:
 def _by_id(
     request: WireRequest, active: Collection[GatewayConversation], owners: Owners
 ) -> GatewayConversation | str | None:
-    """Return the owner of the newest id, or the reason why it is not certain."""
     found = _owners(request.ids, owners) or _owners(
         (known for text in reversed(request.history_texts) for known in _WRITTEN_ID.findall(text)), owners
     )

@@ -284,7 +284,6 @@ def _without_encrypted(item: Json, *, asked: bool) -> Json:
 
 
 def _continued(body: Json, answers: Sequence[wire.PassedAnswer]) -> Json:
-    """Return a request whose history the provider has, with the results that the agent does not know of."""
     items = messages_of(body)
     before = body.get("previous_response_id")
     called = (item.get("call_id") for item in items if _is_result(item))
@@ -302,7 +301,6 @@ def _continued(body: Json, answers: Sequence[wire.PassedAnswer]) -> Json:
 def _grouped(
     items: Sequence[Json], answers: Sequence[wire.PassedAnswer], is_of_model: Callable[[Json], bool]
 ) -> list[list[Json]]:
-    """Return the items of each answer as a group, with the results between its calls."""
     groups: list[list[Json]] = []
     current = None
     for item in items:

@@ -339,7 +339,6 @@ def _is_reference(value: Any) -> bool:
 
 
 def _parts(pointer: str) -> tuple[str, ...] | None:
-    """Return the keys of a JSON Pointer; None if it is invalid."""
     if not pointer:
         return ()
     if not pointer.startswith("/"):

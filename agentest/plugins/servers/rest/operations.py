@@ -272,7 +272,6 @@ def made_name(method: str, path: str) -> str:
 
 
 def _function_of(tool: str, path: str, method: str) -> str | None:
-    """Extract the function's name from an id of FastAPI: `get_order_orders__id__get` → `get_order`."""
     ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
     return tool.removesuffix(ending) if tool.endswith(ending) and tool != ending else None
 
@@ -296,7 +295,6 @@ def operation_specs(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> I
 
 
 def _arguments(operation: Operation) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield name, schema and required flag of each argument; the schema only has the type."""
     for each in operation.parameters:
         if each.where in ("path", "query"):
             yield each.argument or each.name, _type(each.schema), each.required

@@ -175,7 +175,6 @@ def _typed_deep(texts: Any, schema: Schema | None) -> Any:
 
 
 def _listed(texts: Mapping[str, Any], schema: Schema) -> list[Any]:
-    """`[]` has all texts of a list, `[0]` and `[1]` have one each."""
     if texts.keys() == {""} and isinstance(texts[""], list):
         return _typed_all(texts[""], schema)
     if not all(key.isdecimal() for key in texts):
@@ -236,7 +235,6 @@ def _header(content_type: str) -> Message:
 
 
 def _declared(kind: str, content: BodyContent) -> str | None:
-    """Return the document's media type for a body: the same, or else a range like `text/*`."""
     plain = {each.partition(";")[0].strip(): each for each in content.kinds}
     for each in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
         if each in plain:
@@ -272,7 +270,6 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
 
 
 def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
-    """Return the fields of a form; a file is its text, or a description with name and size."""
     boundary = b"--" + (_header(content_type).get_boundary() or "").encode("latin-1", "replace")
     if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
         raise UnreadableRequest(f"is a form of more than {_MOST_FIELDS:,} parts")
@@ -287,7 +284,6 @@ def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[st
 
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[Message, bytes]]:
-    """Yield head and content of each part; the content is not parsed further, whatever its type."""
     line = re.compile(rb"(?:\A|\r?\n)" + re.escape(boundary) + rb"(?P<last>--)?[ \t]*(?=\r?\n|\Z)")
     begins: int | None = None
     for boundary_line in line.finditer(body):
@@ -326,7 +322,6 @@ def _of_part(head: Message, content: bytes) -> str:
 
 
 def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
-    """Convert the fields by their schemas. Names like `items[0][price]` are paths into a known property."""
     made: dict[str, Any] = {}
     by_property: dict[str, list[str]] = {}
     for name in fields:

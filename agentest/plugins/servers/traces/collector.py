@@ -78,7 +78,6 @@ class ConversationSpans:
         return not named and self._claimed_in(request) >= request.asks > 0
 
     def _opened(self, request: SpanRequest) -> SpanRequest:
-        """Return the turn whose requests were used: an earlier one if a connection stays open."""
         while not request.requests and request.turn_index - 1 in self.turns:
             request = self.turns[request.turn_index - 1]
         return request
@@ -90,7 +89,6 @@ class ConversationSpans:
         )
 
     def _claimed_in(self, request: SpanRequest) -> int:
-        """Count ended traces with agent work in a turn whose ids do not start with the key."""
         mine = [span for span in self.of_turn(request.turn_index) if span.trace_id in self.claimed]
         ended = {span.trace_id for span in mine if span.parent_id is None}
         return len(ended & {span.trace_id for span in mine if span.agentic})

@@ -230,8 +230,6 @@ def _camel(key: str) -> str:
 
 
 class _Keys:
-    """A JSON object with snake-case access to keys in snake or camel case."""
-
     def __init__(self, value: Any) -> None:
         if not isinstance(value, Mapping):
             raise TypeError(f"an object was expected, not {value!r:.80}")
@@ -324,7 +322,6 @@ def _id(text: str, length: int) -> str:
 
 
 def _word(words: tuple[str, ...], value: Any) -> str:
-    """Return the word for a number in OTLP or for its name there, such as `SPAN_KIND_SERVER`."""
     if isinstance(value, str) and not value.isdigit():
         last = value.rpartition("_")[2].lower()
         return last if last in words else words[0]

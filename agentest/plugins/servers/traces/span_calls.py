@@ -40,8 +40,6 @@ class ParsedSpan:
 
 @dataclass(slots=True)
 class _CallSpans:
-    """Spans that describe one call, outermost first."""
-
     spans: list[ParsedSpan]
 
     @property
@@ -140,13 +138,11 @@ def _time(spans: Sequence[ParsedSpan]) -> tuple[int, int]:
 
 
 def _overlap(first: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> int:
-    """Return how long both overlap in nanoseconds; a negative value is the gap between them."""
     (begin, end), (other_begin, other_end) = _time(first), _time(other)
     return min(end, other_end) - max(begin, other_begin)
 
 
 def _have_same_arguments(first: _CallSpans, other: _CallSpans) -> bool:
-    """Return True if two instrumentations report the same arguments, or one of them reports none."""
     values = first.arguments, other.arguments
     if None not in values:
         try:
@@ -182,8 +178,6 @@ def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
 
 
 def _outermost(tools: Sequence[ParsedSpan], by_id: Mapping[str, ParsedSpan]) -> dict[str, ParsedSpan]:
-    """Map each span's id to the outermost enclosing span for the same call (in a cycle, any one of them)."""
-
     def nearest(span: ParsedSpan) -> ParsedSpan | None:
         return next((above for above in _enclosing_spans(span, by_id) if _is_same(above, span)), None)
 
