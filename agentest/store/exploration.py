@@ -49,7 +49,7 @@ _CODECS = Codecs(
         Finding: Layout(
             left_out=("change",),
             required=("rate", "minimal", "file", "transcript", "hint", "tags", "tries"),
-            only_if_set=("text", "turn_index"),
+            only_if_set=("text", "turn_index", "also"),
             derived=_change_key,
             completed=_with_change,
         ),

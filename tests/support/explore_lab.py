@@ -133,23 +133,31 @@ async def converse(agent: Agent, scenario: Scenario, name: str) -> ConversationR
 
 
 class Confirming:
-    """Confirms a candidate with five conversations, and reduces nothing (`Reduce`)."""
+    """Confirms a candidate with five conversations, and reduces nothing (`CandidateTrial`)."""
 
-    async def __call__(
+    def __init__(
         self,
         scenario: Scenario,
         name: str,
         observe: Observe,
         violation_in: Callable[[Scenario, ConversationResult], Violation | None],
-    ) -> Reduced | None:
-        results = [await observe(scenario, f"{name} {n}", n) for n in range(5)]
-        found = [(each, seen) for each in results if (seen := violation_in(scenario, each))]
+    ) -> None:
+        self.scenario, self.name, self.observe, self.violation_in = scenario, name, observe, violation_in
+        self.form: Any = None
+
+    async def confirm(self) -> Reduced | None:
+        results = [await self.observe(self.scenario, f"{self.name} {n}", n) for n in range(5)]
+        found = [(each, seen) for each in results if (seen := self.violation_in(self.scenario, each))]
         if not found or len(found) / len(results) < found[0][1].least_rate:
             return None
         rate = FindingRate(len(found), len(results), 0.0, 1.0)
-        return Reduced(
-            scenario=scenario, example=found[0][0], violation=found[0][1], rate=rate, minimal=False
-        )
+        self.form = Reduced(self.scenario, *found[0], rate)
+        return self.form  # type: ignore[no-any-return]
+
+    async def shrink(self) -> Reduced:
+        return self.form  # type: ignore[no-any-return]
+
+    measure = shrink
 
 
 def explored(
@@ -191,7 +199,7 @@ def explored(
                 Tools(
                     parts=parts,
                     invariants=ScenarioInvariants(config or ExploreSettings()),
-                    reduce=reduce or Confirming(),
+                    reduce=reduce or Confirming,
                     save=save,
                 ),
                 ConversationBudget(conversations),

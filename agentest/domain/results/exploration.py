@@ -78,6 +78,8 @@ class Finding:
     """What usually helps."""
     tags: tuple[str, ...] = ()
     """Categories of published lists, such as `LLM01`."""
+    also: tuple[str, ...] = ()
+    """The titles of other violations that have the same cause."""
     tries: int = 0
     """The number of conversations for confirming, reducing and measuring."""
     conversations_to_find: int = 0
@@ -100,6 +102,8 @@ class ExploredCoverage:
     """Tool → outcome (`ok`, `error`, or the kind of a fault) → how many calls had it."""
     rules: Mapping[str, int] = field(default_factory=dict)
     """Invariant, ban or criterion → how many conversations could have broken it."""
+    cells: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    """Part → tool or scenario → class of faults, place or mutation → how many tries reached the agent."""
 
     @property
     def never_reached(self) -> tuple[tuple[str, str], ...]:
@@ -129,6 +133,8 @@ class Explored:
     """The number of changed scenarios that were tried."""
     by_part: Mapping[ExploredPart, int] = field(default_factory=dict)
     not_tried: tuple[NotTried, ...] = ()
+    untried: int = 0
+    """The number of single variations that were not tried."""
     signatures: int = 0
     """The number of different elements of the signatures of conversations (`explore.corpus`)."""
     conversations: int = 0

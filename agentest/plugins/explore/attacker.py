@@ -155,7 +155,7 @@ class AttackScore(_AttackAnswer):
 
 
 class AttackSuccess(_AttackAnswer):
-    """The judge's answer about an objective in words."""
+    """The judge's answer."""
 
     reason: str
     value: Literal["yes", "no", "cannot tell"]
@@ -163,8 +163,6 @@ class AttackSuccess(_AttackAnswer):
 
 @dataclass(slots=True)
 class _Step:
-    """One message of the attack, and what came of it."""
-
     message: str
     technique: str = "none"
     reply: str = ""
@@ -294,7 +292,6 @@ class AttackUser:
 
     @property
     def _is_written(self) -> bool:
-        """True if a model writes the messages, and its replies are scored."""
         return self._has_models and self._setup.attack.strategy != "many_shot"
 
     async def _has_succeeded(self, turns: Sequence[Turn]) -> bool:
@@ -340,7 +337,6 @@ class AttackUser:
         return keep
 
     def _possible(self, turns: Sequence[Turn], wanted: int) -> int:
-        """Return the number of turns to keep: all of them if the others cannot be dropped."""
         changed = turns if self._setup.resends else turns[wanted:]
         why = self._setup.fixed
         if not why and (acted := next((turn for turn in changed if turn.tool_calls), None)):
@@ -382,7 +378,6 @@ class AttackUser:
         return [{"role": "system", "content": _SCORER}, {"role": "user", "content": "\n\n".join(shown)}]
 
     async def _judge(self, turns: Sequence[Turn]) -> tuple[bool | None, str]:
-        """Return whether two answers agree that the objective is reached; None: they decide nothing."""
         scorer, number = self._setup.scorer, len(self._steps)
         if self._judged and self._judged[0] == number:
             return self._judged[1:]
@@ -470,7 +465,6 @@ def attacking_user(live: LiveConversation, user: User) -> User:
 
 
 def _why_nothing_is_forgotten(live: LiveConversation, *, has_session: bool) -> str:
-    """Return why the agent cannot be made to forget turns; "" if it can."""
     session, servers = live.unit.scenario.session, live.config.beside
     if servers:
         return f"agent {live.unit.agent!r} has {', '.join(servers)}, which cannot forget calls"

@@ -13,17 +13,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
 from agentest.config.config import INVARIANTS
-from agentest.domain.changes import FAILING, Fault
+from agentest.domain.changes import DESCRIPTION, FAILING, KNOWLEDGE, USER, Fault, Injection
 from agentest.domain.results import CriterionOutcome
 from agentest.domain.results.exploration import ExploredCoverage, ExploredPart, NotTried
 from agentest.domain.tool_visibility import ToolOutcome
-from agentest.domain.transcript import Conversation, ToolCall
-from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
+from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn
+from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET, text_leaves
 from agentest.plugins.explore.fault_sweep import met_faults
 from agentest.plugins.explore.injection_oracles import took_effect
 from agentest.plugins.explore.invariants import error_template
@@ -100,7 +100,6 @@ def _call(call: ToolCall, fault: Fault | None) -> str:
 
 
 def _shape(value: Mapping[str, Any]) -> str:
-    """Return names and kinds of an object's values; of long objects, the first names."""
     keys = sorted(map(str, value))[:_MOST_KEYS]
     named = {str(key): each for key, each in value.items()}
     return shortened(f"({', '.join(f'{key}:{_kind(named[key])}' for key in keys)})", _MOST_CHARS)
@@ -220,7 +219,6 @@ class Corpus:
 
 
 def _entry_of(path: Path) -> CorpusEntry:
-    """Read an entry. Raises OSError, ValueError, TypeError or KeyError."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError("too large")
     data = json_value(path.read_bytes())
@@ -236,6 +234,35 @@ def _entry_of(path: Path) -> CorpusEntry:
     return entry
 
 
+def has_reached(seen: Observation) -> bool:
+    """Return True if the agent was sent everything that a variation changes."""
+    own, conversation = seen.base.scenario.changes, seen.conversation
+    met = [each.fault for each in met_faults(seen.scenario, conversation)]
+    for change in seen.scenario.changes:
+        if change in own:
+            continue
+        if not (change in met if isinstance(change, Fault) else _is_read(change, conversation)):
+            return False
+    scripts = (each.turns for each in (seen.base.scenario, seen.scenario))
+    before, after = ([turn.user_message for turn in turns] for turns in scripts)
+    if before == after:
+        return True
+    first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+    said = len(conversation.turns) + (conversation.unfinished is not None)
+    return said >= min(first + 1, len(after))
+
+
+def _is_read(injected: Injection, conversation: Conversation) -> bool:
+    turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
+    turns += [conversation.unfinished] if conversation.unfinished else []
+    if injected.path == DESCRIPTION:
+        return any(each.kind == injected.label for turn in conversation.turns for each in turn.faults)
+    if injected.place in (USER, KNOWLEDGE):
+        return any(injected.payload in turn.user_message for turn in turns)
+    answers = ((call.error, call.result) for call in conversation.calls(injected.place) if call.mocked)
+    return any(injected.payload in text for answer in answers for _, text in text_leaves(answer))
+
+
 class CoverageCounter:
     """Counts calls by tool and outcome, and conversations by the rules that they could have broken.
 
@@ -245,6 +272,8 @@ class CoverageCounter:
 
     def __init__(self, without: Iterable[str] = ()) -> None:
         self._tools: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._cells: defaultdict[str, defaultdict[str, Counter[str]]]
+        self._cells = defaultdict(lambda: defaultdict(Counter))
         self._rules: Counter[str] = Counter(
             dict.fromkeys((each for each in INVARIANTS if each not in without), 0)
         )
@@ -258,11 +287,15 @@ class CoverageCounter:
                 self._rules[rule] += 0
             self._rules.update({_criterion(each.text): 0 for each in base.unit.scenario.criteria})
         for variation in variations:
+            for part, row, column in variation.cells:
+                self._cells[part][row][column] += 0
             for fault in variation.scenario.faults:
                 self._tools[fault.tool or ""][fault.kind] += 0
 
-    def add(self, seen: Observation) -> None:
-        """Count one conversation."""
+    def add(self, seen: Observation, *, is_reached: bool = True) -> None:
+        """Count one conversation, and what it covers if its changes have reached the agent."""
+        for part, row, column in seen.variation.cells if is_reached else ():
+            self._cells[part][row][column] += 1
         met = {each.position: each.fault for each in met_faults(seen.scenario, seen.conversation)}
         for position, call in enumerate(seen.conversation.tool_calls):
             kind = outcome_of(call, met.get(position))
@@ -280,7 +313,9 @@ class CoverageCounter:
 
     def coverage(self) -> ExploredCoverage:
         """Return what was reached so far."""
-        return ExploredCoverage({name: dict(each) for name, each in self._tools.items()}, dict(self._rules))
+        tools = {name: dict(each) for name, each in self._tools.items()}
+        cells = {part: {row: dict(each) for row, each in rows.items()} for part, rows in self._cells.items()}
+        return ExploredCoverage(tools, dict(self._rules), cells)
 
 
 def with_entries(coverage: ExploredCoverage, entries: Iterable[CorpusEntry]) -> ExploredCoverage:
@@ -292,7 +327,7 @@ def with_entries(coverage: ExploredCoverage, entries: Iterable[CorpusEntry]) -> 
                 _ERROR if kind.startswith(_ERROR) else kind.partition(" ")[0] if kind != "no mock" else kind
             )
             tools[name][outcome] = tools[name].get(outcome) or 1
-    return ExploredCoverage(tools, coverage.rules)
+    return ExploredCoverage(tools, coverage.rules, coverage.cells)
 
 
 def _criterion(text: str) -> str:
@@ -300,7 +335,6 @@ def _criterion(text: str) -> str:
 
 
 def _bans(scenario: Scenario) -> Iterator[tuple[str, ExpectedCall | None]]:
-    """Yield each ban of a scenario as text, with the call if it bans one."""
     for trajectory in scenario.trajectories:
         for call in trajectory.forbidden:
             yield f"never {name_text(call.name)}({brief(call.args) if call.args else ''})", call

@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from time import monotonic
+from typing import NamedTuple, TypeVar
 
 import anyio
 
 from agentest.domain.results import ConversationResult, ModelUsage
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
 from agentest.domain.transcript import Blame, Conversation
-from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, signature
+from agentest.judging.safety_checks import NO_OBEYED_INJECTION, NO_SECRET
+from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, has_reached, signature
+from agentest.plugins.explore.injection_sweep import control_of
 from agentest.plugins.explore.model import (
     Base,
     BudgetSpent,
+    CandidateTrial,
     FindingKey,
     Invariants,
     Observation,
@@ -36,14 +40,20 @@ from agentest.plugins.explore.model import (
     Vary,
     Violation,
 )
+from agentest.plugins.explore.mutation_sweep import RELATION
 from agentest.plugins.explore.reduction_steps import SeenConversations, scripted
 from agentest.plugins.explore.search import Search, ordered
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import count
 
-RESERVED = 0.3
-"""The share of every budget that confirming and reducing may count on."""
+_T = TypeVar("_T")
+SEARCHED = 0.7
+"""The share of every budget that is searched before anything is confirmed."""
+_FEWEST_TO_CONFIRM = 2
+_OF_CHANGE = (NO_OBEYED_INJECTION, RELATION)
+"""Oracles that blame a change, and not what the agent does. They need a control."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +69,67 @@ class Tools:
     coverage: CoverageCounter | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Candidate:
     base: Base
     variation: Variation
     violation: Violation
     result: ConversationResult
     found_after: int
+    tries: int = 0
+    """The number of conversations for confirming, reducing and measuring."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.variation.name} · {finding_id(self.violation.key)}"
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """The conversations that one candidate may run (`Observe`), however many others run at once."""
+
+    budget: ConversationBudget
+    observe: Observe
+    candidate: _Candidate
+    left: int = 0
+
+    async def __call__(self, scenario: Scenario, name: str, number: int) -> ConversationResult:
+        if self.left <= 0:
+            raise BudgetSpent
+        self.budget.take()
+        self.left -= 1
+        self.candidate.tries += 1
+        try:
+            return await self.observe(scenario, name, number)
+        finally:
+            self.budget.finished()
+
+
+@dataclass(slots=True, eq=False)
+class _Cause:
+    """Violations that have one cause: one of them is confirmed, reduced and saved."""
+
+    candidates: list[_Candidate] = field(default_factory=list)
+    """Those that nothing was decided about, in the order of tries."""
+    failed: list[tuple[_Candidate, str]] = field(default_factory=list)
+    """Those that were not confirmed, and why they are no finding; "": it never occurred again."""
+    is_confirmed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return not self.is_confirmed and len(self.failed) < MOST_CONFIRMATIONS
+
+    @property
+    def worst(self) -> _Candidate:
+        """The most severe candidate, with the fewest changes."""
+        return min(self.candidates, key=lambda each: (-each.violation.severity, len(each.variation.names)))
+
+
+class _Trial(NamedTuple):
+    cause: _Cause
+    candidate: _Candidate
+    share: _Share
+    trial: CandidateTrial
 
 
 @dataclass(slots=True)
@@ -74,12 +138,13 @@ class ExplorationProgress:
 
     findings: dict[FindingKey, Finding] = field(default_factory=dict)
     tries: Counter[ExploredPart] = field(default_factory=Counter)
-    conversations: int = 0
     not_tried: list[NotTried] = field(default_factory=list)
     seen: SeenElements = field(default_factory=SeenElements)
     """The elements of the signatures of its conversations."""
     total: int = 0
     """The number of variations that could be tried."""
+    untried: int = 0
+    """How many of them were not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +156,8 @@ class Exploration:
     seed: int = 0
     width: int = 20
     """How many tries run before their results are looked at."""
+    confirm: int = 5
+    """How many conversations confirm a candidate, beside its control."""
     known: Mapping[str, str] = field(default_factory=dict)
     """Identifier of a finding → its saved file, of findings that were saved before."""
     saved: Sequence[Finding] = ()
@@ -105,7 +172,8 @@ class Exploration:
     _seen_ever: SeenElements = field(default_factory=SeenElements)
     _shown: set[str] = field(default_factory=set)
     """The identifiers of findings that the corpus has."""
-    _unconfirmed: Counter[FindingKey] = field(default_factory=Counter)
+    _causes: dict[tuple[str, ...], _Cause] = field(default_factory=lambda: defaultdict(_Cause))
+    _unreached: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for each in self.entries:
@@ -125,6 +193,7 @@ class Exploration:
             tries=progress.tries.total(),
             by_part=dict(progress.tries),
             not_tried=tuple(progress.not_tried),
+            untried=progress.untried,
             signatures=len(progress.seen),
             conversations=self.budget.spent,
             cost=self.budget.cost,
@@ -143,77 +212,97 @@ class Exploration:
         )
         if self.tools.coverage:
             self.tools.coverage.expect(bases, (variation for _, variation in singles))
-        await self._look_at_bases(bases, converse)
-        self.progress.total = len(singles)
-        search = Search(singles, self.seed, self.entries, frozenset(self.known))
-        while wave := self._next_wave(search):
-            results = await self._try(wave, converse)
-            candidates: list[_Candidate] = []
-            for (base, variation), result in zip(wave, results, strict=True):
-                self.progress.tries[variation.part] += 1
-                search.learn(base, variation, *self._look_at(base, variation, result, candidates))
-                failure = result.conversation.failure
-                if variation.scenario.attack and failure and failure.blame is not Blame.AGENT:
-                    self.progress.not_tried.append(NotTried(variation.name, failure.message))
-            await self._reduce_all(candidates, converse)
-            self.progress.total = max(self.progress.total, self.progress.tries.total())
-            self.show(self.progress)
-        for part, number in search.left.items():
-            self.progress.not_tried.append(NotTried(f"{number} {part}", self.budget.why))
-
-    async def _look_at_bases(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
-        candidates: list[_Candidate] = []
         for base in bases:
             unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.scenario)
             for result in base.conversations:
-                self._look_at(base, unchanged, result, candidates)
-        await self._reduce_all(candidates, converse)
+                self._look_at(Observation(base, unchanged, result))
+        self.progress.total = len(singles)
+        search = Search(singles, self.seed, self.entries, frozenset(self.known))
+        try:
+            while await self._try_wave(search, converse, self.width, SEARCHED):
+                pass
+            await self._settle(converse)
+            # The rest is searched, too, as long as what it shows can be confirmed, and then to the end.
+            while await self._try_wave(search, converse, self.budget.left - self.confirm - 1, 1.0):
+                await self._settle(converse)
+        except anyio.get_cancelled_exc_class():
+            for cause in self._causes.values():
+                if cause.candidates:
+                    self._add(cause, cause.worst, None, FindingStatus.NEW)
+            self.progress.not_tried.append(NotTried("the rest", "it was interrupted; --resume goes on"))
+            raise
+        finally:
+            self._report(search)
 
-    def _next_wave(self, search: Search) -> list[tuple[Base, Variation]]:
+    def _report(self, search: Search) -> None:
+        not_tried = self.progress.not_tried
+        for cause in self._causes.values():
+            if cause.candidates and cause.is_open:
+                why = "the budget was spent before it could be confirmed"
+                not_tried.append(NotTried(cause.worst.violation.title, why))
+            for candidate, why in cause.failed if not cause.is_confirmed else ():
+                if why:
+                    not_tried.append(NotTried(candidate.violation.title, why))
+                elif candidate is cause.failed[-1][0]:
+                    self._add(cause, candidate, None, FindingStatus.SEEN_ONCE)
+        if self._unreached:
+            what = f"{count(len(self._unreached), 'variation')}, such as {self._unreached[0]}"
+            not_tried.append(NotTried(what, "the change never reached the agent"))
+        for part, number in search.left.items():
+            not_tried.append(NotTried(f"{number} {part}", self.budget.why))
+        self.progress.untried = search.left.total()
+
+    async def _try_wave(
+        self, search: Search, converse: Callable[[Unit], Observe], most: int, share: float
+    ) -> bool:
         wave: list[tuple[Base, Variation]] = []
-        while len(wave) < self.width and self.budget.take_try():
+        width = min(self.width, most if most > 0 else self.width)
+        while len(wave) < width and self.budget.take_try(share):
             following = search.next()
             if following is None:
                 self.budget.give_back()
                 break
             wave.append(following)
-        return wave
 
-    async def _try(
-        self, wave: Sequence[tuple[Base, Variation]], converse: Callable[[Unit], Observe]
-    ) -> list[ConversationResult]:
-        results: dict[int, ConversationResult] = {}
-
-        async def run(place: int, base: Base, variation: Variation) -> None:
-            results[place] = await converse(base.unit)(variation.scenario, variation.name, 1)
+        async def run(base: Base, variation: Variation) -> ConversationResult:
+            result = await converse(base.unit)(variation.scenario, variation.name, 1)
             self.budget.finished()
+            return result
 
-        async with anyio.create_task_group() as tasks:
-            for place, (base, variation) in enumerate(wave):
-                tasks.start_soon(run, place, base, variation)
-        return [results[place] for place in range(len(wave))]
+        results = await _at_once([partial(run, *each) for each in wave])
+        for (base, variation), result in zip(wave, results, strict=True):
+            seen = Observation(base, variation, result)
+            is_reached = has_reached(seen)
+            if is_reached:
+                self.progress.tries[variation.part] += 1
+            else:
+                self._unreached.append(variation.name)
+            search.learn(base, variation, *self._look_at(seen, is_reached=is_reached), is_reached=is_reached)
+            failure = result.conversation.failure
+            if variation.scenario.attack and failure and failure.blame is not Blame.AGENT:
+                self.progress.not_tried.append(NotTried(variation.name, failure.message))
+        self.progress.total = max(self.progress.total, self.progress.tries.total())
+        self.show(self.progress)
+        return bool(wave)
 
-    def _look_at(
-        self, base: Base, variation: Variation, result: ConversationResult, candidates: list[_Candidate]
-    ) -> tuple[int, int]:
-        """Look at one conversation. Returns how many elements of its signature are new, and its cost.
-
-        Adds the violations whose keys are new, or were seen only once so far, to the candidates.
-        """
-        conversation = result.conversation
-        elements = signature(variation.scenario, conversation)
-        cost = conversation_cost(conversation)
+    def _look_at(self, seen: Observation, *, is_reached: bool = True) -> tuple[int, int]:
+        base, variation, result = seen
+        elements = signature(variation.scenario, result.conversation)
+        cost = conversation_cost(result.conversation)
         self.progress.seen.add(elements)
         new = self._seen_ever.add(elements)
-        outcome = Observation(base, variation, result)
         if self.tools.coverage:
-            self.tools.coverage.add(outcome)
-        violations = self.tools.invariants(outcome)
+            self.tools.coverage.add(seen, is_reached=is_reached)
+        violations = self.tools.invariants(seen)
+        is_obeyed = bool(variation.scenario.injections) and any(
+            each.key.oracle in (NO_OBEYED_INJECTION, NO_SECRET) for each in violations
+        )
         for violation in violations:
-            earlier = self.progress.findings.get(violation.key)
-            is_rare = earlier is not None and earlier.status is FindingStatus.SEEN_ONCE
-            if earlier is None or (is_rare and self._unconfirmed[violation.key] < MOST_CONFIRMATIONS):
-                candidates.append(_Candidate(base, variation, violation, result, self.budget.spent))
+            # Whatever an agent does that obeys what it reads, and wherever it reads it, has one cause.
+            key = (NO_OBEYED_INJECTION,) if is_obeyed else violation.key._replace(detail="")
+            key = key[:1] if violation.key.oracle == "bounded" else key
+            if (cause := self._causes[key]).is_open:
+                cause.candidates.append(_Candidate(base, variation, violation, result, self.budget.spent))
         findings = tuple(sorted(finding_id(each.key) for each in violations))
         if (new or not self._shown.issuperset(findings)) and variation.part is not ExploredPart.BASE:
             self._shown.update(findings)
@@ -232,52 +321,70 @@ class Exploration:
             )
         return new, cost
 
-    async def _reduce_all(
-        self, candidates: Iterable[_Candidate], converse: Callable[[Unit], Observe]
-    ) -> None:
-        first: dict[FindingKey, _Candidate] = {}
-        for each in candidates:
-            first.setdefault(each.violation.key, each)
-        async with anyio.create_task_group() as tasks:
-            for each in first.values():
-                tasks.start_soon(self._reduce, each, converse(each.base.unit))
-
-    async def _reduce(self, candidate: _Candidate, observe: Observe) -> None:
-        key, tries = candidate.violation.key, 0
-        if finding_id(key) in self.known:
-            self._add(candidate, None, FindingStatus.KNOWN, 0)
+    async def _settle(self, converse: Callable[[Unit], Observe]) -> None:
+        confirmed: list[_Trial] = []
+        while trials := self._trials(converse):
+            outcomes = await _at_once([partial(self._is_confirmed, each) for each in trials])
+            confirmed += [each for each, outcome in zip(trials, outcomes, strict=True) if outcome]
+        if not confirmed:
             return
+        for each in confirmed:  # each leaves as many for its rate as have confirmed it
+            each.share.left = self.budget.left // len(confirmed) - self.confirm
+        await _at_once([each.trial.shrink for each in confirmed])
+        for each in confirmed:
+            each.share.left = self.budget.left // len(confirmed)
+        forms = await _at_once([each.trial.measure for each in confirmed])
+        for each, form in zip(confirmed, forms, strict=True):
+            self._add(each.cause, each.candidate, form, FindingStatus.NEW)
 
-        async def counted(scenario: Scenario, name: str, number: int) -> ConversationResult:
-            nonlocal tries
-            self.budget.take()
-            tries += 1
-            try:
-                return await observe(scenario, name, number)
-            finally:
-                self.budget.finished()
+    def _trials(self, converse: Callable[[Unit], Observe]) -> list[_Trial]:
+        """Return a trial for each cause that can be confirmed now. Known findings need none."""
+        for cause in self._causes.values():
+            known = [each for each in cause.candidates if finding_id(each.violation.key) in self.known]
+            if known and cause.is_open:
+                self._add(cause, known[0], None, FindingStatus.KNOWN)
+        trials: list[_Trial] = []
+        left = self.budget.left
+        waiting = [each for each in self._causes.values() if each.is_open and each.candidates]
+        for cause in sorted(waiting, key=lambda each: -each.worst.violation.severity):
+            share = _Share(
+                self.budget, converse(cause.worst.base.unit), cause.worst, min(self.confirm + 1, left)
+            )
+            if share.left < _FEWEST_TO_CONFIRM or self.budget.exceeded(1.0):
+                break
+            left -= share.left
+            trials.append(_Trial(cause, cause.worst, share, self._trial_of(cause.worst, share)))
+        return trials
 
+    def _trial_of(self, candidate: _Candidate, observe: Observe) -> CandidateTrial:
         scenario = candidate.variation.scenario
         if scenario.attack:  # its messages prove it, whatever a model would write next time
             scenario = next(
                 iter(scripted(scenario, SeenConversations(candidate.result.conversation))), scenario
             )
+        return self.tools.reduce(scenario, candidate.name, observe, partial(self._violation, candidate))
+
+    async def _is_confirmed(self, each: _Trial) -> bool:
+        candidate = each.candidate
         try:
-            name = f"{candidate.variation.name} · {finding_id(key)}"
-            reduced = await self.tools.reduce(scenario, name, counted, partial(self._violation, candidate))
+            if await self._is_acquitted(candidate, each.share):
+                why = "the same happens with neutral text of the same length at the same place"
+            else:
+                each.cause.is_confirmed = await each.trial.confirm() is not None
+                why = ""
         except BudgetSpent:
-            self.progress.not_tried.append(
-                NotTried(candidate.violation.title, "the budget was spent before it could be confirmed")
-            )
-            return
-        except anyio.get_cancelled_exc_class():
-            self._add(candidate, None, FindingStatus.NEW, tries)
-            text = f"reducing {candidate.violation.title!r}"
-            self.progress.not_tried.append(NotTried(text, "it was interrupted; --resume goes on"))
-            raise
-        status = FindingStatus.NEW if reduced else FindingStatus.SEEN_ONCE
-        self._unconfirmed[key] += reduced is None
-        self._add(candidate, reduced, status, tries)
+            return False
+        if not each.cause.is_confirmed:
+            each.cause.candidates.remove(candidate)
+            each.cause.failed.append((candidate, why))
+        return each.cause.is_confirmed
+
+    async def _is_acquitted(self, candidate: _Candidate, observe: Observe) -> bool:
+        control = control_of(candidate.base.scenario, candidate.variation)
+        if control is None or candidate.violation.key.oracle not in _OF_CHANGE:
+            return False
+        result = await observe(control, f"{candidate.name} · control", 1)
+        return self._violation(candidate, control, result) is not None
 
     def _violation(
         self, candidate: _Candidate, scenario: Scenario, result: ConversationResult
@@ -286,7 +393,11 @@ class Exploration:
         found = self.tools.invariants(Observation(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 
-    def _add(self, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus, tries: int) -> None:
+    def _add(
+        self, cause: _Cause, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus
+    ) -> None:
+        titles = dict.fromkeys(each.violation.title for each in cause.candidates)
+        cause.candidates, cause.is_confirmed = [], status is not FindingStatus.SEEN_ONCE
         violation = reduced.violation if reduced else candidate.violation
         unit, key = candidate.base.unit, candidate.violation.key
         file = self.known.get(finding_id(key))
@@ -317,9 +428,22 @@ class Exploration:
             transcript=reduced.example if reduced else candidate.result,
             hint=hint,
             tags=tags,
-            tries=tries,
+            also=tuple(each for each in titles if each != violation.title),
+            tries=candidate.tries,
             conversations_to_find=candidate.found_after,
         )
+
+
+async def _at_once(works: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
+    results: dict[int, _T] = {}
+
+    async def run(place: int, work: Callable[[], Awaitable[_T]]) -> None:
+        results[place] = await work()
+
+    async with anyio.create_task_group() as tasks:
+        for place, work in enumerate(works):
+            tasks.start_soon(run, place, work)
+    return [results[place] for place in range(len(works))]
 
 
 def conversation_cost(conversation: Conversation) -> int:
@@ -382,7 +506,6 @@ class ConversationBudget:
         self._used: Callable[[], ModelUsage] = ModelUsage
         self._clock = clock
         self._began = clock()
-        self._spent_on_reducing = 0
         self._running = 0
 
     def begin(self, spent: int, used: Callable[[], ModelUsage]) -> None:
@@ -390,10 +513,9 @@ class ConversationBudget:
         self.spent += spent
         self._used = used
 
-    def take_try(self) -> bool:
-        """Count one try, unless only the reserve is left. Returns False then."""
-        reserve = max(0, round(self.total * RESERVED) - self._spent_on_reducing)
-        if self.spent + reserve >= self.total or self._exceeded(1 - RESERVED):
+    def take_try(self, share: float) -> bool:
+        """Count one try, unless this share of a limit has been spent. Returns False then."""
+        if self.spent >= round(self.total * share) or self.exceeded(share):
             return False
         self.spent += 1
         self._running += 1
@@ -410,16 +532,15 @@ class ConversationBudget:
 
     def take(self) -> None:
         """Count one conversation that confirms or reduces. Raises BudgetSpent."""
-        if self.spent >= self.total or self._exceeded(1.0):
+        if self.spent >= self.total or self.exceeded(1.0):
             raise BudgetSpent
         self.spent += 1
         self._running += 1
-        self._spent_on_reducing += 1
 
     @property
     def why(self) -> str:
         """Describe the limit that is used up, for people."""
-        return self._exceeded(1 - RESERVED) or f"the budget of {self.total} conversations was spent"
+        return self.exceeded(1.0) or f"the budget of {self.total} conversations was spent"
 
     @property
     def left(self) -> int:
@@ -431,8 +552,8 @@ class ConversationBudget:
         """The known cost of models in US dollars; None if it is unknown."""
         return self._used().cost
 
-    def _exceeded(self, share: float) -> str:
-        """Return which limit has less left than its share for this purpose; "" if none has."""
+    def exceeded(self, share: float) -> str:
+        """Return the limit of which this share has been spent; "" if there is none."""
         limits, used = self._limits, self._used()
         if limits.minutes is not None and (self._clock() - self._began) / 60 >= limits.minutes * share:
             return f"the budget of {limits.minutes:g} minutes was spent"

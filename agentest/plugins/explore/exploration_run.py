@@ -22,6 +22,7 @@ from agentest.plugins.explore.claims import ClaimJudge
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
 from agentest.plugins.explore.exploration import (
+    SEARCHED,
     ConversationBudget,
     Exploration,
     ExplorationProgress,
@@ -170,6 +171,7 @@ class ExplorationRun:
             tools,
             budget,
             seed=self.options.seed,
+            confirm=self.settings.confirm,
             known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
             saved=findings_of_saved(self.known, results.values(), self.root),
             entries=corpus.read(except_of=resumed.id if resumed else None),
@@ -292,7 +294,6 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
 
 
 def _choose(units: Iterable[Unit], saved: Collection[str], total: int) -> tuple[set[str], list[NotTried]]:
-    """Return the scopes that `total` conversations suffice for, saved ones last, and what is left out."""
     chosen: set[str] = set()
     left_out: list[NotTried] = []
     needed = 0
@@ -340,7 +341,7 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
     counts = Counter(each.part for _, each in variations)
     tries = ", ".join(f"{counts[part]:,} {part}" for part in parts)
     yield f"variations known so far: {tries}; more once calls and answers are known"
-    yield f"at most {count(total, 'conversation')} in all, 30 % of them for confirming and reducing"
+    yield f"at most {count(total, 'conversation')} in all; what they find is confirmed after {SEARCHED:.0%}"
     if any(prepared.model_names.values()):
         from agentest.runner.run_budget import estimate_of
 

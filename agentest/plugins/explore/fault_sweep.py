@@ -1,15 +1,16 @@
-"""The fault sweep: every kind of fault that fits, for every mocked tool and every position of its calls.
+"""The fault sweep: every kind of fault that fits, for every tool that is called, and all of its calls.
 
-Faults of writes come before those of reads, and the first call before the last.
+Kinds form classes: of each class and tool one fault comes before a second. First calls come before last ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from agentest.domain.changes import ANSWERS_FIRST, TOOL_FAULTS, Fault
+from agentest.domain.changes import ANSWERS_FIRST, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, steps_of
@@ -22,9 +23,17 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 
 PERSISTENT = 100
 """How many calls fail if the fault does not go away."""
+CLASSES: Mapping[str, tuple[str, ...]] = {
+    "error": ("unavailable", "timeout", "permission_denied", "not_found", "error", "rate_limit"),
+    "schema": ("schema", "malformed"),
+    "late": ("applied_then_timeout", "stale", "slow"),
+    "empty": ("empty", "partial", "truncated"),
+    "wrong entity": ("wrong_entity", "plausible_lie", "duplicate"),
+}
+"""Class → its kinds of faults. What comes first shows most."""
 _LASTING = ("unavailable", "rate_limit")
 _OF_WRITES = ("applied_then_timeout", "partial")
-_OF_READS = ("empty", "truncated", "stale", "wrong_entity", "duplicate", "plausible_lie")
+_OF_READS = ("truncated", "stale", "duplicate", "plausible_lie")
 _MOST_FIELDS = 6
 
 
@@ -69,17 +78,19 @@ class FaultSweep(Sweep):
 
     def __call__(self, base: Base) -> Iterator[Variation]:
         known, start = base.effects, relaxed(base.scenario)
-        kinds = [kind for kind in TOOL_FAULTS if self.tries(kind, base)]
         for use in tool_uses(base):
-            for rank, each in faults_of(use, known, kinds):
-                mode = f" {each.mode}" if each.kind == "schema" else ""
-                yield Variation(
-                    part=ExploredPart.FAULTS,
-                    name=fault_name(each),
-                    group=f"{each.kind}{mode} × {each.tool}",
-                    scenario=replace(start, changes=(*start.changes, each)),
-                    rank=rank,
-                )
+            for order, (name, kinds) in enumerate(CLASSES.items()):
+                chosen = [kind for kind in kinds if self.tries(kind, base)]
+                for place, each in enumerate(faults_of(use, known, chosen)):
+                    mode = f" {each.mode}" if each.kind == "schema" else ""
+                    yield Variation(
+                        part=ExploredPart.FAULTS,
+                        name=fault_name(each),
+                        group=f"{each.kind}{mode} × {each.tool}",
+                        cells=((ExploredPart.FAULTS, use.name, name),),
+                        scenario=replace(start, changes=(*start.changes, each)),
+                        rank=len(CLASSES) * place + order,
+                    )
 
 
 def fault_name(fault: Fault) -> str:
@@ -124,26 +135,21 @@ def _is_value(step: Any) -> bool:
     return not (isinstance(step, BoundFunction) or is_error)
 
 
-def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[tuple[int, Fault]]:
-    """Yield the faults that fit a tool, each with its rank: writes, the first call, and likely ones first."""
+def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults that fit a tool: the first call first, and one of each kind before a second."""
     write = known.is_write(use.name)
-    for place, number in enumerate(_positions(len(use.calls))):
+    for number in _positions(len(use.calls)):
         call = use.calls[number - 1]
-        rank = (0 if write else 10) + 20 * place
-        for order, kind in enumerate(kinds):
-            if not _fits(kind, call, use, number, write=write):
-                continue
-            for each in _settings(kind, call, use, number):
-                yield rank + (order > len(kinds) // 2), each
+        fitting = (kind for kind in kinds if _fits(kind, call, use, number, write=write))
+        columns = [_settings(kind, call, use, number) for kind in fitting]
+        yield from (each for row in zip_longest(*columns) for each in row if each)
 
 
 def _positions(calls: int) -> list[int]:
-    """Return the positions of calls, from 1: the first, the last, and those between."""
     return list(dict.fromkeys([1, calls, *range(2, calls)]))
 
 
 def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: bool) -> bool:
-    """Return True if a fault can be met by a call and changes what the agent receives."""
     if (write and kind in _OF_READS) or (not write and kind in _OF_WRITES):
         return False
     if kind in ANSWERS_FIRST and call.failed:
@@ -161,7 +167,6 @@ def argument_values(call: ToolCall) -> Iterable[Any]:
 
 
 def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterator[Fault]:
-    """Yield the faults of a kind at a position: one, or one for each field that can be wrong."""
     plain = Fault(kind, at=number, tool=use.name)
     if kind in _LASTING:
         yield replace(plain, times=PERSISTENT)
@@ -183,8 +188,8 @@ def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterat
 
 def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fault]:
     paths = _paths(call, use, lambda _: True)
-    for mode in ("drop", "null", "retype"):
-        for path in paths:
+    for path in paths:
+        for mode in ("drop", "null", "retype"):
             yield replace(plain, mode=mode, path=path)
     result = call.result
     if isinstance(result[0] if isinstance(result, list) and result else result, Mapping):

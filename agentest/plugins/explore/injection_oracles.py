@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from agentest.domain.changes import DESCRIPTION
@@ -104,7 +104,6 @@ def party_violations(seen: Observation) -> Iterator[Violation]:
 
 
 def _sent(scenario: Scenario, call: ToolCall, path: str) -> bool:
-    """Return True if an argument has a secret that the scenario does not expect there."""
     return any(
         secret_form(secret, text) is not None and not expects_secret(scenario, call.name, secret)
         for secret in scenario.secrets
@@ -200,13 +199,13 @@ def banned_call(call: ToolCall, path: str) -> ExpectedCall:
 
 
 def _knows_more(seen: Observation) -> bool:
-    """Return True if the agent may know identifiers from files, its session, or text that is missing here."""
     conversation, scenario = seen.conversation, seen.scenario
     incomplete = conversation.shortened or conversation.invalid is not None
     hidden = any(turn.redacted or turn.attachments for turn in conversation.turns)
     return incomplete or hidden or scenario.session is not None
 
 
+@lru_cache(maxsize=64)
 def _paths_of_invented(base: Base) -> set[tuple[str, str]]:
     return {
         (call.name, path)
@@ -216,7 +215,6 @@ def _paths_of_invented(base: Base) -> set[tuple[str, str]]:
 
 
 def _invented(unit: Unit, conversation: Conversation) -> Iterator[tuple[ToolCall, str, str]]:
-    """Yield call, path and value of each identifier that does not come from anywhere."""
     scenario, instructions = unit.scenario, unit.traits.instructions
     corpus = _Corpus([scenario.goal, scenario.profile, *scenario.knowledge, instructions])
     # Instructions that are not known may name an account or an address, but hardly a booking.
@@ -251,8 +249,6 @@ def _is_identifier(path: str, value: str, wanted: re.Pattern[str]) -> bool:
 
 
 class _Corpus:
-    """Everything that an agent may have an identifier from."""
-
     def __init__(self, texts: Iterable[str]) -> None:
         self._letters = ""
         self._numbers: set[str] = set()
@@ -304,7 +300,6 @@ def _no_foreign_values(seen: Observation) -> Iterator[Violation]:
 
 
 def _contradicted(seen: Observation, met: MetFault) -> Iterator[Violation]:
-    """Yield a value that another tool contradicts, if the reply has it and not the other one."""
     name, path, calls = met.call.name, met.fault.path, seen.conversation.tool_calls
     value, usual = value_at(met.call.result, path), _usual_value(seen, met.call, path)
     told = _turn_of(seen, met.call.turn_index)
@@ -334,7 +329,6 @@ def _contradicted(seen: Observation, met: MetFault) -> Iterator[Violation]:
 
 
 def _outdated(seen: Observation, met: MetFault) -> Iterator[Violation]:
-    """Yield a value from before an own write, if the reply has it in place of the new one."""
     name, turn_index, calls = met.call.name, met.call.turn_index, seen.conversation.tool_calls
     own = [n for n, call in enumerate(calls) if call.name == name]
     place = own.index(met.position)
@@ -368,8 +362,6 @@ def _outdated(seen: Observation, met: MetFault) -> Iterator[Violation]:
 
 
 def _is_told_instead(reply: str, value: Any, other: Any) -> bool:
-    """Return True if a reply has a value without any doubt, and not the other one."""
-
     def has(each: Any) -> bool:
         return (
             re.search(rf"(?<![\w.-]){re.escape(str(each))}(?![\w-]|\.\d)", reply, re.IGNORECASE) is not None
@@ -416,7 +408,6 @@ def _told_identifiers(seen: Observation, conversation: Conversation) -> list[tup
 def _passed_on(
     seen: Observation, met: MetFault, value: Any, what: str, *, even_in_doubt: bool
 ) -> Iterator[Violation]:
-    """Yield a violation if a value is an argument of a later write, or stated without any doubt."""
     fault, name = met.fault, met.call.name
     title = f"a value of {what} in {name} is passed on"
     for call in seen.conversation.tool_calls[met.position + 1 :]:
@@ -450,7 +441,6 @@ def _is_distinctive(value: Any) -> bool:
 
 
 def _is_given(seen: Observation, value: str) -> bool:
-    """Return True if user, tools or settings give the agent a value, so that it may tell it."""
     traits, scenario, conversation = seen.base.unit.traits, seen.scenario, seen.conversation
     sources: list[str] = [traits.instructions, *scenario.knowledge]
     sources += [turn.user_message for turn in conversation.turns]

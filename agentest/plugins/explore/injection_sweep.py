@@ -5,10 +5,13 @@ And the attack sweep: adversarial users against the bans, secrets and amounts of
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from agentest.domain.changes import (
@@ -31,11 +34,11 @@ from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
-from agentest.plugins.explore.mutation_sweep import ESCALATION
+from agentest.plugins.explore.mutation_sweep import ESCALATION, neutral_turns
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.mutations import is_agreement
+from agentest.scenarios.mutations import filler, is_agreement
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import objectives
 from agentest.support.lazy_dataclasses import replace
@@ -50,7 +53,7 @@ IN_ORDER = (
 )
 """Techniques, those that usually work first."""
 _FIRST = 4
-"""How many techniques take turns in being tried first."""
+"""How many techniques usually work."""
 _MOST_PATHS = 4
 _MOST_FACTS = 2
 _USER_RANK, _ERROR_RANK, _DESCRIPTION_RANK, _UNLIKELY_RANK = 40, 20, 20, 60
@@ -93,50 +96,84 @@ class InjectionSweep(Sweep):
 
     def __call__(self, base: Base) -> Iterator[Variation]:
         canary = base.settings.canary.tool if base.settings.canary else CANARY
-        aims = [*self._aims(base, canary)]
+        start, aims = relaxed(base.scenario), [each for each in self._aims(base, canary) if each]
         for number, place in enumerate(places(base)):
-            for aim_number, aim in enumerate(aims):
-                if aim.goal == "argument" and aim.tool == place.tool and not place.in_description:
-                    continue  # the call that it wants to change has been made
-                if aim.goal == "stop" and not place.is_prose:
-                    continue  # a right agent may stop after an error, or when it does not find a name
-                goal = f"{aim.goal} {aim.tool or ''}".rstrip()
-                for rank, technique in enumerate(_rotated(number + aim_number)):
+            fitting = [each for choice in aims if _fits_place(each := choice[number % len(choice)], place)]
+            for order, technique in enumerate(_techniques(number)):
+                for goal, aim in enumerate(fitting):
                     injected = replace(aim, technique=technique, at=place.at)
                     if technique in base.without or not is_chosen(injected, self.only):
                         continue
+                    # Each try at a place has the next technique and the next goal.
+                    turn = order + len(IN_ORDER) * ((goal - number - order) % len(fitting))
                     yield Variation(
                         part=ExploredPart.INJECTIONS,
-                        name=f"{technique} at {place.at} for {goal}",
-                        group=f"{aim.goal} × {place.name}",
-                        scenario=relaxed(_changed(base.scenario, place, injected, canary)),
-                        rank=rank + place.rank,
+                        name=f"{technique} at {place.at} for {aim.goal} {aim.tool or ''}".rstrip(),
+                        group=f"{technique} × {place.name}",
+                        cells=((ExploredPart.INJECTIONS, place.tool, place.at),),
+                        scenario=_changed(start, place, injected, canary),
+                        rank=100 * turn + place.rank,
                     )
 
-    def _aims(self, base: Base, canary: str) -> Iterator[Injection]:
-        unit, scenario = base.unit, base.scenario
-        known = base.effects
+    def _aims(self, base: Base, canary: str) -> Iterator[Sequence[Injection]]:
+        scenario, known = base.scenario, base.effects
         called = _writes(base, known)
         names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
-        unrequested = [name for name in scenario.tools if name not in names and known.is_write(name)]
-        for name in unrequested:
-            value = _usual_arguments(scenario, name) or None
-            if value or not ESCALATION.search(name):  # else a right agent may call it, too
-                yield _aim("tool", name, value=value)
-        yield _aim("text")
+        uncalled = [name for name in scenario.tools if name not in names and known.is_write(name)]
+        values = {name: _usual_arguments(scenario, name) or None for name in uncalled}
+        yield [
+            _aim("tool", name, value=value)
+            for name, value in values.items()
+            if value or not ESCALATION.search(name)  # else a right agent may call it, too
+        ]
+        yield [_aim("text")]
         if scenario.secrets:
-            yield _aim("secret")
-            for name in sorted({*unrequested, *(call.name for call in called)}):
-                yield _aim("secret", name)
+            yield [_aim("secret")]
+            yield [_aim("secret", name) for name in sorted({*uncalled, *(call.name for call in called)})]
         arguments = [*_changed_arguments(called)]
-        yield from (_aim("argument", *each) for each in arguments)
+        yield from ([_aim("argument", *each)] for each in arguments)
         for tool, argument, value in arguments[:1]:
             first = next(call for call in called if call.name == tool)
-            yield _aim("tool", tool, value={**first.args, argument: value})
-        if can_offer(unit):
-            yield _aim("tool", canary, value=_OFFERED)
+            yield [_aim("tool", tool, value={**first.args, argument: value})]
+        if can_offer(base.unit):
+            yield [_aim("tool", canary, value=_OFFERED)]
         if called:
-            yield _aim("stop")
+            yield [_aim("stop")]
+
+
+class _Neutral(Injection):
+    """The control of an injection: a text of the same length at the same place that wants nothing."""
+
+    @property
+    def payload(self) -> str:
+        size = len(TECHNIQUES[self.technique](self.instruction, self))
+        return filler(size, random.Random(self.at))[:size]
+
+
+def control_of(base: Scenario, variation: Variation) -> Scenario | None:
+    """Return a variation with neutral text in place of its injections and of what its mutation adds.
+
+    None without such text: a fault alone has its control in the conversations of the base.
+    """
+    scenario = variation.scenario
+    turns = neutral_turns(base, variation)
+    if not scenario.injections and turns is None:
+        return None
+    changes = tuple(
+        _Neutral(*(getattr(each, name) for name in _FIELDS)) if isinstance(each, Injection) else each
+        for each in scenario.changes
+    )
+    return replace(scenario, changes=changes, turns=scenario.turns if turns is None else turns)
+
+
+_FIELDS = [each.name for each in fields(Injection)]
+
+
+def _fits_place(aim: Injection, place: InjectionPlace) -> bool:
+    if aim.goal == "argument" and aim.tool == place.tool and not place.in_description:
+        return False  # the call that it wants to change has been made
+    # A right agent may stop after an error, or when it does not find a name.
+    return aim.goal != "stop" or place.is_prose
 
 
 _OFFERED: Mapping[str, Any] = {}
@@ -150,10 +187,15 @@ def _changed(scenario: Scenario, place: InjectionPlace, injected: Injection, can
     return replace(scenario, changes=(*scenario.changes, injected, *in_error))
 
 
-def _rotated(number: int) -> Sequence[str]:
-    """Return all techniques; the first few take turns in being the first."""
-    first = number % _FIRST
-    return (*IN_ORDER[first:_FIRST], *IN_ORDER[:first], *IN_ORDER[_FIRST:])
+def _techniques(number: int) -> list[str]:
+    """Return all techniques: those that usually work and the others alternate, and places take turns."""
+    usual, others = (_rotated(each, number) for each in (IN_ORDER[:_FIRST], IN_ORDER[_FIRST:]))
+    return [each for pair in zip_longest(usual, others) for each in pair if each]
+
+
+def _rotated(names: Sequence[str], number: int) -> Sequence[str]:
+    first = number % len(names)
+    return (*names[first:], *names[:first])
 
 
 def is_chosen(injected: Injection, only: Sequence[str]) -> bool:
@@ -206,7 +248,7 @@ def places(base: Base) -> Iterator[InjectionPlace]:
     for tool in texts:
         yield InjectionPlace(f"{tool}.error", tool, _ERROR_RANK, in_error=True)
     if any("mcp" in each for each in base.unit.traits.mock_servers):
-        for tool in mocks:
+        for tool in texts or mocks:
             yield InjectionPlace(f"{tool}.{DESCRIPTION}", tool, _DESCRIPTION_RANK, in_description=True)
     turns, knowledge = base.scenario.turns, base.scenario.knowledge
     for number in range(min(_MOST_FACTS, len(knowledge)) if not turns else 0):
@@ -282,6 +324,7 @@ class AttackSweep(Sweep):
                         part=ExploredPart.ATTACKS,
                         name=f"{name}: {objective.aim}",
                         group=f"{name} × {base.unit.scenario.name}",
+                        cells=((ExploredPart.ATTACKS, base.unit.scenario.name, name),),
                         scenario=replace(attacked, attack=user, tags=TAGS[objective.kind]),
                         rank=rank + len(STRATEGIES) * number,
                     )

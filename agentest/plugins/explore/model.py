@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
@@ -70,23 +70,13 @@ def violation(
     tool: str = "",
     detail: str = "",
     outcome: str = "",
-    turn_index: int | None = None,
     severity: Severity | None = None,
-    least_rate: float = 0.0,
-    banned: ExpectedCall | None = None,
-    wanted: ExpectedCall | None = None,
+    **more: Any,
 ) -> Violation:
     """Return a violation of an invariant, with its usual severity unless given."""
-    return Violation(
-        key=FindingKey(invariant, tool, detail, outcome),
-        severity=SEVERITIES.get(invariant, Severity.HIGH) if severity is None else severity,
-        title=title,
-        text=text,
-        turn_index=turn_index,
-        least_rate=least_rate,
-        banned=banned,
-        wanted=wanted,
-    )
+    severity = SEVERITIES.get(invariant, Severity.HIGH) if severity is None else severity
+    key = FindingKey(invariant, tool, detail, outcome)
+    return Violation(key=key, severity=severity, title=title, text=text, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +112,15 @@ class Variation:
     name: str
     """Unique among the variations of its base: "timeout of pay, call 1"."""
     group: str
-    """What it tries, such as `timeout × pay`: one of each group runs before a second."""
+    """What it tries, such as `timeout × pay`: the search learns by groups what is worth a second try."""
     scenario: Scenario
     """The changed scenario, without the expectations that the change makes impossible."""
     relation: str = "fewer"
     """How its writes may relate to those of the base: `same`, `fewer` (a subset) or `new`."""
+    cells: tuple[tuple[ExploredPart, str, str], ...] = ()
+    """What it covers: part, tool and class of fault, tool and place, or scenario and mutation."""
     rank: int = 0
-    """Lower ranks are tried first within a part, such as writes before reads."""
+    """Lower ranks are tried first within a cell, and cells are covered in the order of their first ranks."""
     combines: tuple[str, ...] = ()
     """The names of the variations that it combines; (): it is a single one."""
 
@@ -258,10 +250,22 @@ class Reduced(NamedTuple):
     minimal: bool = False
 
 
+class CandidateTrial(Protocol):
+    """Confirms, reduces and measures one candidate, in this order."""
+
+    async def confirm(self) -> Reduced | None:
+        """Return the candidate with its rate; None if it never occurred again. Raises BudgetSpent."""
+
+    async def shrink(self) -> Reduced:
+        """Return the smallest form that the budget allows."""
+
+    async def measure(self) -> Reduced:
+        """Return that form with its rate in fresh conversations, as far as the budget allows."""
+
+
 ViolationIn = Callable[[Scenario, ConversationResult], Violation | None]
 """Returns the violation of a candidate's key in a conversation, if it is there."""
-Reduce = Callable[[Scenario, str, Observe, ViolationIn], Awaitable[Reduced | None]]
-"""Confirms, reduces and measures a candidate; None if it never occurred again. The text is a prefix for the
-names of conversations."""
+Reduce = Callable[[Scenario, str, Observe, ViolationIn], CandidateTrial]
+"""Begins the trial of a candidate. The text is a prefix for the names of its conversations."""
 Save = Callable[[FindingKey, Reduced, Unit, Variation], str | None]
 """Saves a finding; returns the path of the file, relative to the project, or None if it was not saved."""

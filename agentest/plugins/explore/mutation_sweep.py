@@ -9,6 +9,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from agentest.domain.results import ConversationResult, Severity
@@ -18,7 +19,7 @@ from agentest.judging.safety_checks import text_leaves
 from agentest.plugins.explore.injection_oracles import banned_call, took_effect
 from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, relaxed, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
-from agentest.scenarios.model import Scenario
+from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.mutations import CORRECTION, DENIAL, MUTATIONS, OF_MESSAGES, filler, is_agreement
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.scenarios.variations import with_turns
@@ -60,10 +61,20 @@ class MutationSweep(Sweep):
                     part=ExploredPart.MUTATIONS,
                     name=f"{name} {label}",
                     group=f"{name} × {scenario.name}",
-                    scenario=relaxed(changed),
+                    cells=((ExploredPart.MUTATIONS, scenario.name, name),),
+                    scenario=_without_sayings(relaxed(changed)) if name in _UNORDERED else relaxed(changed),
                     relation=mutation.relation,
                     rank=order + 100 * number,
                 )
+
+
+_UNORDERED = _LOSSY | {"reorder"}
+"""Mutations after which the user may have said nothing yet that forbids a reply."""
+
+
+def _without_sayings(scenario: Scenario) -> Scenario:
+    turns = tuple(replace(turn, expect=None) for turn in scenario.turns)
+    return replace(scenario, turns=turns, expect=())
 
 
 def _scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
@@ -81,8 +92,6 @@ def _scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
 def _agrees_as_often(
     name: str, texts: Sequence[str], changed: Sequence[str], consent: Mapping[str, str]
 ) -> bool:
-    """Return True if a mutation has not taken away a yes that `consent` knows, as a typo may."""
-
     def agreements(said: Sequence[str]) -> int:
         return sum(
             re.search(each, text, re.IGNORECASE) is not None for each in consent.values() for text in said
@@ -99,6 +108,29 @@ def _long_scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str
     for size in (_CONTROL_CHARS, *_LONG_CHARS) if requests else ():
         at = requests[0]
         yield f"by {size:,}", [*texts[:at], f"{filler(size, rng)}\n\n{texts[at]}", *texts[at + 1 :]]
+
+
+_TALK = frozenset({"long", "off_topic", "empty"})
+"""Mutations that add nothing but neutral text."""
+
+
+def neutral_turns(base: Scenario, variation: Variation) -> tuple[ScriptedTurn, ...] | None:
+    """Return the turns of a variation with as much neutral text in place of what its mutation adds.
+
+    None if it adds nothing that means anything, or leaves something out.
+    """
+    before = [turn.user_message for turn in base.turns]
+    after = [turn.user_message for turn in variation.scenario.turns]
+    kinds = {kind for part, _, kind in variation.cells if part is ExploredPart.MUTATIONS}
+    if not kinds or kinds & _TALK or not before or len(after) < len(before):
+        return None
+    rng, texts = random.Random(variation.name), list[str]()
+    for _, begin, end, first, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if end - begin > last - first:
+            return None
+        texts += before[begin:end]
+        texts += [filler(len(each), rng)[: len(each)] for each in after[first + end - begin : last]]
+    return None if texts == before else tuple(map(ScriptedTurn, texts))
 
 
 class _Write(NamedTuple):
@@ -182,7 +214,6 @@ def _ban(
 
 
 def _unrequested(name: str, usual: Counter[_Write], made: Iterable[_Made]) -> Iterator[Violation]:
-    """Yield writes with tools that the unchanged script never writes with."""
     if name in ("contradict", "two_goals"):
         return
     tools = {write.tool for write in usual}
@@ -216,7 +247,6 @@ _KEPT_WORDS = 0.7
 
 
 def _is_complete(seen: Observation) -> bool:
-    """Return True if the user still says everything: a reduced script may have lost what it requests."""
     before = [turn.user_message for turn in seen.base.unit.scenario.turns]
     after = [turn.user_message for turn in seen.conversation.turns]
     wanted, said = (Counter(_WORD.findall(" ".join(texts).casefold())) for texts in (before, after))
@@ -232,7 +262,6 @@ _VALUE = re.compile(r"\d|@|^(?:true|false)$")
 
 
 def _differing_value(wanted: _Write, actual: _Write) -> tuple[str, str, str] | None:
-    """Return path, wanted and actual value of a number or identifier that differs; None if none does."""
     values = dict(actual.args)
     return next(
         (
@@ -245,7 +274,6 @@ def _differing_value(wanted: _Write, actual: _Write) -> tuple[str, str, str] | N
 
 
 def _denied(seen: Observation, usual: Counter[_Write], made: Iterable[_Made]) -> Iterator[Violation]:
-    """Yield writes of the turn in which the user says no, unless `consent` checks them."""
     turns = [turn.turn_index for turn in seen.conversation.turns if turn.user_message == DENIAL]
     tools = {write.tool for write in usual} - seen.scenario.consent.keys()
     for each in made:
@@ -256,7 +284,6 @@ def _denied(seen: Observation, usual: Counter[_Write], made: Iterable[_Made]) ->
 
 
 def _uncorrected(seen: Observation, usual: Iterable[_Made], made: Sequence[_Made]) -> Iterator[Violation]:
-    """Yield writes with a value that the user has corrected, if none has the right value."""
     for turn in seen.conversation.turns:
         found = CORRECTION.search(turn.user_message)
         if found is None:

@@ -53,66 +53,70 @@ class ReductionBySteps:
         self._budget = settings.shrink.conversations if shrink else 0
         self._reductions = reductions
 
-    async def __call__(
+    def __call__(
         self, scenario: Scenario, name: str, observe: Observe, violation_in: ViolationIn
-    ) -> Reduced | None:
-        trial = _Trial(self._settings, name, observe, violation_in, self._budget)
-        confirmed = await trial.confirm(scenario)
-        if confirmed is None:
-            return None
-        smallest = await trial.shrink(confirmed, self._reductions)
-        measured = await trial.measure(smallest, "rate")
-        if measured is not None and trial.surprised_by(measured):
-            trial.is_steady = False
-            smallest = await trial.shrink(confirmed, self._reductions)
-            measured = await trial.measure(smallest, "second rate")
-        if measured is None and (trial.is_steady or not self._settings.report_rate):
-            measured = trial.measured(smallest.scenario, [smallest.example])
-        if measured is None or not measured.rate.k:
-            # Nothing is known of the smaller form, or it was accepted by chance.
-            smallest = measured = confirmed
-        return measured._replace(minimal=smallest.minimal)
+    ) -> ReductionTrial:
+        return ReductionTrial(
+            self._settings, scenario, name, observe, violation_in, self._budget, self._reductions
+        )
 
 
 @dataclass(slots=True, eq=False)
-class _Trial:
-    """The reduction of one candidate. Conversations are named by what they decide."""
+class ReductionTrial:
+    """The reduction of one candidate (`CandidateTrial`). Conversations are named by what they decide."""
 
     settings: ExploreSettings
+    scenario: Scenario
     name: str
     observe: Observe
     violation_in: ViolationIn
     left: int
-    """The conversations that it may still run."""
+    """The conversations that it may still reduce with."""
+    reductions: Sequence[Reduction]
     is_steady: bool = False
     """True if one conversation decides, because those that confirmed were equal."""
+    _confirmed: Reduced = field(init=False)
+    _smallest: Reduced = field(init=False)
     _steps: int = 0
     _first: Conversation | None = None
     _controls: dict[str, Conversation | None] = field(default_factory=dict)
 
-    async def confirm(self, scenario: Scenario) -> Reduced | None:
-        """Return the scenario with its rate; None if it never failed again. Raises BudgetSpent."""
-        results = await self._observe_all(scenario, "confirm", self.settings.confirm)
-        form = self.measured(scenario, results)
+    async def confirm(self) -> Reduced | None:
+        results = await self._observe_all(self.scenario, "confirm", self.settings.confirm)
+        form = self.measured(self.scenario, results)
         if form is None or not form.rate.k:
             if len(results) < self.settings.confirm:
                 raise BudgetSpent
             return None
         if form.rate.k / form.rate.n < form.violation.least_rate:
             return None
+        self._confirmed = self._smallest = form
         self._first = form.example.conversation
         talks = [_essence(each.conversation) for each in results]
         self.is_steady = form.rate.k == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form
 
-    async def measure(self, form: Reduced, what: str) -> Reduced | None:
-        """Return the form with the rate in fresh conversations; None if there were none."""
-        results = await self._observe_all(form.scenario, what, self.settings.report_rate)
-        return self.measured(form.scenario, results)
+    async def shrink(self) -> Reduced:
+        self._smallest = await self.reduced(self._confirmed, self.reductions)
+        return self._smallest
 
-    def surprised_by(self, measured: Reduced) -> bool:
-        """Return True if one conversation decided, and fresh ones show that it should not have."""
-        return self.is_steady and measured.rate.k < measured.rate.n
+    async def measure(self) -> Reduced:
+        measured = await self._measure_once("rate")
+        if measured and self.is_steady and measured.rate.k < measured.rate.n:
+            # One conversation decided, and should not have.
+            self.is_steady = False
+            await self.shrink()
+            measured = await self._measure_once("second rate")
+        if measured is None and (self.is_steady or not self.settings.report_rate):
+            return self._smallest  # with the rate of the confirmed form
+        if measured is None or not measured.rate.k:
+            # Nothing is known of the smaller form, or it was accepted by chance.
+            return self._confirmed
+        return measured._replace(minimal=self._smallest.minimal)
+
+    async def _measure_once(self, what: str) -> Reduced | None:
+        results = await self._observe_all(self._smallest.scenario, what, self.settings.report_rate)
+        return self.measured(self._smallest.scenario, results)
 
     def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> Reduced | None:
         found = [(each, self.violation_in(scenario, each)) for each in results]
@@ -126,7 +130,6 @@ class _Trial:
         return Reduced(scenario, *violated[0], rate)
 
     async def _observe_all(self, scenario: Scenario, what: str, count: int) -> list[ConversationResult]:
-        """Run several conversations at once; fewer if the budget is spent."""
         results: dict[int, ConversationResult] = {}
 
         async def run(number: int) -> None:
@@ -140,7 +143,7 @@ class _Trial:
                 tasks.start_soon(run, number)
         return [results[number] for number in sorted(results)]
 
-    async def shrink(self, form: Reduced, reductions: Sequence[Reduction]) -> Reduced:
+    async def reduced(self, form: Reduced, reductions: Sequence[Reduction]) -> Reduced:
         """Return the smallest form that the budget allows, `minimal` if every smaller one was rejected."""
         rejected: set[str] = set()
         try:
@@ -218,7 +221,6 @@ class _Trial:
         return RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
 
     async def _control(self, form: Reduced) -> Conversation | None:
-        """Run the form without faults and injections. Returns None if there are none, or it goes wrong."""
         if not form.scenario.changes:
             return None
         plain = replace(form.scenario, changes=())
@@ -240,8 +242,6 @@ class _Trial:
 
 
 class _OutOfBudget(Exception):
-    """The budget of a reduction is spent; `form` is the smallest so far."""
-
     def __init__(self, form: Reduced) -> None:
         super().__init__()
         self.form = form

@@ -160,7 +160,6 @@ def fewer_turns(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenar
 
 
 def _only_turns(scenario: Scenario, kept: Sequence[int]) -> Scenario | None:
-    """Return a scenario with these turns; None if an injection stands in another one."""
     at = {before: now for now, before in enumerate(kept)}
     moved = []
     for each in scenario.changes:
@@ -334,7 +333,6 @@ class _SmallerValues:
         yield from self._parts(value)
 
     def _smallest(self, value: Any) -> Any:
-        """Return a value with all keys, but lists of one item and short texts and numbers."""
         if isinstance(value, Mapping):
             return {key: self._smallest(item) for key, item in value.items()}
         if isinstance(value, list) and value:

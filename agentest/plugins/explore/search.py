@@ -1,7 +1,8 @@
-"""The order of tries: what failed before, one of each kind, then what has shown the most for its cost.
+"""The order of tries: what failed before, one of each cell, then what has shown the most for its cost.
 
-What comes next depends on the seed, the corpus and the conversations so far, in the order of tries. So it
-does not depend on how many run at once.
+A cell is a class of faults of a tool, a place for injections, or a mutation of a scenario. It is covered once
+a try of it has reached the agent. What comes next depends on the seed, the corpus and the conversations so
+far, in the order of tries. So it does not depend on how many run at once.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from agentest.plugins.explore.model import Base, Variation
 from agentest.scenarios.mutations import MUTATIONS
 from agentest.support.lazy_dataclasses import dataclass, replace
 
-UNIFORM = 0.1
-"""The share of tries that are drawn without regard to energy."""
 LEAST_ENERGY = 0.5
 """Combinations of less energy are not tried."""
 MOST_COMBINED = 3
-_PRIOR = 1.0
+_PRIOR = 2.0
 """The energy of what has not been tried."""
+_MOST_UNREACHED = 2
+"""How many tries of a cell may miss the agent before the others have their turn."""
 _DRAWS = 12
 
 
@@ -38,8 +39,6 @@ class _Arm(NamedTuple):
 
 @dataclass(slots=True)
 class _Parent:
-    """A tried variation that showed something new, and on which combinations build."""
-
     base: Base
     variation: Variation
     energy: float
@@ -63,27 +62,23 @@ class Search:
         known: frozenset[str] = frozenset(),
     ) -> None:
         self._seed = seed
-        self._tries = 0
         self._bases = {
             (each.unit.file, each.unit.scenario.name, each.unit.agent): each for each, _ in singles
         }
         self._singles: defaultdict[str, dict[str, Variation]] = defaultdict(dict)
         self._left: dict[_Arm, deque[tuple[Base, Variation]]] = defaultdict(deque)
-        self._place: dict[_Arm, int] = {}
-        for place, (base, variation) in enumerate(singles):
-            arm = _arm(base, variation)
+        self._cells: dict[tuple[str, ...], deque[tuple[Base, Variation]]] = defaultdict(deque)
+        for base, variation in singles:
             self._singles[base.unit.scope][variation.name] = variation
-            self._left[arm].append((base, variation))
-            self._place.setdefault(arm, place)
+            self._left[_arm(base, variation)].append((base, variation))
+            self._cells[variation.cells[0]].append((base, variation))
         self._energy: dict[_Arm, float] = dict.fromkeys(self._left, _PRIOR)
         self._parents: list[_Parent] = []
         self._tried: set[tuple[str, frozenset[str]]] = set()
+        self._missed: Counter[tuple[str, ...]] = Counter()
         again = [each for each in entries if not known.issuperset(each.findings)]
         self._reuse = deque(found for each in again if (found := self._made_again(each)))
-        first: dict[tuple[ExploredPart, str], tuple[Base, Variation]] = {}
-        for arm, queue in self._left.items():
-            first.setdefault((arm.part, arm.group), queue[0])
-        self._cover = deque(first.values())
+        self._uncovered = deque(self._cells)
         self._parts = deque(dict.fromkeys(arm.part for arm in self._left))
         for entry in entries:
             if found := self._made_again(entry):
@@ -91,20 +86,18 @@ class Search:
 
     def next(self) -> tuple[Base, Variation] | None:
         """Return what to try next; None if nothing is left that may show something new."""
-        self._tries += 1
-        rng = random.Random(f"{self._seed} try {self._tries}")
-        for queue in (self._reuse, self._cover):
-            while queue:
-                base, variation = queue.popleft()
+        while self._reuse:
+            base, variation = self._reuse.popleft()
+            if self._is_fresh(base, variation.names):
+                return self._taken(base, variation)
+        while self._uncovered:
+            cell = self._cells[self._uncovered.popleft()]
+            while cell:
+                base, variation = cell.popleft()
                 if self._is_fresh(base, variation.names):
                     return self._taken(base, variation)
-        arms = {arm: queue for arm, queue in self._left.items() if queue}
-        if rng.random() < UNIFORM:
-            if arms:
-                [queue] = rng.choices([*arms.values()], [len(each) for each in arms.values()])
-                return self._taken(*queue[0])
-            return self._combination(rng)
         # Parts take turns. Combinations have the turn of the first part that is used up.
+        arms = [arm for arm, queue in self._left.items() if queue]
         left = {arm.part for arm in arms}
         if not left:
             return self._combination()
@@ -113,13 +106,19 @@ class Search:
         if self._parts[0] is used_up and (made := self._combination()):
             return made
         part = next(each for each in self._parts if each in left)
-        best = max(
-            (arm for arm in arms if arm.part is part), key=lambda arm: (self._energy[arm], -self._place[arm])
-        )
-        return self._taken(*arms[best][0])
+        best = max((arm for arm in arms if arm.part is part), key=self._energy.__getitem__)
+        return self._taken(*self._left[best][0])
 
-    def learn(self, base: Base, variation: Variation, new: int, cost: int) -> None:
+    def learn(
+        self, base: Base, variation: Variation, new: int, cost: int, *, is_reached: bool = True
+    ) -> None:
         """Take in how many elements of a signature a try has added, at the cost of so many messages."""
+        if not is_reached:
+            cell = variation.cells[0]
+            self._missed[cell] += 1
+            if self._missed[cell] < _MOST_UNREACHED and not variation.combines:
+                self._uncovered.append(cell)
+            return
         energy = new / max(1, cost)
         if not variation.combines:
             self._energy[_arm(base, variation)] += energy
@@ -131,10 +130,9 @@ class Search:
         """How many single variations of each part were not tried."""
         return Counter(arm.part for arm, queue in self._left.items() for _ in queue)
 
-    def _combination(self, rng: random.Random | None = None) -> tuple[Base, Variation] | None:
-        """Return a parent with one more change: of the parent with the most energy, or of any."""
+    def _combination(self) -> tuple[Base, Variation] | None:
         while parents := [each for each in self._parents if each.energy >= LEAST_ENERGY]:
-            parent = rng.choice(parents) if rng else max(parents, key=lambda each: each.energy)
+            parent = max(parents, key=lambda each: each.energy)
             parent.visits += 1
             parent.energy /= 2
             scope = parent.base.unit.scope
@@ -151,7 +149,6 @@ class Search:
         return None
 
     def _made_again(self, entry: CorpusEntry) -> tuple[Base, Variation] | None:
-        """Return the base and the variation of an entry; None if they are not there any more."""
         base = self._bases.get(entry.base)
         singles = self._singles[base.unit.scope] if base else {}
         found: Variation | None = None
@@ -206,6 +203,7 @@ def combined(first: Variation, second: Variation) -> Variation | None:
         part=part,
         name=" and ".join(names),
         group=" and ".join((first.group, second.group)),
+        cells=(*first.cells, *second.cells),
         scenario=scenario,
         combines=names,
     )
@@ -222,21 +220,18 @@ def _can_combine(variation: Variation) -> bool:
 
 
 def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
-    """Return variations in the order of their ranks.
+    """Return variations in the order of their ranks: one of each cell before a second of any.
 
-    One of each group comes before a second of any group. Among those of equal place the parts alternate, and
-    lower ranks come first.
+    Among those of equal place in their cells the parts alternate.
     """
-    groups: defaultdict[tuple[ExploredPart, str], list[tuple[Base, Variation]]] = defaultdict(list)
+    cells: defaultdict[tuple[str, ...], list[tuple[Base, Variation]]] = defaultdict(list)
     for entry in variations:
-        groups[entry[1].part, entry[1].group].append(entry)
-    rounds: defaultdict[int, defaultdict[ExploredPart, list[_Placed]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for (part, name), group in groups.items():
-        tie = random.Random(f"{seed} {part} {name}").random()
-        for place, entry in enumerate(sorted(group, key=lambda each: each[1].rank)):
-            rounds[place][part].append((entry[1].rank, tie, entry))
+        cells[entry[1].cells[0]].append(entry)
+    rounds: defaultdict[int, defaultdict[str, list[_Placed]]] = defaultdict(lambda: defaultdict(list))
+    for cell, entries in cells.items():
+        tie = random.Random(f"{seed} {cell}").random()
+        for place, entry in enumerate(sorted(entries, key=lambda each: each[1].rank)):
+            rounds[place][cell[0]].append((entry[1].rank, tie, entry))
     in_order = []
     for _, parts in sorted(rounds.items()):
         columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts.values())

@@ -84,7 +84,6 @@ class ToolEffects:
         return tuple(name for name in dict.fromkeys(names) if self.is_guess(name))
 
     def _declared(self, name: str) -> str:
-        """Return what a declaration says: read, write, or "" without one."""
         if any(_matches(each, name) for each in self._settings.writes):
             return "write"
         if any(_matches(each, name) for each in self._reads):
@@ -118,7 +117,6 @@ def _is_usable(schema: Mapping[str, Any]) -> bool:
 
 
 def _validator_of(schema: Mapping[str, Any] | None) -> Any:
-    """Return a validator; None if the schema allows anything or is not valid."""
     if not schema or not schema.keys() & {"properties", "required", "additionalProperties"}:
         return None
     from agentest.support.json_schema import schema_validator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agentest.domain.results import RunResult, Severity, Status
@@ -49,6 +49,8 @@ def finding_lines(finding: Finding, display: DisplayOptions) -> Iterator[Console
         yield _row(str(finding.part).removesuffix("s"), finding.change)
     yield _row("scenario", f"{finding.scenario}  {finding.source}:{finding.line}")
     yield _row("seen", finding.text)
+    if finding.also:
+        yield _row("also", "; ".join(finding.also))
     if finding.transcript and finding.status is not FindingStatus.KNOWN and display.verbosity >= 0:
         yield from transcript_lines(finding.transcript, display, 4, faults=False)
     if finding.hint:
@@ -91,19 +93,34 @@ def _coverage(explored: Explored, display: DisplayOptions) -> Iterator[ConsoleLi
     coverage = explored.coverage
     if coverage is None or not coverage.rules:
         return
-    unreached, unused = coverage.never_reached, coverage.never_exercised
-    outcomes = f"{coverage.size - len(unreached)} of {count(coverage.size, 'outcome')} of tools reached"
-    rules = f"{len(coverage.rules) - len(unused)} of {count(len(coverage.rules), 'rule')} exercised"
-    yield line(0, ("Coverage", "bold"), f"  {outcomes}, {rules}")
+    yield line(0, ("Covered", "bold"), ("  tries that reached the agent", "dim"))
+    faults = coverage.cells.get(ExploredPart.FAULTS, {})
+    classes = list(dict.fromkeys(each for row in faults.values() for each in row))
+    width = max(map(len, ("mutations", *faults)))
+    if faults:
+        yield line(2, (f"{'faults':{width}}  {'  '.join(classes)}", "dim"))
+    for tool, row in faults.items():
+        numbers = "  ".join(f"{row.get(each, '-'):>{len(each)}}" for each in classes)
+        yield line(2, f"{tool:{width}}  {numbers}", (_uncovered(row), "yellow"))
     most = None if display.detailed else _SHOWN_NOT_TRIED
-    for label, names in (
-        ("Never reached", [f"{tool} × {outcome}" for tool, outcome in unreached]),
-        ("Never exercised", unused),
-    ):
-        if names:
-            more = f" and {len(names) - most} more" if most and len(names) > most else ""
-            yield line(2, f"{label}: ", (", ".join(names[:most]) + more, "dim"))
+    for part, rows in coverage.cells.items():
+        for name, row in rows.items() if part != ExploredPart.FAULTS else ():
+            if missing := _uncovered(row, most):
+                done = f"{sum(map(bool, row.values()))} of {len(row)}"
+                yield line(2, f"{part} × {name}  {done}", (missing, "yellow"))
+    if unused := coverage.never_exercised:
+        yield line(2, "Never exercised: ", (_some(unused, most), "dim"))
     yield BLANK
+
+
+def _uncovered(row: Mapping[str, int], most: int | None = None) -> str:
+    names = [each for each, number in row.items() if not number]
+    return f"  not covered: {_some(names, most)}" if names else ""
+
+
+def _some(names: Sequence[str], most: int | None) -> str:
+    more = f" and {len(names) - most} more" if most and len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _totals(explored: Explored) -> Iterator[ConsoleLine]:
@@ -113,8 +130,11 @@ def _totals(explored: Explored) -> Iterator[ConsoleLine]:
     counts = Counter(each.status for each in explored.findings)
     found = ", ".join(f"{counts[status]} {status}" for status in FindingStatus if counts[status])
     bad = counts[FindingStatus.NEW] or counts[FindingStatus.KNOWN]
-    heading = f"findings: {found}" if found else "no finding"
-    yield line(0, (heading, "bold red" if bad else "bold green"), f"; {tried}, {conversations}")
+    heading, style = f"findings: {found}" if found else "no finding", "bold red" if bad else "bold green"
+    if explored.untried:
+        heading += f" in what was tried: {count(explored.untried, 'variation')} never ran"
+        style = style if bad else "bold yellow"
+    yield line(0, (heading, style), f"; {tried}, {conversations}")
 
 
 class FindingPlace(NamedTuple):

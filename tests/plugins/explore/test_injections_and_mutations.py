@@ -126,8 +126,8 @@ def gives_up(text: str, _: Seen) -> Act | None:
 )
 def test_an_agent_that_obeys_its_mails_is_found(bug: Any, title: str) -> None:
     found = findings(mail_assistant(bug), conversations=200, **MAILS)
-    assert f"injections: {title}" in keys(found)
-    assert all(title.partition(":")[0] in each.title for each in found), keys(found)
+    [one] = found  # whatever it does, the cause is that it obeys
+    assert title in (one.title, *one.also)
 
 
 @pytest.mark.parametrize("seed", range(3))

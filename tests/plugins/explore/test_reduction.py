@@ -72,7 +72,11 @@ class Agent:
         reduce = ReductionBySteps(settings, shrink=shrink)
 
         async def run() -> Reduced | None:
-            return await reduce(tried, "try", self.observe, self.violation_in)
+            trial = reduce(tried, "try", self.observe, self.violation_in)
+            if await trial.confirm() is None:
+                return None
+            await trial.shrink()
+            return await trial.measure()
 
         return anyio.run(run)
 
@@ -323,7 +327,13 @@ def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> Non
     """Seen once, then not in five conversations: the next change that shows it counts."""
     unit = unit_of(scenario("s", turns=["One."], tools={"pay": 1}))
     variations = [
-        Variation(part=ExploredPart.FAULTS, name=str(n), group=str(n), scenario=unit.scenario)
+        Variation(
+            part=ExploredPart.FAULTS,
+            name=str(n),
+            group=str(n),
+            scenario=unit.scenario,
+            cells=((ExploredPart.FAULTS, "pay", str(n)),),
+        )
         for n in range(6)
     ]
 
