@@ -185,6 +185,22 @@ def test_a_block_that_reuses_an_index_is_another_block() -> None:
     ]
 
 
+def test_an_event_after_the_end_of_its_item_is_of_that_item() -> None:
+    """Otherwise the agent would miss the index of the next item."""
+    stream = Responses().stream(Responses().request({}, ""))
+    first, second = ({"type": "message", "id": known, "content": []} for known in ("m1", "m2"))
+    late = {"type": "response.output_text.annotation.added", "output_index": 0, "item_id": "m1"}
+    events = [
+        {"type": "response.output_item.added", "output_index": 0, "item": first},
+        {"type": "response.output_item.done", "output_index": 0, "item": first},
+        late,
+        {"type": "response.output_item.added", "output_index": 1, "item": second},
+    ]
+    sent = b"".join(stream.feed(Event(json.dumps(event), event["type"])) for event in events)
+    indexes = [json.loads(event.data)["output_index"] for event in EventParser().feed(sent)]
+    assert indexes == [0, 0, 0, 1]
+
+
 def chat(group: Sequence[Call], index: Any, call_id: Any) -> list[dict[str, Any]]:
     def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
         return {"id": "a", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}

@@ -164,7 +164,8 @@ class _ResponseRound:
         index, item = count(data.get("output_index")), entry(data, "item")
         known = str(item.get("id") or data.get("item_id"))
         place = self.places.get((index, known), self.places.get((index, None)))
-        follows = place in self.items and item != self.items[place]
+        done = self.items.get(-1 if place is None else place, {})
+        follows = bool(done) and (item != done if item else known != str(done.get("id")))
         if place is None or follows or data.get("type") == "response.output_item.added":
             taken = {*self.places.values(), *self.items}
             place = index if index not in taken else max(taken) + 1
