@@ -33,7 +33,7 @@ _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
 _MOST_NOTES = 10
-
+_QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 
 WAY_TO_REACH = (
     "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
@@ -297,7 +297,8 @@ class GatewayConversation:
         if request.chained:
             return self.answers
         ids = frozenset(request.ids)
-        quoted = [each for each in self.answers if _is_quoted(request, ids, each)]
+        quotes = any(mark in text for text in request.user_texts for mark in _QUOTES)  # most requests do not
+        quoted = [each for each in self.answers if _is_quoted(request, ids, each)] if quotes else []
         self._note_lost(each for each in quoted if each.hides)
         kept = [
             each
@@ -557,8 +558,8 @@ def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.
 def _is_quoted(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
     if _has_calls_of(request, ids, answer):
         return False
-    marks = [f"called tool `{call.name}`" for call in answer.shown.calls]
-    said = [] if marks or not answer.shown.text.strip() else ["] said:", answer.shown.text.strip()]
+    marks = [f"{_CALLED}{call.name}`" for call in answer.shown.calls]
+    said = [] if marks or not answer.shown.text.strip() else [_SAYS, answer.shown.text.strip()]
     return any(
         any(mark in text for mark in marks) or bool(said and all(part in text for part in said))
         for text in request.user_texts
