@@ -6,6 +6,7 @@ only click.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -226,8 +227,13 @@ def exit_status_of(command: Callable[[], int]) -> int:
 
 def run_to_exit(cli: click.Group) -> NoReturn:
     """Run the command line and exit with its status."""
+    while (
+        free := os.open(os.devnull, os.O_RDWR)
+    ) < 3:  # the parent process closed it: no file of ours gets it
+        pass
+    os.close(free)
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # the parent process closed it
+        if getattr(sys, stream) is None:
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - stays open until the process exits
     from agentest.support.interrupts import guard_process_exit, hear, prevented_exits, was_interrupted
 
@@ -288,6 +294,8 @@ def print_crash(error: BaseException) -> ExitCode:
     if isinstance(errors[-1], KeyboardInterrupt):
         tell("agentest: interrupted")
         return ExitCode.INTERRUPTED
+    if isinstance(errors[-1], OSError) and errors[-1].errno in (errno.EMFILE, errno.ENFILE):
+        return print_user_error("no file descriptors are left; allow more: ulimit -n 1024")
     redact = _redactor()
     what = redact.error(described(error).removesuffix(": "))
     # The message is already printed.

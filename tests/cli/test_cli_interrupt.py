@@ -79,6 +79,34 @@ def test_the_agents_server_ends_with_the_run(project: Project, number: signal.Si
     assert process.returncode in (130, -signal.SIGKILL)
 
 
+LINKS = """
+import os
+def handler(messages, ctx):
+    open("links", "w").write(" ".join(os.readlink(f"/proc/self/fd/{n}") for n in range(3)))
+    return "hi"
+config = {"agent": {"type": "custom", "handler": handler}}
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_closed_streams_and_too_few_descriptors(project: Project) -> None:
+    """No file of a run gets the number of a closed stream; a lack of descriptors is no mistake of ours."""
+    project.write("agentest.config.py", LINKS)
+    project.scenario('scenario("s", turns=["x"], expect={"says": "hi"})')
+
+    def run(shell: str) -> subprocess.CompletedProcess[str]:
+        words = ["/bin/sh", "-c", shell, *COMMAND, "run"]
+        return subprocess.run(
+            words, cwd=project.root, env=clean_environment(), capture_output=True, text=True
+        )
+
+    assert run('exec "$0" "$@" <&- >&- 2>&-').returncode == 0
+    assert (project.root / "links").read_text() == " ".join(["/dev/null"] * 3)
+    done = run('ulimit -n 6; exec "$0" "$@"')
+    assert (done.returncode, "mistake" in done.stderr) == (2, False)
+    assert "no file descriptors are left; allow more: ulimit -n 1024" in done.stderr
+
+
 def test_a_server_that_was_running_is_left_running(project: Project) -> None:
     """With `reuse`, an existing server is used and not stopped."""
     with ScriptedAgent(["hi"]) as agent:
