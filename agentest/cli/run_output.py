@@ -302,7 +302,6 @@ def _open_spans(
 
 
 def _server_logs(folder: StoredRunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
-    """Return a function that adds lines to a server's log; the log is created with the first line."""
     logs: dict[str, BoundedLog] = {}
 
     def keep(server: str, lines: str) -> None:

@@ -168,7 +168,6 @@ class Cassettes(Tape):
             raise self._unwritable(problem)
 
     def _load(self, scope: str) -> _Cassette:
-        """Return the scope's cassette, reading it on first use. Raises CassetteError if it is damaged."""
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
             if self.mode is CassetteMode.KEEP:  # damaged answers are requested and paid for again

@@ -501,7 +501,6 @@ def annotation_lines(
 def _not_passed(
     report: RunReport, regressions: Sequence[Regression], transcripts: Transcripts
 ) -> Iterator[_Annotation]:
-    """Yield scenarios that did not pass or regressed, from worst to mildest; regressed ones first."""
     left = {each.place: each for each in regressions}
     for scenario in sorted(report.not_passed, key=lambda s: (s.status != "failed", s.key not in left)):
         title, text = f"{scenario.label} {scenario.status}", _text(scenario, transcripts)

@@ -371,7 +371,6 @@ _GOAL_REACHED = (
 
 
 def _reached(result: ConversationResult) -> bool | None:
-    """Return True if required calls and final state show that the goal was reached; None: unknown."""
     trajectory = result.trajectory
     checks = (*(check for turn in result.turns for check in turn.checks), *result.checks)
     state = [check for check in checks if check.check in _FINAL_STATES]

@@ -70,7 +70,6 @@ def _source_of(function: FunctionType) -> str | None:
 
 
 def _lambda_source(code: CodeType) -> str | None:
-    """Return the source of a lambda; None unless it is the only one of its parameters in its line."""
     text = "".join(linecache.getlines(code.co_filename))
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     found = [
