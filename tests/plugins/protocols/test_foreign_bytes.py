@@ -38,7 +38,6 @@ BOUNDED = {
     "plugins/protocols/command/client.py _read_into": OWN,
     "plugins/protocols/command/client.py line": OF_TURN,
     "plugins/protocols/grpc/client.py ask": "the timeout of the call",
-    "plugins/servers/mcp/upstream.py _keep_log": OWN,
     "plugins/servers/mcp/upstream.py _read": OWN,
     "plugins/servers/model_gateway/exchange.py _round": "the agent's own request, which a turn waits for",
     "plugins/servers/model_gateway/recording.py read": "the agent's own request, which a turn waits for",
