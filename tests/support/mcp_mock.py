@@ -104,6 +104,7 @@ async def mcp_server(
             only_way=only_way,
             passthrough=unmocked == "passthrough",
             root=root,
+            outputs=root / "outputs",
             client=client,
             stack=stack,
             on_note=notes.append,

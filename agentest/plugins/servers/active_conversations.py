@@ -218,6 +218,14 @@ class Registry:
             return answer
         return await _real(owner.serving, answer, real)
 
+    def planted(
+        self, group: ServerGroup, names: Names, tools: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return tools with what is injected into their descriptions in the conversation that lists them."""
+        owners = self.candidates(group, names)
+        plant = getattr(owners[0].serving, "planted", None) if len(owners) == 1 else None
+        return [plant(each) for each in tools] if plant else tools
+
     async def answered(
         self, group: ServerGroup, names: Names, number: int, result: Any, *, failed: bool
     ) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from agentest.agents.call_source_addresses import Addresses
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
+from agentest.domain.changes import DESCRIPTION, InjectedFault, Injection
 from agentest.domain.tool_visibility import Approval, Approve, SeenBy
 from agentest.domain.transcript import Conversation
 from agentest.mocks.calls import RecordedCall
@@ -44,6 +45,7 @@ class ServerCalls(CallSources):
             agent=live.unit.agent,
         )
         served = MockServerCalls(who, live.mocks, traits.tool_names)
+        served.injections = live.unit.scenario.injections
         access = _model_access(live) if live.config.model_gateway else None
         async with self._conversations.under_way(who, served, live.outside, access) as period:
             served.addresses = period.addresses
@@ -120,6 +122,9 @@ class MockServerCalls(CallSource):
         self._ended: list[AgentestError] = []
         self._approve: Approve | None = None
         """The scenario's answer if a real tool asks in this turn."""
+        self.injections: Sequence[Injection] = ()
+        self._listed: dict[str, InjectedFault] = {}
+        """The injections that stood in listed descriptions since the last turn."""
         self._forwarded: list[tuple[RecordedCall, bool]] = []
         """Calls that were forwarded to a real tool, and True if there is one."""
 
@@ -179,6 +184,20 @@ class MockServerCalls(CallSource):
                 )
             )
         return port.ServedAnswer(how=port.CallOutcome.ANSWERED, result=result)
+
+    def planted(self, tool: Mapping[str, object]) -> Mapping[str, object]:
+        """Return a listed tool with what is injected into its description, and note it for the turn."""
+        for each in self.injections:
+            if each.path == DESCRIPTION and each.place == tool["name"]:
+                text = str(tool.get("description", ""))
+                if each.payload not in text:
+                    tool = {**tool, "description": f"{text} {each.payload}".strip()}
+                self._listed[each.label] = InjectedFault(each.label, 1)
+        return tool
+
+    async def complete(self, turn: TurnProgress) -> None:
+        turn.faults += tuple(self._listed.values())
+        self._listed.clear()
 
     def _end(self, error: AgentestError) -> port.ServedAnswer:
         self._ended.append(error)

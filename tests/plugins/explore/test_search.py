@@ -11,7 +11,7 @@ import pytest
 from explore_lab import Act, Seen, explored, unit_of
 
 from agentest.config.agents.tools import AgentTool
-from agentest.domain.changes import fault
+from agentest.domain.changes import fault, injection
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart
@@ -21,6 +21,7 @@ from agentest.plugins.explore.corpus import (
     CorpusEntry,
     CoverageCounter,
     SeenElements,
+    has_reached,
     reached_outcomes,
     signature,
     with_entries,
@@ -207,6 +208,36 @@ def test_changes_that_could_convict_a_right_agent_are_not_combined() -> None:
     assert combined(of("permission_denied", "book"), of("error", "search")) is None
     assert combined(mutations["typos"], mutations["case"]) is None
     assert combined(of("timeout", "book"), mutations["correct"]) is None
+
+
+def test_a_change_that_the_agent_was_never_sent_is_no_try() -> None:
+    """Neither a fault of a second call that never came, nor an injection in an answer that was not given."""
+    scenario = build_scenario({"name": "s", **BOOKING}, "/a.sim.py", 1)
+    base = Base(unit_of(scenario), ())
+    plain = next(iter(FaultSweep(only=["timeout"])(base)))
+
+    def reaches(change: Any, *calls: ToolCall, said: str = "Hi") -> bool:
+        turns = (Turn(0, said, "Done.", calls),)
+        changed = replace(plain, scenario=replace(scenario, changes=(change,)))
+        result = ConversationResult(Conversation("c", turns, Ending.SCRIPT))
+        return has_reached(Observation(base, changed, result))
+
+    answered = call("book", {"code": "B-12"}, table=4)
+    assert reaches(fault("timeout", tool="book"), answered)
+    assert not reaches(fault("timeout", tool="book", at=2), answered)
+    planted = injection("base64", at="book.code")
+    assert reaches(planted, call("book", {"code": f"B-12 {planted.payload}"}, table=4))
+    assert not reaches(planted, answered)
+    of_user = injection("direct", at="user[0]")
+    assert reaches(of_user, said=f"Hi {of_user.payload}")
+    assert not reaches(of_user)
+    assert not reaches(injection("direct", at="book.description"), answered)
+
+
+def test_all_of_a_budget_is_searched_if_nothing_fails() -> None:
+    tried: list[str] = []
+    assert explored(booking(panics=False), parts(), conversations=40, tried=tried, **BOOKING) == []
+    assert len(tried) == 40
 
 
 def test_coverage_counts_outcomes_and_the_rules_that_could_have_been_broken() -> None:

@@ -11,6 +11,8 @@ import pytest
 from mcp_mock import mcp_server
 
 from agentest import sequence
+from agentest.conversation.turn_progress import TurnProgress
+from agentest.domain.changes import injection
 from agentest.support.errors import ConfigError, MockError, UnmockedToolError
 
 DATES = {"type": "object", "properties": {"date": {"type": "string", "pattern": "^2"}}, "required": ["date"]}
@@ -44,6 +46,20 @@ def test_mocks_are_told_of_by_their_signatures() -> None:
     assert first["inputSchema"]["properties"]["seats"] == {"type": "integer", "default": 2}
     free = {"type": "object", "properties": {}, "additionalProperties": True}
     assert second == {"name": "slots", "inputSchema": free}
+
+
+def test_a_description_has_the_injection_of_the_conversation_that_lists_it() -> None:
+    planted = injection("direct", at="slots.description")
+
+    async def listed() -> tuple[list[str], tuple[str, ...]]:
+        async with mcp_server({"slots": [], "rooms": []}) as server:
+            server.served.injections = (planted,)
+            tools = (await server.ask("tools/list"))["tools"]
+            turn = TurnProgress(0, "Hi")
+            await server.served.complete(turn)
+            return [each.get("description", "") for each in tools], tuple(each.kind for each in turn.faults)
+
+    assert anyio.run(listed) == ([planted.payload, ""], (planted.label,))
 
 
 ANSWERS: dict[str, tuple[Any, Any, bool, str]] = {

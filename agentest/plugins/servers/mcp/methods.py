@@ -109,7 +109,11 @@ class Methods:
         async def call(params: Mapping[str, Any]) -> dict[str, Any]:
             return await self._call(params, sender, size)
 
-        return await result_of(request, lambda: self.catalog.listing(sender.tools), call)
+        def listing() -> Sequence[Mapping[str, Any]]:
+            names = sender.names(request.params)
+            return self.registry.planted(self.group, names, self.catalog.listing(sender.tools))
+
+        return await result_of(request, listing, call)
 
     async def _call(self, params: Mapping[str, Any], sender: MessageSender, size: int) -> dict[str, Any]:
         name, arguments, meta = params.get("name"), params.get("arguments"), meta_of(params)
