@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
+import hashlib
+import hmac
 import re
 from pathlib import Path
+from time import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +23,8 @@ from channels import CHANNELS, Bot
 from http_agents import Routes, held, opened, replies, served
 from project import Project, free_port
 
-from agentest.agents.http.webhook import ReplyInbox
+from agentest.agents.http.webhook import CallerCheck, ReplyInbox
+from agentest.config.agents.http import Verify
 from agentest.config.config import Config
 from agentest.config.file import load_values
 from agentest.domain.transcript import Blame, Conversation
@@ -239,6 +244,79 @@ def test_a_call_may_be_packed_and_has_a_limit() -> None:
     assert anyio.run(talk) == [413, 200]
 
 
+SECRET = "a-secret-of-the-channel"
+BODY = b"chat=x&text=Hello+you"
+JSON_BODY = b'{"chat": "x", "text": "Hello"}'
+FORM = "application/x-www-form-urlencoded"
+
+
+def signed(way: str, url: str, now: int) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a call as its channel sends it, written after its documentation."""
+
+    def digest(content: bytes) -> str:
+        return hmac.new(SECRET.encode(), content, hashlib.sha256).hexdigest()
+
+    if way == "slack":
+        stamp = str(now)
+        sign = f"v0={digest(b'v0:' + stamp.encode() + b':' + JSON_BODY)}"
+        return {"X-Slack-Request-Timestamp": stamp, "X-Slack-Signature": sign}, JSON_BODY
+    if way == "whatsapp":
+        return {"X-Hub-Signature-256": f"sha256={digest(JSON_BODY)}"}, JSON_BODY
+    if way == "twilio":
+        text = f"{url}chatxtextHello you".encode()
+        sign = base64.b64encode(hmac.new(SECRET.encode(), text, hashlib.sha1).digest()).decode()
+        return {"X-Twilio-Signature": sign, "Content-Type": FORM}, BODY
+    return {"X-Bot": SECRET}, JSON_BODY
+
+
+@pytest.mark.parametrize("way", ["slack", "whatsapp", "twilio", "header"])
+def test_only_calls_that_verify_accepts_are_read(way: str) -> None:
+    """Calls without, with another or with a used signature are refused, counted, and of no conversation."""
+    verify = {"header": "X-Bot", "secret": SECRET} if way == "header" else {way: SECRET}
+    notes: list[str] = []
+
+    async def talk() -> list[int]:
+        webhook = {"port": free_port(), "message": "text", "conversation": "chat", "verify": verify}
+        agent = Config.model_validate({"agent": {**SIMPLE, "reply_webhook": webhook}}).agent
+        url = f"http://127.0.0.1:{webhook['port']}/reply?to=x"
+        headers, body = signed(way, url, int(time()))
+        [name] = [each for each in headers if each not in ("X-Slack-Request-Timestamp", "Content-Type")]
+        without = {key: value for key, value in headers.items() if key != name}
+        changed = [({**headers, name: f"x{headers[name]}"}, body), ({**headers, name: "\u00e9"}, body)]
+        changed += [(headers, body + b" ")] if way != "header" else []
+        async with opened(agent, notes=notes), aiohttp.ClientSession() as session:
+            statuses = []
+            for sent, content in (*changed, (without, body), (headers, body), (headers, body)):
+                async with session.post(url, data=content, headers=sent) as response:
+                    statuses.append(response.status)
+        return statuses
+
+    statuses = anyio.run(talk)
+    assert statuses == ([403] * 3 + [200, 200] if way == "header" else [403] * 4 + [200, 403])
+    refused = f"`reply_webhook` refused {statuses.count(403)} calls"
+    assert [note for note in notes if refused in note and SECRET not in note], notes
+    assert sum("is lost" in note for note in notes) == statuses.count(200), "only accepted calls are read"
+
+
+def test_an_old_timestamp_is_refused() -> None:
+    """A signature of Slack is valid for five minutes before and after its time, once."""
+    clock = SimpleNamespace(now=0)
+    check = CallerCheck(Verify(slack=SECRET), lambda: clock.now)
+
+    def refusal(now: int, at: int) -> str:
+        headers, body = signed("slack", "", at)
+        clock.now = now
+        return check.refusal({name.lower(): value for name, value in headers.items()}, "h", "/", body)
+
+    start = 1_700_000_000
+    assert refusal(start, start - 301).startswith("a timestamp")
+    assert refusal(start, start + 301).startswith("a timestamp")
+    assert refusal(start, start) == ""
+    assert refusal(start + 300, start).startswith("a signature that came before")
+    assert refusal(start + 301, start).startswith("a timestamp")
+    assert refusal(start + 301, start + 2) == ""
+
+
 AGENT = """
 import json, threading, urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -309,9 +387,24 @@ def test_a_message_without_a_conversation_makes_the_run_errored(tmp_path: Path) 
         ({"webhook": {"ack": {"id": "{{id}}"}}}, "`reply_webhook.ack` has the placeholder {{id}}"),
         ({"sign": {"slack": "a", "twilio": "b"}}, "takes one of {aws: {service: …}}, {slack: SECRET}"),
         ({"sign": {"teams": "a"}}, "teams"),
+        ({"webhook": {"verify": {"slack": "a", "twilio": "b"}}}, "takes one of {slack: SECRET}"),
+        ({"webhook": {"verify": {"header": "X-Bot"}}}, "takes one of {slack: SECRET}"),
         ({"body": ["{{message}}", "{{phone}}"], "reply_webhook": None}, "{{phone}}"),
     ],
-    ids=["reply", "missing", "until", "quiet", "id", "same id", "ack", "two secrets", "channel", "phone"],
+    ids=[
+        "reply",
+        "missing",
+        "until",
+        "quiet",
+        "id",
+        "same id",
+        "ack",
+        "two secrets",
+        "channel",
+        "two ways",
+        "no secret",
+        "phone",
+    ],
 )
 def test_wrong_settings(agent: dict[str, Any], problem: str) -> None:
     webhook = {"port": 9100, "message": "text", "conversation": "chat", **agent.pop("webhook", {})}

@@ -272,23 +272,32 @@ def _multipart(values: Any) -> tuple[bytes, str]:
 def signer(sign: Sign) -> Signer:
     """Return what signs requests."""
     if sign.slack:
-        return lambda _, body, __: _slack(sign.slack or "", body, int(time()))
+        return lambda _, body, __: slack_signature(sign.slack or "", body, str(int(time())))
     if sign.twilio:
-        return lambda url, body, kind: _twilio(sign.twilio or "", url, body, kind)
-    return lambda _, body, __: {"x-hub-signature-256": f"sha256={_hex(sign.whatsapp or '', body)}"}
+        return lambda url, body, kind: twilio_signature(sign.twilio or "", url, body, kind)
+    return lambda _, body, __: whatsapp_signature(sign.whatsapp or "", body)
 
 
 def _hex(secret: str, content: bytes) -> str:
     return hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
 
 
-def _slack(secret: str, body: bytes, now: int) -> Mapping[str, str]:
-    signature = _hex(secret, b"v0:%d:%b" % (now, body))
-    return {"x-slack-request-timestamp": str(now), "x-slack-signature": f"v0={signature}"}
+def whatsapp_signature(secret: str, body: bytes) -> Mapping[str, str]:
+    """Return the header with Meta's signature of a body."""
+    return {"x-hub-signature-256": f"sha256={_hex(secret, body)}"}
 
 
-def _twilio(secret: str, url: str, body: bytes, content_type: str) -> Mapping[str, str]:
-    fields = parse_qsl(body.decode(), keep_blank_values=True) if "form" in content_type else []
+def slack_signature(secret: str, body: bytes, timestamp: str) -> Mapping[str, str]:
+    """Return the headers with Slack's signature of a body and its time."""
+    signature = _hex(secret, b"v0:%b:%b" % (timestamp.encode(), body))
+    return {"x-slack-request-timestamp": timestamp, "x-slack-signature": f"v0={signature}"}
+
+
+def twilio_signature(secret: str, url: str, body: bytes, content_type: str) -> Mapping[str, str]:
+    """Return the header with Twilio's signature of a URL and, of a form, its fields."""
+    fields = (
+        parse_qsl(body.decode(errors="replace"), keep_blank_values=True) if "form" in content_type else []
+    )
     signed = url + "".join(name + value for name, value in sorted(fields))
-    digest = hmac.new(secret.encode(), signed.encode(), hashlib.sha1).digest()
+    digest = hmac.new(secret.encode(), signed.encode(errors="replace"), hashlib.sha1).digest()
     return {"x-twilio-signature": base64.b64encode(digest).decode()}

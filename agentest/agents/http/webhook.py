@@ -7,9 +7,13 @@ and each conversation a `ReplyInbox` with its calls in their order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from hashlib import sha256
+from hmac import compare_digest
 from itertools import count
+from time import time
 from typing import Any
 from urllib.parse import parse_qsl
 from weakref import WeakKeyDictionary
@@ -18,11 +22,12 @@ import anyio
 from aiohttp import web
 
 from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, ResponsePiece
+from agentest.agents.http.requests import slack_signature, twilio_signature, whatsapp_signature
 from agentest.agents.json_reader import excerpt, read_any
-from agentest.agents.listener import MAX_BODY_BYTES, listen
+from agentest.agents.listener import MAX_BODY_BYTES, headers_of, listen
 from agentest.agents.port import Resources
 from agentest.agents.reply_detection import text_of
-from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook
+from agentest.config.agents.http import HttpTemplateAgent, ReplyWebhook, Verify
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError, OwnFault
 from agentest.support.http.bodies import BodyRefused, read_body
@@ -30,6 +35,8 @@ from agentest.support.http.client import Sender
 from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.templates import Template, Values, as_text
 from agentest.support.text import count as counted
+
+_FRESH_S = 300
 
 
 class Webhook:
@@ -179,20 +186,89 @@ class ReplyInbox:
         )
 
 
+class CallerCheck:
+    """Refuses calls that are not the agent's: without its signature, too old, or sent a second time.
+
+    Args:
+        clock: returns seconds since 1970.
+    """
+
+    def __init__(self, verify: Verify, clock: Callable[[], float] = time) -> None:
+        self._verify, self._clock = verify, clock
+        self._seen: dict[str, float] = {}
+        """Signature → when it came; the oldest comes first."""
+        self.refused: Counter[str] = Counter()
+        """Reason → the number of calls."""
+
+    def refusal(self, headers: Mapping[str, str], origin: str, target: str, body: bytes) -> str:
+        """Return why a call is refused; "" if it is the agent's.
+
+        Args:
+            headers: by name in lower case.
+            origin: the host, and the port, to which the call was sent.
+            target: path and query.
+        """
+        why = self._problem(headers, origin, target, body)
+        self.refused += Counter([why] if why else [])
+        return why
+
+    def _problem(self, headers: Mapping[str, str], origin: str, target: str, body: bytes) -> str:
+        verify, now = self._verify, self._clock()
+        if verify.header:
+            sent = headers.get(verify.header.lower(), "")
+            return "" if _equal(sent, verify.secret or "") else f"no secret in its header {verify.header}"
+        if verify.slack:
+            moment = headers.get("x-slack-request-timestamp", "")
+            if not (moment.isascii() and moment.isdigit()) or abs(now - int(moment[:20])) > _FRESH_S:
+                return f"a timestamp that is missing, or further than {_FRESH_S} s from now"
+            expected = [slack_signature(verify.slack, body, moment)]
+        elif verify.whatsapp:
+            expected = [whatsapp_signature(verify.whatsapp, body)]
+        else:  # a tunnel forwards https as http
+            urls = (f"{scheme}://{origin}{target}" for scheme in ("http", "https"))
+            kind, secret = headers.get("content-type", ""), verify.twilio or ""
+            expected = [twilio_signature(secret, url, body, kind) for url in urls]
+            if "form" not in kind and body and f"bodySHA256={sha256(body).hexdigest()}" not in target:
+                return "no digest of its body in its URL"
+        name = list(expected[0])[-1]
+        signature = headers.get(name, "")
+        if not any(_equal(signature, each[name]) for each in expected):
+            return f"no valid signature in its header {name}"
+        return self._replayed(signature, now)
+
+    def _replayed(self, signature: str, now: float) -> str:
+        while self._seen and now - next(iter(self._seen.values())) > 2 * _FRESH_S:
+            del self._seen[next(iter(self._seen))]
+        if signature in self._seen:
+            return f"a signature that came before, within {2 * _FRESH_S} s"
+        self._seen[signature] = now
+        return ""
+
+
+def _equal(sent: str, expected: str) -> bool:
+    return compare_digest(sent.encode(errors="replace"), expected.encode())
+
+
 class WebhookReceiver:
     """A server at one port, for the webhooks of all agents that have this port."""
 
     def __init__(self, settings: ReplyWebhook) -> None:
         self.settings = settings
         self.webhooks: list[Webhook] = []
+        self.check = CallerCheck(settings.verify) if settings.verify else None
         self._numbers = count(1)
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a call, and give it to its conversation."""
         try:
-            call = _value_of(request, await read_body(request, MAX_BODY_BYTES))
+            body = await read_body(request, MAX_BODY_BYTES)
         except BodyRefused as error:
             return web.json_response({"error": f"the body {error}"}, status=error.status)
+        if self.check and (
+            why := self.check.refusal(headers_of(request), request.host, request.raw_path, body)
+        ):
+            return web.json_response({"error": f"reply_webhook refused a call with {why}"}, status=403)
+        call = _value_of(request, body)
         if call.get("type") == "url_verification" and "challenge" in call:
             return web.json_response({"challenge": call["challenge"]})
         if self.webhooks and not any(webhook.take(call) for webhook in self.webhooks):
@@ -263,6 +339,14 @@ async def open_webhook(config: HttpTemplateAgent, settings: ReplyWebhook, resour
             on_note(
                 f"agent {config.name!r}: {counted(webhook.late, 'message')} came to `reply_webhook` after a "
                 f"turn had ended, and belonged to no reply. If they are the rest of one, set `until` to {how}"
+            )
+
+        if (check := receivers[settings.port].check) and check.refused:
+            number, why = counted(check.refused.total(), "call"), "; ".join(check.refused)
+            check.refused.clear()
+            on_note(
+                f"warning: agent {config.name!r}: `reply_webhook` refused {number} that `verify` does not "
+                f"accept: {why}"
             )
 
     resources.closing.callback(close)

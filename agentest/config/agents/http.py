@@ -25,9 +25,10 @@ from agentest.config.agents.http_requests import (
     request_secrets,
 )
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
-from agentest.config.fields import PathText, example_url, normal_address
+from agentest.config.fields import PathText, Section, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.jmespath_expressions import check_path
+from agentest.support.redaction import header_secrets
 
 _NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
 """Placeholders that do not identify the conversation. The addresses are for its tools."""
@@ -96,7 +97,8 @@ class HttpTemplateAgent(HttpAgent):
         of_messages = request_secrets(self.endpoint, self.params, self.sent_headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
         of_requests = [secret for _, request in self._requests() for secret in request.secrets]
-        return [*of_messages, *of_server, *of_requests]
+        verify = self.reply_webhook.verify if self.reply_webhook else None
+        return [*of_messages, *of_server, *of_requests, *(verify.secrets if verify else [])]
 
     @property
     def unsaved_placeholders(self) -> tuple[str, ...]:
@@ -286,6 +288,37 @@ class HttpTemplateAgent(HttpAgent):
             raise ValueError(f"`{location}.endpoint` {error}") from None
 
 
+class Verify(Section):
+    """How a call shows that it is the agent's. One of the channels, or a header with a secret."""
+
+    slack: str | None = Field(default=None, min_length=1)
+    """The signing secret of the Slack app."""
+    twilio: str | None = Field(default=None, min_length=1)
+    """The auth token of the Twilio account."""
+    whatsapp: str | None = Field(default=None, min_length=1)
+    """The secret of the Meta app."""
+    header: str | None = Field(default=None, min_length=1)
+    """The header that contains `secret`."""
+    secret: str | None = Field(default=None, min_length=1)
+    """The whole value of the header."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        ways = (self.slack, self.twilio, self.whatsapp, self.header)
+        if ways.count(None) != 3 or (self.header is None) != (self.secret is None):
+            raise ValueError(
+                "takes one of {slack: SECRET}, {twilio: SECRET}, {whatsapp: SECRET} and "
+                "{header: NAME, secret: VALUE}"
+            )
+        return self
+
+    @property
+    def secrets(self) -> list[str]:
+        headers = {self.header: self.secret} if self.header and self.secret else {}
+        named = (self.slack, self.twilio, self.whatsapp, self.secret)
+        return [*header_secrets(headers), *(each for each in named if each and len(each) >= 8)]
+
+
 class ReplyWebhook(CompanionServer):
     """The server to which the agent sends its replies. It answers every path."""
 
@@ -303,6 +336,8 @@ class ReplyWebhook(CompanionServer):
     """Without `until`, how long no further call has to come after the first message of a turn."""
     ack: Any = Field(default_factory=lambda: {"ok": True, "id": "{{call_id}}"})
     """The answer to each call, with placeholders: `{{call_id}}`, and `{{call.KEY}}` for its values."""
+    verify: Verify | None = None
+    """How calls are verified. None: by the id of their conversation, which nobody can guess."""
 
     @model_validator(mode="before")
     @classmethod
