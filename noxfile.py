@@ -17,6 +17,8 @@ nox.options.error_on_missing_interpreters = True
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 COMPILED = {"UV_COMPILE_BYTECODE": "1"}
 """As pip does it. Processes of tests write nothing beside modules: each would compile all that it imports."""
+PYTHONS = ["3.11", "3.14"]
+"""The oldest and the newest Python that the package is for."""
 TWO_CORES = ["-n", "2", "--dist", "loadfile"]
 ADK = "google-adk[eval]==2.13.0"
 ADK_FOLDERS = [f"tests/plugins/{plugin}" for plugin in ("adk", "frameworks", "protocols")]
@@ -33,11 +35,16 @@ def _install(session: nox.Session, *groups: str) -> None:
 @nox.session
 def frameworks(session: nox.Session) -> None:
     """What the documentation says of agent frameworks, against servers of these frameworks. Needs a JDK."""
+    _frameworks(session)
+
+
+def _frameworks(session: nox.Session, *options: str) -> None:
     _install(session, "test")
     wanted = nox.project.load_toml("tests/plugins/frameworks/environments.toml")
-    session.install("uv", *wanted["beside"])
+    beside = [name.partition("==")[0] if options else name for name in wanted["beside"]]
+    session.install("uv", *beside)
     folder = Path(session.virtualenv.location).resolve() / "frameworks"
-    session.run("python", "tests/plugins/frameworks/install.py", str(folder))
+    session.run("python", "tests/plugins/frameworks/install.py", str(folder), *options)
     command = ["pytest", "-m", "frameworks", *TWO_CORES, "-rs", "--durations=5", "tests/plugins/frameworks"]
     env = {"AGENTEST_FRAMEWORKS": str(folder)}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
@@ -136,19 +143,30 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
 
 
-@nox.session(default=False)
+@nox.session(default=False, python=PYTHONS)
 def oldest(session: nox.Session) -> None:
-    """The suite with the oldest versions that pyproject.toml allows. Needs uv."""
-    session.install("--resolution", "lowest-direct", ".", *GROUPS["test"], *GROUPS["lint"])
+    """The suite with the oldest versions that pyproject.toml allows and that have wheels. Needs uv."""
+    folder = Path(session.create_tmp()).resolve()
+    session.run("uv", "build", "--wheel", "--clear", "--out-dir", str(folder), external=True)
+    [wheel] = folder.glob("*.whl")
+    options = ["--resolution", "lowest-direct", "--only-binary", ":all:"]
+    session.install(*options, f"{wheel}[aws,grpc,traces]", *GROUPS["test"], *GROUPS["lint"])
     session.run("pytest", *TWO_CORES, *session.posargs)
+
+
+@nox.session(default=False, python=PYTHONS)
+def newest(session: nox.Session) -> None:
+    """The suite, and that of Ray, with the newest versions of all packages, previews among them. Needs uv."""
+    packages = [".[aws,grpc,ray,traces]", *GROUPS["test"], *GROUPS["lint"]]
+    session.install("--prerelease", "allow", "--upgrade", *packages, env=COMPILED)
+    session.run("pytest", *TWO_CORES, *session.posargs)
+    session.run("pytest", "-m", "ray", "-rs", "tests/plugins/ray", env={"AGENTEST_RAY": "1"})
 
 
 @nox.session(default=False)
-def newest(session: nox.Session) -> None:
-    """The suite with the newest aiohttp, previews among them: the client uses its parser. Needs uv."""
-    _install(session, "test", "lint")
-    session.install("--prerelease", "allow", "--upgrade", "aiohttp")
-    session.run("pytest", *TWO_CORES, *session.posargs)
+def newest_frameworks(session: nox.Session) -> None:
+    """What `frameworks` tests, with the newest versions of all frameworks in Python. Needs a JDK."""
+    _frameworks(session, "--newest")
 
 
 @nox.session(default=False)

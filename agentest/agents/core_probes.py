@@ -175,7 +175,6 @@ def _settings(document: Mapping[str, Any], post: Mapping[str, Any]) -> dict[str,
 
 
 def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request body with placeholders; empty if it takes no message or requires other fields."""
     properties = schema.get("properties", {})
     message, session = (
         next((name for known in fields for name in properties if name.lower() == known), None)

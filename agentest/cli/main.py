@@ -258,7 +258,6 @@ def _flushed(cli: click.Group) -> int:
 
 
 def _status(cli: click.Group) -> int:
-    """Run click and return our exit status. Click exits with 1 on errors; here 1 means a failed scenario."""
     try:
         return int(cli.main(prog_name="agentest", standalone_mode=False) or ExitCode.PASSED)
     except click.Abort:

@@ -314,7 +314,6 @@ def _server_logs(folder: StoredRunFolder, note: Note, stack: ExitStack) -> Calla
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Remove the folder of a run that never started. The error already contains the output of its servers."""
     nothing = {RECORD, LOCK, SERVERS, ANSWERS, _unnamed(Path(JOURNAL)).name}
     with suppress(OSError):
         if {entry.name for entry in folder.iterdir()} <= nothing:

@@ -470,7 +470,6 @@ def _attempt(work: Callable[[], Done]) -> Done | None:
 
 
 def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:
-    """Return the files that the run depends on; if it was not prepared, the known and the imported ones."""
     if prepared is None:
         return known | imported_files()
     config = prepared.loaded.path.resolve()

@@ -207,7 +207,6 @@ def _sum_of_known(costs: Sequence[float | None]) -> float | None:
 
 
 def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:
-    """Count statements that are contradicted or unsupported, by metric; the worst evidence comes first."""
     by_metric: dict[str, Counter[Evidence]] = {}
     for result in conversations:
         for name, score in result.metric_results:

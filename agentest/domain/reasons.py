@@ -66,7 +66,6 @@ def conversation_failed(result: ConversationResult) -> bool:
 
 
 def _has_unscored_metric(result: ConversationResult) -> bool:
-    """True if a metric of Agentest has no score; a custom metric counts only through its threshold."""
     return any(isinstance(score, Unscored) and name in METRICS for name, score in result.metric_results)
 
 
@@ -114,7 +113,6 @@ def _check_reasons(
 
 
 def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
-    """Yield a reason for each required criterion not met; skipped ones matter unless it `failed` anyway."""
     id = result.conversation.conversation_id
     missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
     undecided = [c for c in missed if not (failed and c.not_asked)]

@@ -211,7 +211,6 @@ def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Ite
 
 
 def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> list[Reason]:
-    """Return a reason if too few conversations passed; errored conversations do not count as failed."""
     statuses = Counter(map(conversation_status, conversations))
     total, failed = len(conversations), statuses[Status.FAILED]
     if not total or (total - failed) / total >= rate - _TOLERANCE:

@@ -170,7 +170,6 @@ class ConversationEvaluation:
         self._whole = await self._evaluator.check_conversation(conversation)
 
     async def _check_turn(self, turns: Sequence[Turn]) -> None:
-        """Check a turn, unless that was done with the same calls. An older answer never replaces a newer."""
         index, calls = turns[-1].turn_index, _known_calls(turns[-1])
         if index in self._checked and self._checked[index][0] == calls:
             return

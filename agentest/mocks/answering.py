@@ -139,7 +139,6 @@ class ConversationMocks:
 
 
 def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:
-    """Return the exception and its location; None if a mock raised it on purpose to make its tool fail."""
     if isinstance(error, ToolError):
         return None
     where = raised_at(error, function)
@@ -147,7 +146,6 @@ def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:
 
 
 def _as_sent(name: str, result: Any) -> Any:
-    """Return the result as the agent receives it: read back from JSON, so that the record cannot change."""
     if isinstance(result, str):
         return result
     try:

@@ -419,7 +419,6 @@ def _readable(state: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a deep copy; the value itself if it cannot be copied (a lock, a connection, a generator)."""
     for _ in range(_TRIES):
         try:
             return deepcopy(value, memo)

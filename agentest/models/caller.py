@@ -303,7 +303,6 @@ class LiveModel:
 
 
 def _describe_question(key: CallKey) -> str:
-    """Describe the question in the same words for all conversations, so that errors are grouped."""
     if key.role == "judge":
         return f"judging {key.metric or 'with a model'}"
     return "the simulated user" if key.role == "user" else "grouping errors"

@@ -383,7 +383,6 @@ def _choose_model(
 
 
 def _provider_of(model: str | None, provider: str | None) -> str | None:
-    """Return who receives the requests: a LiteLLM prefix or openai-compatible; None if none is named."""
     if provider == "openai-compatible" or (model is None and provider not in _DEFAULT_MODEL):
         return provider
     try:

@@ -356,7 +356,6 @@ def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
 
 
 def _turn_of_cause(result: ScenarioResult, conversation: Conversation, reason: Reason) -> int | None:
-    """Return the turn of the first wrong call, or of the first cause that has a turn; None without either."""
     trajectory = reason.trajectory
     wrong = (trajectory.forbidden_calls or trajectory.extra_calls) if trajectory else ()
     calls = [each.turn_index for each in conversation.tool_calls if each.name in wrong]

@@ -311,7 +311,6 @@ class _Scheduler:
             number += 1
 
     async def _run_one_by_one(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
-        """Start each conversation of a unit when the previous one has ended; return when all have ended."""
         if progress.is_complete() and await self._conclude(progress):
             return
         finished_earlier, number = frozenset(progress.results), 1

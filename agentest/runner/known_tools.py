@@ -266,7 +266,6 @@ def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return a short type, such as `string`, `"a" | "b"` or `integer[]`; "" if any value is allowed."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         more = [] if len(values) <= _MOST_VALUES else ["…"]

@@ -425,7 +425,6 @@ def _demands_anything(trajectory: Trajectory, turns: int) -> bool:
 
 
 def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]) -> Iterator[str]:
-    """Yield bans on calls with an argument that the tool's mock does not take, so that no call has it."""
     if not is_one_tool(banned.name) or banned.name not in tools or not banned.args:
         return
     [spec] = tool_specs({str(banned.name): tools[str(banned.name)]})

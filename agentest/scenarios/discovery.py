@@ -195,7 +195,6 @@ def _load(
 
 
 def _why_not_imported(path: Path, root: Path) -> str | None:
-    """Return why a file must not be opened: it is not a regular file, or it links outside of the project."""
     try:
         if path.is_symlink() and path.exists():
             target, project = path.resolve(), repository_root(root.resolve())

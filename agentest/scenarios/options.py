@@ -273,7 +273,6 @@ def _flaw(function: FunctionType) -> str | None:
 
 
 def _is_constant(function: FunctionType) -> bool:
-    """Return True if a lambda, whose source is often ambiguous, does nothing but return that all is well."""
     import dis
 
     code = [each for each in dis.get_instructions(function) if each.opname != "RESUME"]

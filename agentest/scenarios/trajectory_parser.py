@@ -368,7 +368,6 @@ def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
 
 
 def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
-    """Use `expected_writes` as the expected calls, or for a second trajectory if `expected` is given too."""
     writes, rest = options.pop("expected_writes"), options
     if "expected" not in rest:
         return (_built_trajectory({**rest, "expected": writes}, key, "expected_writes"),)

@@ -223,7 +223,6 @@ class LoopIndependentFunction:
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
-    """Run a call in another loop, but only if it is awaited: a forgotten call must not run a tool."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, home))
 
 

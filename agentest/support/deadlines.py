@@ -91,7 +91,6 @@ class _Heartbeat:
             self._arm(loop, now)
 
     def _check(self) -> None:
-        """End the limits whose time is up, and find out when to check again."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._check_by(min([limit.check(now) for limit in self.limits], default=inf), loop)

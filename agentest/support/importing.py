@@ -140,7 +140,6 @@ def module_name(path: Path) -> str:
 
 
 def _is_from_other_folder(name: str, folder: Path) -> bool:
-    """Return True if a user module came from another folder. A package without `__init__.py` has no file."""
     module, top = sys.modules.get(name), name.partition(".")[0]
     if file := getattr(module, "__file__", None):
         inside = Path(file) == folder / f"{top}.py" or Path(file).is_relative_to(folder / top)

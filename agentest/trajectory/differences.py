@@ -222,7 +222,6 @@ def _disordered(spec: Trajectory, issues: Iterable[str]) -> CallDifferences:
 
 
 def _ordering_issues(assignment: Assignment) -> list[str]:
-    """List the calls in each message that match no expected call at that position, with the expected call."""
     paired = _mask(assignment.partners(ordered=True))
     issues: list[str] = []
     begin = 0

@@ -239,7 +239,6 @@ def best_in_order(rows: tuple[int, ...], groups: tuple[int, ...], counting: int)
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """Find the best pairs by dynamic programming over groups: rows matched after each, most weight."""
     best: dict[int, int] = {0: 0}
     steps: list[dict[int, int]] = []
     for group in groups:

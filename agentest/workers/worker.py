@@ -232,7 +232,6 @@ class Worker:
     def _encoded_or_failed(
         self, order: ConversationOrder, unit: Unit, finished: JudgedConversation
     ) -> tuple[bytes, bytes, str]:
-        """Encode the result. A conversation whose values cannot be shown as text counts as failed to run."""
         try:
             return self._encode_result(unit, finished)
         except Exception as error:  # noqa: BLE001 - user classes may raise anything

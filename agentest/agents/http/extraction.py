@@ -255,7 +255,6 @@ class ResponseExtraction:
         return came
 
     def _add_text(self, piece: ResponsePiece) -> bool:
-        """Add the event's delta or reply. An event never counts as both."""
         paths = self._paths
         if not paths.delta and not paths.reply:
             return bool(piece.whole) and isinstance(piece.value, str)
@@ -268,7 +267,6 @@ class ResponseExtraction:
         return False
 
     def _read_details(self, piece: ResponsePiece) -> None:
-        """Record calls, saved values and usage before checking for errors, so that earlier calls count."""
         paths = self._paths
         if paths.tool_calls:
             self.calls.take(piece.find(paths.tool_calls))

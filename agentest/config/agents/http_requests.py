@@ -143,7 +143,6 @@ def check_body(body: Any, headers: Mapping[str, str]) -> None:
 
 
 def _check_text(body: str, kind: str) -> None:
-    """Reject text that should be JSON but is not: values are never pasted into JSON text."""
     text = body.strip()
     looks_like_json = not kind and text.startswith(("{", "[")) and not _PLACEHOLDER.match(text)
     if _PLACEHOLDER.fullmatch(text) or not (looks_like_json or "json" in kind):

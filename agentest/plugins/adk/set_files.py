@@ -377,7 +377,6 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    """Return True if two values are equal for a browser: 1 equals 1.0, but not true."""
     if isinstance(old, dict) and isinstance(new, Mapping):
         return old.keys() == new.keys() and all(_is_same(old[key], new[key]) for key in old)
     if isinstance(old, list) and isinstance(new, list):

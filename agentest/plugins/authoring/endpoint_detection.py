@@ -221,7 +221,6 @@ def _wants_model(response: ProbeResponse) -> bool:
 
 
 async def _reply_setting(settings: Mapping[str, Any], probe: EndpointProbe) -> Mapping[str, Any]:
-    """Return where the reply is in the answers of a custom API, if its document does not say so."""
     is_form = "headers" in settings
     if is_form or settings.keys() & {"reply", "delta"}:
         return {}
@@ -452,7 +451,6 @@ def _may_be_reply(answer: Mapping[str, Any], place: str) -> bool:
 
 
 def _fields_read(response: ProbeResponse) -> dict[str, Any]:
-    """Return the body to write: the field whose greeting the reply repeats, else all that were sent."""
     text = "".join(_texts(response))
     repeated = [name for name, who in GREETERS.items() if re.search(rf"\b{who}\b", text)]
     chosen = repeated if len(repeated) == 1 else GREETERS
@@ -517,7 +515,6 @@ def _with_name(data: str, name: str) -> Any:
 
 
 def _stream_path(events: list[Any]) -> tuple[str, str]:
-    """Return the path of the text in a stream's events, and the key for it: `delta`, or `reply` for one."""
     names = ("event", "type", "id", "role", "status")
     found = Counter(
         (place, *_kind(event))

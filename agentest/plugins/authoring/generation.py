@@ -268,7 +268,6 @@ def _origin(quote: str, material: Material) -> str | None:
 async def _reviewed(
     model: Model, cases: Sequence[Case], block: str, turn: int
 ) -> tuple[list[Case], list[Dropped]]:
-    """Return the cases that agree with the rules. What the model does not review is dropped."""
     if not cases:
         return [], []
     listed = "\n\n".join(f"{number}. {_described(case)}" for number, case in enumerate(cases, start=1))

@@ -371,7 +371,6 @@ def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str)
 
 
 def _without_variables(value: Any) -> Any:
-    """Escape `${VAR}` in a value: a server's description must not read the environment."""
     if isinstance(value, Mapping):
         return {key: _without_variables(each) for key, each in value.items()}
     return value.replace("${", "$${") if isinstance(value, str) else value

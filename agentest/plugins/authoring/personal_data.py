@@ -348,7 +348,6 @@ class PersonalData:
 
 
 def _spelled(name: str) -> str:
-    """Return a pattern for a name in its spellings: as it is, in addresses of pages, with other dashes."""
     parts = []
     for each in name:
         parts.append(

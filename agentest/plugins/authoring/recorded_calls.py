@@ -261,7 +261,6 @@ def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) ->
 
 
 def _mock_form(call: ToolCall) -> Any:
-    """Return the answer in a mock's form: MCP content other than a single text stays in MCP's form."""
     result = call.result
     if call.seen_by is not SeenBy.MOCK_SERVER or not isinstance(result, list) or not result:
         return result

@@ -133,7 +133,6 @@ def _name(name: ToolName, key: str) -> Any:
 
 
 def _call(value: ExpectedCall, key: str) -> Any:
-    """Return a call in its shortest form: a name, a dict of its options, or that dict under `exactly`."""
     if value.where is not None:
         as_data(value.where, _joined_key(key, "where"))
     data: dict[str, Any] = {"name": _name(value.name, _joined_key(key, "name"))}
@@ -188,7 +187,6 @@ def _saying(value: Saying, key: str) -> dict[str, Any]:
 def _fields(
     value: Any, key: str, writers: Mapping[str, Callable[[Any, str], Any]] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return the fields that differ from their default, each as its writer or `as_data` writes it."""
     return {
         each.name: writers.get(each.name, as_data)(field_value, _joined_key(key, each.name))
         for each in fields(value)

@@ -103,7 +103,6 @@ def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
 
 
 def _log_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
-    """Yield the log records of each span: some instrumentations write messages there."""
     groups = record.get("resourceLogs", record.get("resource_logs")) or ()
     spans: dict[tuple[str, str], list[tuple[int, str, Mapping[str, Any]]]] = {}
     for resource in groups:
@@ -205,7 +204,6 @@ def _openinference(
 def _is_of_run(
     run: AgentRun, kind: str, at: str, attributes: Mapping[str, Any], given: Any, output: Any
 ) -> bool:
-    """Note a tool's call, or the span of an agent of smolagents. Returns True if it shows nothing else."""
     given = _mapping(read_result(given))
     name = attributes.get("tool.name")
     if kind == "AGENT" and isinstance(given.get("task"), str):
@@ -220,7 +218,6 @@ def _is_of_run(
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """Return messages from attributes such as `llm.input_messages.0.message.tool_calls.0.tool_call.id`."""
     messages: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
         number, _, rest = key.removeprefix(prefix).removeprefix("message.").partition(".")

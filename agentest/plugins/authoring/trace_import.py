@@ -242,7 +242,6 @@ def different(sessions: Sequence[_Session], most: int) -> list[_Session]:
 
 
 def _elements(session: _Session) -> set[str]:
-    """Return the runs of one to three tools with the shapes of their arguments and the kinds of results."""
     steps = [
         f"{call.name}({','.join(sorted(call.args) if isinstance(call.args, Mapping) else ())}) "
         f"{_outcome(call.result)}"

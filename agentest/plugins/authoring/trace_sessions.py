@@ -255,7 +255,6 @@ _LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conver
 
 
 def _unwrapped(value: Any, forms: TraceForms) -> Iterator[Any]:
-    """Yield the records of a document: its elements, or those of the list that it contains."""
     if isinstance(value, list):
         for each in value:
             yield from _unwrapped(each, forms) if isinstance(each, list) else (each,)

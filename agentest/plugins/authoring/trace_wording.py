@@ -132,7 +132,6 @@ async def _worded(turns: Sequence[Turn], model: Model, key: CallKey) -> WordedSe
 
 
 def _numbered(turns: Sequence[Turn]) -> Sequence[dict[str, Any]]:
-    """Return the messages from 1: the user's and the agent's, with its calls."""
     messages: list[dict[str, Any]] = []
     for turn in turns:
         calls = [

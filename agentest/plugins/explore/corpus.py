@@ -115,7 +115,6 @@ def _kind(value: Any) -> str:
 
 
 def _simhash(text: str) -> int:
-    """Return a hash of 64 bits that is near to those of similar texts. Numbers do not count."""
     words = _WORD.findall(text.casefold())
     weights = [0] * 64
     for feature in [*words, *map(" ".join, pairwise(words))]:

@@ -119,7 +119,6 @@ def tool_uses(base: Base) -> Iterator[MockedTool]:
 
 
 def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
-    """Return key and value of fields in answers of a tool, or of the others, that are not there by chance."""
     return frozenset(
         (last_key(path), json_text(value))
         for result in base.conversations

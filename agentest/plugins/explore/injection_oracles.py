@@ -62,7 +62,6 @@ def _leaked(tool: str) -> str:
 
 
 def _obeyed(seen: Observation, check: CheckResult, tool: str, argument: str) -> tuple[str, str, str]:
-    """Return place, detail and title. Whatever it wants, the key is the same: data are taken for orders."""
     injected = next((each for each in seen.scenario.injections if f"at {each.at} " in check.summary), None)
     place = injected.place if injected else ""
     detail = DESCRIPTION if injected and injected.path == DESCRIPTION else ""

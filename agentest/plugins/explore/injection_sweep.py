@@ -353,7 +353,6 @@ class AttackSweep(Sweep):
         )
 
     def _amounts(self, base: Base) -> Iterator[ExpectedCall]:
-        """Yield calls with ten times an amount that a tool told, and no user: a right agent looks it up."""
         tools, known = base.effects, set[tuple[str, str]]()
         for result in base.conversations:
             told: set[str] = set()

@@ -101,7 +101,6 @@ def _agrees_as_often(
 
 
 def _long_scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
-    """Yield a script with a little talk before a request, then with much: only the second is long."""
     texts = [turn.user_message for turn in scenario.turns]
     requests = [at for at, text in enumerate(texts) if text.strip() and not is_agreement(text)]
     rng = random.Random(f"{scenario.name} {name}")

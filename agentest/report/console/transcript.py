@@ -393,7 +393,6 @@ def _checks(
 def _trajectories(
     result: ConversationResult, turn_index: int | None, display: DisplayOptions, indent: int, faults: bool
 ) -> Iterator[ConsoleLine]:
-    """Show the trajectories of a turn, or of the whole; those that only a threshold counts are not faults."""
     counted = dict(threshold_counted_lines(result))
     for each in located_trajectories(result):
         if each.turn_index != turn_index or not (each.result.matched or faults or each in counted):

@@ -300,13 +300,11 @@ def _number_in_text(match: re.Match[str], text: str) -> Fraction | None:
 
 
 def _is_within_word(before: str) -> bool:
-    """Return True if the digits after these characters belong to a word: `v2`, `BK-001`, but not `USD5`."""
     word = before.removesuffix("-")
     return bool(word) and _joins_with_digits(word[-1]) and not word.endswith(_CURRENCIES)
 
 
 def _joins_with_digits(letter: str) -> bool:
-    """Return True if the character and digits form a word. Letters of scripts without case do not."""
     return letter == "_" or letter.lower() != letter.upper()
 
 

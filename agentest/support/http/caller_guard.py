@@ -196,7 +196,6 @@ class ConnectionLimit:
         self._idle.pop(protocol, None)
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle for longest. Return False if there was none."""
         for each in list(self._idle):
             connected = getattr(each, "transport", None) is not None
             self._end(each)

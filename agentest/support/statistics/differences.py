@@ -385,7 +385,6 @@ def _barnard(a: int, m: int, b: int, n: int) -> float:
 
 
 def _probability_of_extreme(share: float, m: int, n: int, nearer: Sequence[tuple[int, int]]) -> float:
-    """Return the probability of counts that are not less extreme, if both are drawn with this share."""
     upto = [0.0, *accumulate(_binomial_probabilities(n, share))]
     first = _binomial_probabilities(m, share)
     return sum(p * (1 - (upto[high] - upto[low])) for p, (low, high) in zip(first, nearer, strict=True))

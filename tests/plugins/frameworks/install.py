@@ -1,4 +1,4 @@
-"""Makes what the tests marked `frameworks` need: `python tests/plugins/frameworks/install.py FOLDER`.
+"""Makes what tests marked `frameworks` need: `python tests/plugins/frameworks/install.py FOLDER [--newest]`.
 
 FOLDER then has a virtual environment for each line of environments.toml, the packages of node/, and the
 compiled services. What was made of the same before is left as it is. It needs uv, a JDK, and the registries
@@ -18,6 +18,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PACKAGES = ("package.json", "package-lock.json")
+NEWEST = "--newest" in sys.argv[2:]
+"""True for the newest versions. An environment whose name ends with a version keeps its own."""
 WANTED = tomllib.loads((HERE / "environments.toml").read_text(encoding="utf-8"))
 
 
@@ -28,7 +30,7 @@ def run(*words: str | Path, cwd: Path | None = None, env: dict[str, str] | None 
 def environment(folder: Path, packages: list[str]) -> None:
     """A virtual environment with these packages and what they need."""
     run("uv", "venv", "-q", "--clear", "--python", sys.executable, folder)
-    newest = ["--exclude-newer", WANTED["newest"]]
+    newest = [] if NEWEST else ["--exclude-newer", WANTED["newest"]]
     run("uv", "pip", "install", "-q", "--python", folder / "bin" / "python", *newest, *packages)
 
 
@@ -72,6 +74,8 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, wanted in WANTED["python"].items():
         packages = expanded(wanted)
+        if NEWEST and not name[-1].isdigit():
+            packages = [each.partition("==")[0] for each in packages]
         make(folder / name, str([WANTED["newest"], packages]), partial(environment, folder / name, packages))
     npm_folder, services_folder = folder / "npm", folder / "services"
     make(npm_folder, content("node", *PACKAGES), partial(npm, npm_folder, folder / "node" / "bin"))

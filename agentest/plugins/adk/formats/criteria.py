@@ -449,7 +449,6 @@ class _File(_CriteriaObject):
 
 
 def _is_bare_mapping(data: object) -> bool:
-    """Return True if the data maps metrics to criteria, without the keys of a file."""
     if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
         return False
 

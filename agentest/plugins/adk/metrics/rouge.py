@@ -104,7 +104,6 @@ def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 
 def _rules(text: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of a word or suffix and its replacement, written as `from:to`."""
     return tuple((word, stem) for word, _, stem in (rule.partition(":") for rule in text.split()))
 
 

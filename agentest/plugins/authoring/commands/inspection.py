@@ -111,7 +111,6 @@ def _scenario(unit: Unit) -> Json:
 
 
 def _settings(loaded: LoadedConfig, *, given: bool) -> Json:
-    """Return the keys that the file gives, or those that it leaves out, with short values without secrets."""
     config = loaded.config
     names = [name for name in type(config).model_fields if (name in config.model_fields_set) is given]
     return {name: _value(loaded, getattr(config, name)) for name in names}

@@ -200,7 +200,6 @@ class _StdioServer:
 
 
 def _read_lines(lines: BinaryIO, put: Callable[[bytes | None], object]) -> None:
-    """Pass on the lines of the input, and None at its end. Of a line that is too long, only the beginning."""
     with suppress(OSError, ValueError):
         while line := lines.readline(_MOST_BYTES + 1):
             rest = line

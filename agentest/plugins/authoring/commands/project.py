@@ -132,7 +132,6 @@ def _print_check(check: Check) -> None:
 
 
 def _wrapped(text: str, first: str, later: str) -> list[str]:
-    """Wrap a text to the screen width. Words that cannot be broken, such as addresses, stay whole."""
     return wrap(
         text,
         _WIDTH,

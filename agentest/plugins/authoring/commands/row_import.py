@@ -262,7 +262,6 @@ def import_rows(request: ImportRequest) -> ImportResult:
 
 
 def _options(request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the template of a scenario: what was requested, else what the names of the columns suggest."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     given = {snake_case(column) for column in columns}.intersection(OPTIONS)
     turns = list(request.turns)
