@@ -52,7 +52,6 @@ class BrokenFile:
 
 
 def _at_own_line(file: str, line: int, message: str) -> tuple[str, int, str]:
-    """Return file, line and message of a problem; a line at the beginning of the message is used instead."""
     begin = re.match(rf"{re.escape(readable(file))}(?::(\d+))?: ", message)
     return (file, int(begin[1] or line), message[begin.end() :]) if begin else (file, line, message)
 

@@ -239,7 +239,6 @@ class BoundedLog:
         return f"… {self._left_out:,} bytes left out …\n".encode() if self._left_out else b""
 
     def _line_after(self, position: int) -> int:
-        """Return the start of the first line after a position; the position itself if none starts soon."""
         assert self._file
         self._file.seek(position)
         line_end = self._file.read(65_536).find(b"\n")

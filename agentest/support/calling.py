@@ -297,7 +297,6 @@ _ONLY_NAMED = inspect.Parameter.KEYWORD_ONLY
 
 
 def _next_value(left: list[str], parameter: inspect.Parameter, offered: Sequence[str]) -> str | None:
-    """Choose the value for a parameter with an unknown name; None keeps its default or passes nothing."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD or parameter.default is not inspect.Parameter.empty:
         return None
     if parameter.kind is _ONLY_NAMED or not left:

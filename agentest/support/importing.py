@@ -274,7 +274,6 @@ class UnsavedSourceLoader(AssertRewritingLoader):
 
 
 def _rewrite_asserts(data: bytes, path: str) -> CodeType | None:
-    """Return the code with rewritten assertions; None if that fails, for example for a syntax error."""
     try:
         tree = ast.parse(data, path)
         if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)) or not find_spec("_pytest"):

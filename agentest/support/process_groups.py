@@ -209,7 +209,6 @@ async def start_process(
 
 
 def _pipe(mode: str, ours: ExitStack, theirs: ExitStack) -> tuple[Any, int]:
-    """Return our end of a new pipe, opened with a mode, and the program's end."""
     reading, writing = os.pipe()
     end, other = (reading, writing) if mode == "rb" else (writing, reading)
     theirs.callback(os.close, other)
