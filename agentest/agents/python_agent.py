@@ -141,7 +141,6 @@ class CustomAgentClient:
 
 
 def _checked_state(recorded: Any) -> dict[str, Any]:
-    """Return a copy of the state that a handler recorded. Raises AgentError if it is not a JSON object."""
     if not isinstance(recorded, Mapping) or not all(isinstance(key, str) for key in recorded):
         raise AgentError(
             f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"

@@ -146,7 +146,6 @@ QUIET, VERBOSE = -1, 2
 
 
 def _set_verbosity(context: click.Context, param: click.Parameter, value: int) -> None:
-    """Store the verbosity of a flag. Raises click.UsageError if flags for less and for more are set."""
     if not value:
         return
     wanted = {"-q": QUIET, "--verbose": VERBOSE}.get(param.opts[0], value)

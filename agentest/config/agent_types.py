@@ -73,10 +73,6 @@ def type_name(value: Any) -> str:
 
 
 def _validated(value: Any) -> AnyAgent:
-    """Validate settings with the class for their `type`, and import no other.
-
-    The errors are those of a union, which say in their location by which type they were checked.
-    """
     name = type_name(value)
     names = [name] if PLUGINS.find("agent type", name) else PLUGINS.all("agent type")
     members: dict[Any, core_schema.CoreSchema] = {

@@ -84,7 +84,6 @@ def _placeholder_hint(lines: list[str], number: int) -> str:
 
 
 def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
-    """Record the line of every key and list item. Raises ConfigError for duplicate or non-text keys."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             lines[*at, index] = item.start_mark.line + 1

@@ -86,7 +86,6 @@ class SimulatedUser:
         return NextMessage(answer.message, ending)
 
     async def _answer_after_tools(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
-        """Return the user's message after it has used its tools. Raises ModelError if it never writes one."""
         shape = ActingMessage if turns else ActingOpening
         for used in range(MAX_ROUNDS + 1):
             answer = await self._model.ask(self._messages(turns), shape, key)

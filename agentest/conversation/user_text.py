@@ -107,7 +107,6 @@ def _without_reasoning(text: str) -> str:
 
 
 def _unwrapped(text: str) -> Said:
-    """Return the message in a text that is the JSON of the whole answer. Raises ValueError without one."""
     if fenced := _FENCE.match(text):
         text = fenced[1].strip()
     begin = text.find("{")

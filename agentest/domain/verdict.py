@@ -285,7 +285,6 @@ def _limit_reason(name: str, limit: float, actual: float | None, text: str) -> I
 
 
 def _not_asked(conversations: Sequence[ConversationResult]) -> set[str]:
-    """Return the metrics whose judging was always skipped because the conversations had already failed."""
     whys: dict[str, set[str]] = {}
     for name, result in _metric_results(conversations):
         whys.setdefault(name, set()).add(result.why if isinstance(result, Skipped) else "")

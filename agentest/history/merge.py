@@ -461,10 +461,6 @@ class MergedRun:
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
-    """Return the tool visibility of an agent over the whole run.
-
-    It counts as reporting its calls only if it did so in every turn of all parts.
-    """
     with_agent = [part for part in parts if name in part.journal.run.agents]
     ends = set()
     for part in with_agent:
@@ -486,10 +482,6 @@ def _unique(warnings: Iterable[Iterable[RunWarning]]) -> tuple[RunWarning, ...]:
 
 
 def _without_disproved_warnings(results: ScenarioResults) -> dict[Place, ScenarioResult]:
-    """Return the scenarios with a warning that another part disproves, without it.
-
-    Each part warns about tools that it does not know and about agents without tool calls.
-    """
     known = frozenset[str]().union(*(each.totals.called | each.totals.offered for each in results.values()))
     active_agents = {agent for (_, agent), each in results.items() if each.totals.called}
 

@@ -388,10 +388,6 @@ def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) 
 
 
 def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
-    """Return a result for an expected remark, or None if it cannot be decided.
-
-    If the agent does not report authors, a matching remark counts, but the absence of one is unknown.
-    """
     comparison = _comparison(expected, turn)
     try:
         remarks = turn.remarks

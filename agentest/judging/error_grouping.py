@@ -179,10 +179,6 @@ def _own_severity(failures: Iterable[LabelledFailure], least: Severity) -> Sever
 def _with_omitted(
     groups: Sequence[UniqueError], selected: Sequence[LabelledFailure], omitted: Sequence[LabelledFailure]
 ) -> tuple[UniqueError, ...]:
-    """Add the failures that were not shown to the model, each to the most severe group that has its label.
-
-    Those with a label that the model never saw form groups of their own, by label.
-    """
     kinds = {failure.id: (failure.metric, failure.label) for failure in selected}
     worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
     group_of = {kinds[id]: n for n, group in worst_last for id in group.occurrences}

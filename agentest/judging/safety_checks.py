@@ -421,10 +421,6 @@ def consent_breaches(scenario: Scenario, conversation: Conversation) -> list[Bre
 def _without_consent(
     tool: str, pattern: re.Pattern[str], conversation: Conversation
 ) -> Iterator[tuple[str, int, bool]]:
-    """Yield text, turn and whether it is unclear, for each call without consent.
-
-    A yes counts until a no, or until the call took effect.
-    """
     agreements: list[_Agreement] = []
     replies: list[str] = []
     for turn, said in _turns(conversation):

@@ -263,7 +263,6 @@ class MockResolver:
         return self._called
 
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
-        """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""
         if call.name in self._tools:
             return await self._called_mocks.outcome(call.name, args, call.turn_index)
         answers = self._recorded_for(call.name, args)
@@ -384,7 +383,6 @@ def end_state(state: Mapping[str, Any], initial: Mapping[str, Any] | None) -> En
 
 
 def _end_of_builtins(live: dict[Any, Any], size: int, initial: Mapping[str, Any] | None) -> EndState:
-    """Do the same as `_end_of` with fewer conversions, because each one blocks other conversations."""
     text = _text(live) if size <= _MAX_PICKLED_BYTES else None
     if text is not None and len(text) <= _MOST_CHARS and all(isinstance(key, str) for key in live):
         json_form = json.loads(text)

@@ -281,7 +281,6 @@ class LiveModel:
         return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
 
     def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
-        """Return the seconds until the next attempt. Raises ModelUnavailable if too few are left."""
         if error.retry_after is None:
             return 0.0 if self._gate.is_down else pause_before_retry(attempt)
         # Some servers ask for 0 s with every 429, or name a date that has passed.

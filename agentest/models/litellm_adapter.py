@@ -45,10 +45,6 @@ def _import() -> Any:
 
 @contextmanager
 def _no_dotenv() -> Iterator[None]:
-    """Keep litellm from reading the nearest parent `.env` at import, which may be another project's.
-
-    The mode is set during the import only, so programs that we start do not see it.
-    """
     before = os.environ.get(_MODE_VARIABLE)
     os.environ[_MODE_VARIABLE] = "PRODUCTION"
     try:
@@ -125,10 +121,6 @@ class LiteLLMChatModel:
         return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
 
     def _leave_out(self, sent: Mapping[str, Any], complaint: str) -> bool:
-        """Omit the temperature if a refusal names it. Returns False if it does not, or if none was sent.
-
-        Claude with thinking accepts only 1, and other models may refuse it as well.
-        """
         named = "temperature" in sent and re.search(r"\btemperature\b", complaint) is not None
         if named:
             self._parameters.pop("temperature", None)

@@ -80,10 +80,6 @@ class OpenAIChatModel:
         raise ModelUnavailable(problem)
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
-        """Omit or rename the parameter that a refusal names. Returns False if it names none that was sent.
-
-        Another request may have met the same refusal meanwhile, so the parameter may be gone already.
-        """
         complaint = _error_summary(body)
         for name in sent:
             if re.search(rf"\b{name}\b", complaint):

@@ -111,7 +111,6 @@ def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) 
 
 
 def _testcase(case: _Case, path: str | None, names: Counter[tuple[str, str]]) -> str:
-    """Format a case. Its name is unique in its class, because GitLab drops the second of two equal names."""
     classname = _classname(path) if path else _THE_RUN
     name = cut(case.name, _NAME_CHARS)
     while names[classname, name]:

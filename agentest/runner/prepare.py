@@ -484,10 +484,6 @@ def _model_specs(
 
 
 def _uncalled_specs(config: Config, override: str | None, recorded_names: Mapping[str, str]) -> _Specs:
-    """Return the models by name only: a run that calls no model needs no API key.
-
-    A configured model takes precedence over a recorded one, so that a changed model is noticed.
-    """
     from agentest.models.providers import model_name, recorded
 
     user = model_name(config, config.user, override) or recorded_names.get("user")

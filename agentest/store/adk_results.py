@@ -133,10 +133,6 @@ def unwrapped(response: Mapping[str, Any]) -> Any:
 
 
 def _is_wrapping(value: Mapping[str, Any]) -> bool:
-    """True if an object may be a wrapped result.
-
-    An object under `result` is a tool's own result, unless it looks like a wrapped one itself.
-    """
     if value.keys() != {"result"}:
         return False
     inner = value["result"]

@@ -128,7 +128,6 @@ def _conversation_keys(result: ConversationResult) -> Json:
 
 
 def _trajectory_json(result: TrajectoryResult, counted: Collection[int]) -> Json:
-    """Encode a trajectory. Those with an id in `counted` are no reasons, because a threshold counts them."""
     data = CODECS.write(result)
     if id(result) in counted:
         data["counted"] = True

@@ -302,7 +302,6 @@ def to_checked_run(result: RunResult) -> CheckedRun:
 
 
 def _agent_section(agent: AgentLike) -> Any:
-    """Return the `agent` section of a configuration. Raises ConfigError if the value is not an agent."""
     if isinstance(agent, Mapping | AnyAgent):
         return agent
     if isinstance(agent, ScriptedAgent):

@@ -263,7 +263,6 @@ class HttpConversation:
         return await self._collect(inbox, turn) if inbox else gathering
 
     async def _collect(self, inbox: ReplyInbox, turn: _TurnResults) -> ResponseExtraction:
-        """Read the reply that the agent sends by itself. Raises AgentError."""
         assert self._client.webhook is not None
         gathering = ResponseExtraction(self._client.webhook.paths)
         try:
@@ -275,7 +274,6 @@ class HttpConversation:
         return gathering
 
     async def _job_result(self, step: TurnStep, polls: TurnRequest, turn: _TurnResults) -> ResponseExtraction:
-        """Repeat a request until it has a result. All pauses count as the turn's latency. Raises NoReply."""
         timeout_s, began_ms = self._client.resources.timeout_s, turn.latency_ms
         limit = TimeLimit(timeout_s - began_ms / 1000)
         last: ResponseExtraction | None = None
@@ -388,7 +386,6 @@ class HttpConversation:
             )
 
     async def _set_up(self, turn: _TurnResults) -> None:
-        """Log in and send `setup` in the first turn. Raises NoReply, CannotSend, ProgramDelayed."""
         if self._logged_in is None:
             await self._log_in(0)
         if self._is_set_up:
@@ -492,7 +489,6 @@ class SetUpStep:
 
 
 def _without_texts(answer: Any) -> Any:
-    """Return a response without its texts, because a login response may contain secrets."""
     if isinstance(answer, Mapping):
         return {key: _without_texts(value) for key, value in answer.items()}
     if isinstance(answer, list):

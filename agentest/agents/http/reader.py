@@ -90,7 +90,6 @@ class AnswerReader:
         gathering.take_answer(ResponsePiece(value, text if are_texts else value))
 
     def _value(self, text: str, is_text: bool, *, takes_xml: bool) -> Any:
-        """Return the response's JSON value or text. Raises AgentError."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -137,10 +136,6 @@ def _decode_line(line: bytes) -> str:
 
 
 def _events_in_text(text: str, are_texts: bool) -> Iterable[ResponsePiece] | None:
-    """Return the events in a body whose type did not announce a stream, or None if it is not one.
-
-    If `are_texts`, lines that look like JSON are text, too.
-    """
     head = text.lstrip()
     if head.encode()[:10].startswith(_SSE_FIELDS):
         parser = EventParser()

@@ -58,10 +58,6 @@ def agent_object_of(value: Any) -> Feature | None:
 
 
 def _recognized(value: Any) -> Feature | None:
-    """Return the agent object of a plug-in that a value is, by the names of its classes.
-
-    No framework is imported. The most derived class counts: a LangGraph graph is also a LangChain Runnable.
-    """
     if inspect.isroutine(value) or isinstance(value, type):
         return None  # spares reading the plug-ins
     features = PLUGINS.all("agent object").values()
@@ -95,7 +91,6 @@ def check_handler(value: Any) -> None:
 
 
 def _check_signature(function: Any) -> None:
-    """Raise ValueError if a function cannot be a handler. One without parameters makes an agent object."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a C function without a signature
