@@ -10,7 +10,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -121,6 +121,10 @@ _FIRST = tuple(
 _LAST = tuple(
     _words("Berg Lind Marsh Brook Lake Frost Reed Vale Moor Glen Dale Holm Ford Thorn Crest Haven Ridge Shaw")
 )
+_LETTERS = re.compile(r"%20|[^\W_]+")
+_BEGINNING = 3
+"""Letters by which names are looked up."""
+_SPELLINGS = {" ": r"(?:\s*,\s*|\s+|[._+-]|%20)?", "-": "[-‐‑‒–—]", "'": "['’]"}
 _DASHES = str.maketrans("‐‑‒–—", "-----")
 
 
@@ -136,9 +140,12 @@ class PersonalData:
         self._more = [(name, re.compile(pattern)) for name, pattern in (more or {}).items()]
         self._names: dict[str, tuple[str, str]] = {}
         """A spelling of a name in lower case → the name as it was learned, and its stand-in."""
-        self._by_beginning: dict[str, list[str]] = {}
-        """The first letters of spellings → the spellings, because most texts have few of many names."""
-        self._squeezed: dict[str, tuple[str, str]] = {}
+        self._by_letters: dict[str, list[str]] = {}
+        """The letters and digits of spellings → the spellings."""
+        self._lengths: dict[str, set[int]] = {}
+        """The first letters of spellings → how many letters those have, because most texts have few names."""
+        self._anywhere = False
+        """True if a name is of a script without spaces, so that it may begin within a word."""
         self._taken: set[str] = set()
         self._parts: dict[str, str] = {}
         self._kept: set[str] = set()
@@ -204,30 +211,23 @@ class PersonalData:
         if key not in self._parts:
             pool, n = (_LAST if at else _FIRST), len(self._parts)
             names = [*pool, *(f"{first}{last.lower()}" for first in pool for last in _LAST)]
-            start = int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:2]) % len(
-                pool
-            )
+            start = _number(key, 2) % len(pool)
             free = (each for each in (*names[start : len(pool)], *names) if each not in self._taken)
             self._parts[key] = next(free, f"{pool[0]}{n}")
             self._taken.add(self._parts[key])
         return self._parts[key]
 
     def _learn(self, text: str, stand_in: str) -> None:
-        folded = "".join(
-            each for each in unicodedata.normalize("NFD", text) if not unicodedata.combining(each)
-        )
-        for spelling in (
-            text,
-            unicodedata.normalize("NFC", text),
-            unicodedata.normalize("NFD", text),
-            folded,
-        ):
+        composed, parted = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+        folded = "".join(each for each in parted if not unicodedata.combining(each))
+        for spelling in (text, composed, parted, folded):
             name = spelling.lower()
             if name not in self._names:
                 self._names[name] = text, stand_in
-                self._squeezed[re.sub(r"[\W_]+", "", name)] = text, stand_in
-                beginning = re.match(r"[^\W_]{0,3}", name)
-                self._by_beginning.setdefault(beginning[0] if beginning else "", []).append(name)
+                letters = re.sub(r"[\W_]+", "", name)
+                self._by_letters.setdefault(letters, []).append(name)
+                self._lengths.setdefault(letters[:_BEGINNING], set()).add(len(letters))
+                self._anywhere = self._anywhere or _has_no_spaces(name)
 
     def hidden(self, value: Any) -> Any:
         """Return a JSON value with stand-ins in its texts, in keys that are names, and in long numbers."""
@@ -263,20 +263,26 @@ class PersonalData:
 
     def _with_names(self, text: str) -> str:
         """Replace names in one pass, because a stand-in may be the name of another person."""
-        plain = text.translate(_DASHES).lower()
-        squeezed = re.sub(r"(?:%20|[\W_])+", " ", plain)
-        found = [
-            name
-            for beginning in {plain[at : at + size] for size in range(4) for at in range(len(plain))}
-            for name in self._by_beginning.get(beginning, ())
-            if name in plain
-            or (" " in name and re.sub(r"[\W_]+", " ", name) in squeezed)
-            or (" " in name and name.replace(" ", "") in plain)
-        ]
-        if not found:
-            return text
-        patterns = [_spelled(name) for name in sorted(found, key=lambda name: (-len(name), name))]
-        return re.sub("|".join(patterns), self._name, text, flags=re.IGNORECASE)
+        lower = text.replace("İ", "I").lower()  # as long as the text: only İ would become two characters
+        words = [word for word in _LETTERS.finditer(lower) if word[0] != "%20"]
+        letters = "".join(word[0] for word in words)
+        parts, at, end = list[str](), 0, 0
+        for word in words:
+            for n in range(len(word[0]) if self._anywhere else 1):
+                begin = word.start() + n
+                if begin >= end and (match := self._name_at(begin, text, at + n, letters)):
+                    parts += text[end:begin], self._name(match)
+                    end = match.end()
+            at += len(word[0])
+        return "".join((*parts, text[end:]))
+
+    def _name_at(self, begin: int, text: str, at: int, letters: str) -> re.Match[str] | None:
+        """Return the longest name that begins there, in the text and in its letters."""
+        beginnings = {letters[at : at + n] for n in range(1, _BEGINNING + 1)}
+        lengths = {length for each in beginnings for length in self._lengths.get(each, ())}
+        names = {name for n in lengths for name in self._by_letters.get(letters[at : at + n], ())}
+        longest_first = sorted(names, key=lambda name: (-len(name), name))
+        return next(filter(None, (_spelled(name).match(text, begin) for name in longest_first)), None)
 
     def _name(self, match: re.Match[str]) -> str:
         written = match[0]
@@ -284,7 +290,8 @@ class PersonalData:
         exact = written.translate(_DASHES).lower()
         learned = self._names.get(exact) or self._names.get(key)
         if learned is None:
-            learned = self._squeezed.get(re.sub(r"%20|[\W_]+", "", exact))
+            spellings = self._by_letters.get(re.sub(r"%20|[\W_]+", "", exact), [""])
+            learned = self._names.get(spellings[-1])
         if learned is None or (written.islower() and " " not in learned[0] and exact in _ALSO_WORDS):
             return written
         separator = re.search(r"%20|[._+-]", written) if " " in learned[0] and " " not in written else None
@@ -293,11 +300,8 @@ class PersonalData:
             stand_in = stand_in.replace(" ", "")
         if written.islower():
             return stand_in.lower()
-        return (
-            stand_in.upper()
-            if written.isupper() and len(written) > 1 and written.lower() != written
-            else stand_in
-        )
+        shouts = written.isupper() and len(written) > 1 and written.lower() != written
+        return stand_in.upper() if shouts else stand_in
 
     def _iban(self, match: re.Match[str]) -> str:
         length = int(_IBAN_LENGTHS.get(match[0][:2].upper(), 0))
@@ -347,22 +351,17 @@ class PersonalData:
         return self._known[kind, text]
 
 
-def _spelled(name: str) -> str:
-    parts = []
-    for each in name:
-        parts.append(
-            r"(?:\s*,\s*|\s+|[._+-]|%20)?"
-            if each == " "
-            else "[-‐‑‒–—]"
-            if each == "-"
-            else "['’]"
-            if each == "'"
-            else re.escape(each)
-        )
-    body = "".join(parts)
-    if any(ord(each) > 0x2E80 for each in name):  # no spaces between words
-        return body
-    return rf"(?:(?<![^\W_])|(?<=%20)){body}(?![^\W_])"
+def _has_no_spaces(name: str) -> bool:
+    return any(ord(each) > 0x2E80 for each in name)
+
+
+@cache
+def _spelled(name: str) -> re.Pattern[str]:
+    letters = re.sub(r"^[\W_]+", "", name)
+    body = "".join(_SPELLINGS.get(each) or re.escape(each) for each in letters)
+    if not _has_no_spaces(name):
+        body = rf"(?:(?<![^\W_])|(?<=%20)){body}(?![^\W_])"
+    return re.compile(body, re.IGNORECASE)
 
 
 def _snake(key: str) -> str:
@@ -411,8 +410,8 @@ def _same_shape(text: str, seed: str) -> str:
     )
 
 
-def _number(seed: str) -> int:
-    return int.from_bytes(hashlib.sha256(seed.encode(errors="surrogatepass")).digest()[:4])
+def _number(seed: str, size: int = 4) -> int:
+    return int.from_bytes(hashlib.sha256(seed.encode(errors="surrogatepass")).digest()[:size])
 
 
 def _email(_: str, seed: str) -> str:
