@@ -58,12 +58,7 @@ class Checked(NamedTuple):
 def with_check(finding: FindingToSave) -> Checked | None:
     """Return the scenario with the check of a finding; None if no word of a scenario expresses it."""
     make = _CHECKS.get(finding.key.oracle)
-    return make(finding) if make else _own_ban(finding)
-
-
-def _own_ban(finding: FindingToSave) -> Checked | None:
-    """The scenario itself forbids it, so that nothing has to be added."""
-    return Checked(finding.scenario)
+    return make(finding) if make else None
 
 
 # What the invariants of every conversation found
@@ -228,6 +223,10 @@ def {name}(conversation):
     return None
 
 
+def _no_way_round(finding: FindingToSave) -> Checked:
+    return Checked(_never_called(finding.scenario, ExpectedCall(finding.key.tool, None)))
+
+
 def _bounded(finding: FindingToSave) -> Checked:
     scenario, tool = finding.scenario, finding.key.tool
     if finding.key.outcome == "rounds":
@@ -277,12 +276,14 @@ _CHECKS: Mapping[str, Callable[[FindingToSave], Checked | None]] = {
     "no_claim": _no_claim,
     "grounded_ids": _grounded_ids,
     "bounded": _bounded,
+    "no_way_round": _no_way_round,
+    "forbidden": lambda finding: Checked(finding.scenario),  # by the scenario itself
     "no_secret": _declared,
     "consent": _declared,
     "no_obeyed_injection": _declared,
     "relation": _relation,
 }
-"""Invariant → the check. What a scenario forbids itself needs none."""
+"""Oracle → the check. A finding of another oracle is not saved: its file would pass with the bug."""
 
 
 def _checked_by(finding: FindingToSave, name: str, source: str, *imports: str, constant: str = "") -> Checked:

@@ -435,6 +435,15 @@ def test_a_check_that_would_hold_is_not_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("scenarios/found/*"))
 
 
+def test_no_finding_is_saved_without_a_check(tmp_path: Path) -> None:
+    """A way round a denied permission is a ban in its file; what no word expresses has no file."""
+    saved_as(tmp_path, found(), FindingKey("no_way_round", "refund"))
+    (file,) = tmp_path.glob("scenarios/found/*")
+    assert 'never=["refund"]' in file.read_text()
+    answer = saved_as(tmp_path, found(), FindingKey("of_a_later_version", "pay"))
+    assert answer == "cannot be saved: no word of a scenario expresses what was violated"
+
+
 def test_mocks_of_every_kind_are_written(tmp_path: Path) -> None:
     def inner() -> dict[str, int]:
         return {"n": 1}
