@@ -9,39 +9,101 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Iterator, KeysView, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from agentest.agents.json_reader import read_result
-from agentest.support.redaction import Redactor
+from agentest.plugins.authoring.trace_messages import (
+    has_no_spaces,
+    snake_key,
+    spelled_pattern,
+    texts_with_keys,
+    without_accents,
+)
+from agentest.support.redaction import HIDDEN, Redactor
+from agentest.support.text import count
 
 _PERSON = (
     r"customer|client|user|guest|passenger|patient|holder|contact|recipient|sender|owner|employee|driver|"
     r"travell?er|member|account_?holder|author|assignee|caller|subscriber|tenant|person|buyer|signer|payee"
 )
 _NAME_KEYS = re.compile(
-    rf"(?i)^(?:(first|last|full|given|family|middle|sur|maiden|display|{_PERSON})[_-]?names?|surname|nachname|"
-    r"vorname)$"
+    rf"(?:(?:first|last|full|given|family|middle|sur|maiden|display|{_PERSON})_?names?|surname|nachname|vorname|"
+    r"nombre_completo|apellidos?|prenom|nom_de_famille|cognome|imie|nazwisko|imie_i_nazwisko|sobrenome|"
+    r"nome_completo|voornaam|achternaam|имя|фамилия|фио|姓名|氏名|名前)$"
 )
 _PERSON_KEYS = re.compile(rf"(?i)^(?:{_PERSON})s?$")
 _NEXT_TO_NAMES = re.compile(r"(?i)^(e[_-]?mail|phone|mobile|address|birth|date_?of_?birth|dob)")
-_PLACE_KEYS = re.compile(
-    r"(?i)^(street|address(_?line)?_?\d?|(street|postal|home|billing|shipping)_?address)$"
+_SECRETS = (
+    r"password|passwd|pwd|pass ?phrase|pass ?code|pin(?: ?code)?|otp|security ?code|cvv2?|cvc2?|csc|passwort|"
+    r"kennwort|mot de passe|contrasena|senha|haslo|wachtwoord|пароль|密码|パスワード"
 )
-_NUMBER_KEYS = re.compile(
-    r"(?i)^(?:\w*(?:phone|mobile|fax)(?:_?(?:no|number))?|tel|telephone|iban|ssn|social_?security\w*|passport\w*|"
-    r"tax_?(?:id|number)|national_?(?:id|number)|driving_?licen[cs]e\w*|licen[cs]e_?(?:no|number)|"
-    r"(?:bank_?)?account_?(?:no|number)|(?:credit_?)?card(?:_?(?:no|number))?|zip(?:_?code)?|post(?:al)?_?code)$"
+_BIRTHS = (
+    r"date ?of ?birth|birth ?(?:date|day)|dob|born|geburts(?:datum|tag)|geboren|geb|date de naissance|nee?|"
+    r"fecha (?:de )?nacimiento|nacid[oa]|data (?:di )?nascita|nat[oa]|data urodzenia|urodzon[ya]|ur|"
+    r"data (?:de )?nascimento|nascid[oa]|geboortedatum|дата рождения|родил(?:ся|ась)|出生日期|生年月日|生日"
 )
+_NUMBERS = (
+    r"pesel|aadh?aa?r|dni|nif|nino|national ?insurance|ssn|social ?security|cpf|curp|bsn|nhs|codice ?fiscale|"
+    r"personnummer|steuer ?(?:id|nummer)|tax ?id|national ?id|identity ?card|(?:personal)?ausweis(?:nummer)?|"
+    r"passport|reisepass|passeport|pasaporte|passap?orte?|paszport|паспорт[аи]?|护照|身份证|"
+    r"driv(?:ing|ers?) ?licen[cs]e|(?:licen[cs]e|number) ?plate|kennzeichen|nummernschild|matricula|targa|"
+    r"immatriculation|placa|kenteken|rejestracja|rejestracyjny|plaque"
+)
+_KEY_WORDS = {
+    "secret": _SECRETS,
+    "birth date": _BIRTHS,
+    "number": rf"{_NUMBERS}|phone|mobile|fax|tel|telephone|iban|nie|pan|sin|rut|rfc|vin|mrn|plate|licen[cs]e|"
+    r"registration|(?:bank ?)?account|(?:credit ?)?card|zip|post(?:al)? ?code|plz|kod pocztowy|cep",
+    "street": r"street|address(?: ?line)? ?\d?|strasse|adresse|calle|direccion|rue|via|indirizzo|ulica|adres|"
+    r"rua|endereco|straat|улица|адрес|地址|住所",
+}
+_KEYS = {
+    kind: re.compile(
+        rf"(?:^|_)(?:{words.replace(' ', '_')})(?:_?(?:no|number|nr|num|numer|numero|id|code))?$"
+    )
+    for kind, words in _KEY_WORDS.items()
+}
+_LABEL = re.compile(
+    r"(?i)(?:(?<![^\W_])|(?<=[\u2e80-\U0003ffff]))(?:"
+    + "|".join(
+        f"(?P<{group}>{words.replace(' ?', '[ _-]?').replace(' (', '[ _](').replace('de )', 'de[ _])')})"
+        for group, words in (("secret", _SECRETS), ("birth", _BIRTHS), ("number", _NUMBERS))
+    )
+    + r")(?:[ _-]?(?:number|numer|numero|num|no|nr|id)\b\.?|号码?|番号)?"
+    r"(?P<mark>\s{0,3}(?:[.:=#：]|(?:is|was|ist|lautet|es|est|e|to|jest|war|on|am|op|le|el|il|em|dnia|это)\b"
+    r"|是|は)?\s{0,3})"
+)
+_DATE = re.compile(
+    r"(?<![\d./-])(?:\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-](?:\d{4}|\d{2})"
+    r"|\d{1,2}(?:st|nd|rd|th|er|\.)? (?:of |de )?[^\W\d_]{3,12}\.?,? (?:de |del )?\d{4}"
+    r"|(?<![^\W_])[^\W\d_]{3,12}\.? \d{1,2}(?:st|nd|rd|th)?,? \d{4}|\d{4}年\d{1,2}月\d{1,2}日)(?![\d/-])"
+)
+_IDS = re.compile(
+    r"(?<![\w-])(?:\d{3}-\d{2}-\d{4}|[2-9]\d{3} \d{4} \d{4}|(?:\d{3}\.){2}\d{3}-\d{2}"
+    r"|756(?:\.\d{4}){2}\.\d{2}|[XYZ\d]\d{7}-?[A-Z]|[A-CEGHJ-PR-TW-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]|\d{11}"
+    r"|[12] ?\d{2} ?(?:0[1-9]|1[0-2]) ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}|[A-Z]{6}\d{2}[A-Z]\d{2}[A-Z]\d{3}[A-Z]"
+    r"|[A-Z]{4}\d{6}[HM][A-Z]{5}[A-Z\d]\d|[A-Z]{5}\d{4}[A-Z]|\d{17}[\dX]"
+    r"|[A-ZÄÖÜ]{1,3}-[A-Z]{1,2} \d{1,4}[EH]?|[A-Z]{2}\d{2} [A-Z]{3}|[A-Z]{2}-\d{3}-[A-Z]{2})(?![\w-])"
+)
+_DOUBTFUL = re.compile(
+    r"(?<![\w./-])(?:19\d\d[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]19\d\d"
+    r"|\d{1,2}\.? [^\W\d_]{3,12} 19\d\d)(?![\w/-])"
+    r"|(?<![\w.-])[A-Z]{0,3}\d{8,12}[A-Z]?(?![\w-])"
+    r"|(?<=[a-z,] )[A-Z][a-z]{1,20} [A-Z][a-z]{2,20}(?=[ ,.!?]|$)"
+)
+_PRIVATE = re.compile("[\U000f0000-\U000ffffd]")
+"""Characters that stand for stand-ins, so that no later pattern reads these."""
 _KEPT_KEYS = re.compile(
     r"(?i)(?:order|invoice|ticket|booking|product|item|sku|tracking|reference|serial)\w{0,40}$"
 )
 _WORD = r"[^\W\d_a-z][^\W\d_]*(?:[-'’][^\W\d_]+)*"
 _INTRODUCED = re.compile(
     r"(?i:\bmy (?:full )?name(?: is|'s|’s)|\bname\s*[:=]|\bich hei(?:ß|ss)e|\bmein name ist|"
-    rf"\bje m['’]appelle|\bme llamo|\bmi nombre es|\bmi chiamo)\s+({_WORD}(?: {_WORD}){{0,3}})"
+    r"\bje m['’]appelle|\bme llamo|\bmi nombre es|\bmi chiamo|\bil mio nome è|\bnazywam się|\bmam na imię|"
+    r"\bme chamo|\bmeu nome é|\bik heet|\bmijn naam is|меня зовут|我叫|我是|私は)"
+    rf"\s*({_WORD}(?: {_WORD}){{0,3}})"
     r"|(?i:\bi am|\bi['’]m|\bthis is|\bhier ist|\bon behalf of|\bbook(?:ing|ed)?(?: it)? for)"
     rf"\s+({_WORD}(?: {_WORD}){{1,2}})"
     r"|(?i:\b(?:customer|passenger|guest|patient|client|mr|mrs|ms|miss|dr|herr|frau|mme|m|señora?)\b[.:]?)"
@@ -63,8 +125,8 @@ _EMAIL = re.compile(r"(?<![\w.+%'-])[\w.+%'-]+@[\w-]+(?:\.[\w-]+)+")
 _IBAN = re.compile(r"(?i)(?<![A-Z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}")
 
 
-def _words(text: str) -> list[str]:
-    return text.split()
+def _words(text: str) -> KeysView[str]:
+    return dict.fromkeys(text.split()).keys()
 
 
 _IBAN_LENGTHS = {
@@ -75,7 +137,6 @@ _IBAN_LENGTHS = {
     )
 }
 _CARD = re.compile(r"(?<![\w-])[2-6](?:[ -]?\d){12,18}(?![\w-])")
-_SSN = re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])")
 _PHONE = re.compile(
     r"(?<![\w.:/#-])(?!\d{1,2}([./-])\d{1,2}\1\d{2,4}(?![./-]?\d))"
     r"(?:(?:\+|00)\d{1,3}(?:[ ./-]?\(?\d{1,4}\)?){2,6}|\(0\d{1,4}\)[ ./-]?\d[\d ./-]{4,12}\d"
@@ -90,41 +151,45 @@ _STREET = re.compile(
     r"|\b[A-ZÄÖÜ][\w-]{0,60}(?:stra(?:ß|ss)e|str\.|weg|platz|allee|gasse|[ -]Stra(?:ß|ss)e) \d{1,4} ?[a-z]?\b"
     r"|\b\d{1,4},? (?:rue|avenue|boulevard|place|chemin) (?:d[eu]s? )?(?:la |l['’])?"
     r"[A-ZÉÈ][\w'’-]+(?: [A-ZÉÈ][\w'’-]+)*"
-    r"|\b(?:Calle|Via|Avenida|Piazza) (?:de(?:l|la)? )?[A-Z]\w+(?: [A-Z]\w+)*,? \d{1,4}\b"
+    r"|\b(?:Calle|Via|Viale|Corso|Avenida|Av\.|Piazza|Plaza|Paseo|Rua|Praça|Travessa)"
+    r"(?: (?:de|del|della|da|do|dos|di|la|los|las)){0,2} [^\W\d_]\w+(?: [^\W\da-z_]\w+){0,4},?"
+    r" (?:n[.º°]* ?)?\d{1,4}\b"
+    r"|(?i:\b(?:ul\.?|ulic[aiy]|alej[ai]|al\.|plac(?:u)?|ulitsa|ул\.|улиц[аеы]|проспект|пр-т|переулок)) ?"
+    r"[^\W\d_]\S{1,30}(?: [^\W\d_]\S{1,30})?,? (?:д\. ?)?\d{1,4}\w?\b(?:/\d{1,4})?"
+    r"|\b[A-Z][\w-]{1,40}(?:straat|laan|plein|gracht|kade|dijk|gatan|vägen|gade|vej|katu) \d{1,4} ?[a-z]?\b"
+    r"|\b[A-ZÇĞİÖŞÜ]\w{1,30} (?:Caddesi|Cad\.|Sokak|Sok\.|Sokağı) (?:No: ?)?\d{1,4}\b"
+    r"|[\u4e00-\u9fff]{1,12}(?:路|街|道|巷)\d{1,5}号?(?:\d{1,4}室)?|[\u3040-\u9fff]{1,12}\d{1,3}丁目[\d番号の-]{0,12}"
+    r"|(?i:\b\d{1,5}[a-z]?,? (?:[a-z'’.-]{1,20} ){1,3}(?:street|avenue|boulevard)\b)"
+    r"|\b\d{1,4}[a-z/]{0,2}\d{0,3}, (?:[A-Z][\w.]{0,20} ){1,3}(?:Road|Marg|Nagar|Colony|Chowk)\b"
 )
-_TITLES = frozenset(
-    _words("mr mrs ms miss dr prof sir herr frau mme m von van de der den del la le di da el al bin")
+_TITLES = _words("mr mrs ms miss dr prof sir herr frau mme m von van de der den del la le di da el al bin")
+_ALSO_WORDS = _words(
+    "will may mark rose grace hope faith joy june april august bill drew frank jack rich art chase dawn "
+    "eve grant guy iris jade lance max miles norm pat penny ray rob sue summer ward woods young brown "
+    "black white green king long short best page price cook baker hall hill stone field day park rice "
+    "wood wolf fox love strong good kind sharp cash sales case banks bond chance check"
 )
-_ALSO_WORDS = frozenset(
-    _words(
-        "will may mark rose grace hope faith joy june april august bill drew frank jack rich art chase dawn "
-        "eve grant guy iris jade lance max miles norm pat penny ray rob sue summer ward woods young brown "
-        "black white green king long short best page price cook baker hall hill stone field day park rice "
-        "wood wolf fox love strong good kind sharp cash sales case banks bond chance check"
-    )
+_NO_NAMES = _words(
+    "order account support customer service user admin the you your this that here there all team "
+    "everyone again madam sir folks happy very not is so please yes no ok okay what how can could my it "
+    "we they he she sorry just also still trying looking on in wrong missing "
+    "correct incorrect i do don dont know never mind thanks thank forget cancel stop later"
 )
-"""Names that stay in lower case, where they are ordinary words."""
-_NO_NAMES = frozenset(
-    _words(
-        "order account support customer service user admin the you your this that here there all team "
-        "everyone again madam sir folks happy very not is so please yes no ok okay what how can could my it "
-        "we they he she sorry just also still trying looking on in wrong missing "
-        "correct incorrect i do don dont know never mind thanks thank forget cancel stop later"
-    )
+_STATES = _words(
+    "wrong incorrect expired invalid forgotten correct working broken needed required lost changed reset "
+    "not falsch vergessen abgelaufen incorrecta incorrecto oublie perdu sbagliata errata"
 )
-"""Words that may follow `I am` or `Hello` and are no names."""
-_FIRST = tuple(
-    _words(
-        "Alex Robin Kim Sam Chris Jo Toni Kay Lou Noel Uli Kit Ash Bo Cleo Dana Eli Fay Gil Ira Jules Mika"
-    )
+_FIRST = _words(
+    "Alex Robin Kim Sam Chris Jo Toni Kay Lou Noel Uli Kit Ash Bo Cleo Dana Eli Fay Gil Ira Jules Mika"
 )
-_LAST = tuple(
-    _words("Berg Lind Marsh Brook Lake Frost Reed Vale Moor Glen Dale Holm Ford Thorn Crest Haven Ridge Shaw")
+_LAST = _words(
+    "Berg Lind Marsh Brook Lake Frost Reed Vale Moor Glen Dale Holm Ford Thorn Crest Haven Ridge Shaw"
 )
 _LETTERS = re.compile(r"%20|[^\W_]+")
+_LETTER = r"[^\W_\u2e80-\U0003ffff]"
+"""A letter or digit, except of scripts without spaces between words."""
 _BEGINNING = 3
 """Letters by which names are looked up."""
-_SPELLINGS = {" ": r"(?:\s*,\s*|\s+|[._+-]|%20)?", "-": "[-‐‑‒–—]", "'": "['’]"}
 _DASHES = str.maketrans("‐‑‒–—", "-----")
 
 
@@ -148,10 +213,13 @@ class PersonalData:
         """True if a name is of a script without spaces, so that it may begin within a word."""
         self._taken: set[str] = set()
         self._parts: dict[str, str] = {}
+        self._births: set[tuple[int, frozenset[int]]] = set()
+        self._passwords: set[str] = set()
+        self._codes: set[str] = set()
+        """Identifiers in capitals, without what separates their digits."""
         self._kept: set[str] = set()
         """Order numbers and the like, which stay although they look like a phone number."""
         self.counts: dict[str, int] = {}
-        """Kind → how many different values were replaced."""
         self._known: dict[tuple[str, str], str] = {}
         self._used: set[tuple[str, str]] = set()
 
@@ -160,9 +228,9 @@ class PersonalData:
 
         A message is searched for names of people who introduce themselves.
         """
-        for keys, text, siblings in _texts(value, (), ()):
-            key = _snake(keys[-1]) if keys else ""
-            above = _snake(keys[-2]) if len(keys) > 1 else ""
+        for keys, text, siblings in texts_with_keys(value, (), ()):
+            key = snake_key(keys[-1]) if keys else ""
+            above = snake_key(keys[-2]) if len(keys) > 1 else ""
             is_person = (
                 _NAME_KEYS.search(key)
                 or (
@@ -173,20 +241,47 @@ class PersonalData:
             )
             if is_person and re.search(r"[^\W\d_]", text) and "@" not in text:
                 self._learn_name(text.strip())
-            elif _PLACE_KEYS.search(key) and re.search(r"\d", text):
-                self._learn(text.strip(), self._replaced("street", text.strip(), _address))
-            elif _NUMBER_KEYS.search(key) and re.search(r"\d", text) and len(text) > 3:
-                self._learn(text.strip(), self._replaced("number", text.strip(), _same_shape))
+            elif kind := next((each for each, keys in _KEYS.items() if keys.search(key)), ""):
+                self._learn_value(kind, text.strip())
             elif _KEPT_KEYS.search(key):
                 self._kept.add(text)
             else:
-                for match in _INTRODUCED.finditer(text):
-                    name = next(filter(None, match.groups()))
-                    if _NO_NAMES.isdisjoint(name.lower().split()):
-                        self._learn_name(name)
+                self._learn_said(text)
+
+    def _learn_said(self, text: str) -> None:
+        for match in _INTRODUCED.finditer(text):
+            name = next(filter(None, match.groups()))
+            if _NO_NAMES.isdisjoint(name.lower().split()):
+                self._learn_name(name)
+        for match in _LABEL.finditer(without_accents(text)):
+            following = text[match.end() : match.end() + 64]
+            if match["birth"] and (date := _DATE.match(following)):
+                self._learn_value("birth date", date[0])
+            elif match["number"]:
+                self._learn_value("number", _code(following))
+            elif match["secret"]:
+                self._learn_value("secret", _secret(following, match[0].strip().lower(), match["mark"]))
+
+    def _learn_value(self, kind: str, value: str) -> None:
+        squeezed = re.sub(r"[\W_]", "", value)
+        if kind == "street" and len(value) > 3:
+            self._learn(value, self._replaced(kind, value, _address))
+        elif kind == "birth date":
+            self._births |= {_birth(date[0]) for date in _DATE.finditer(value)}
+        elif kind == "secret" and len(value) > 2:
+            self._passwords.add(value)
+        elif kind == "number" and len(squeezed) > 2 and re.search(r"\d", value):
+            self._codes.add(squeezed.upper())
 
     def learn_answer(self, question: str, answer: str) -> None:
-        """Note the name with which a user answers a question of the agent for it."""
+        """Note the name, number, date of birth or password with which a user answers a question for it."""
+        for label in _LABEL.finditer(without_accents(question)):
+            if label["birth"] and (date := _DATE.search(answer)):
+                self._learn_value("birth date", date[0])
+            elif label["number"] and (digit := re.search(r"(?<!\S)\S*\d", answer)):
+                self._learn_value("number", _code(answer[digit.start() :]) or answer.strip())
+            elif label["secret"] and " " not in answer.strip():
+                self._learn_value("secret", answer.strip())
         match = _ANSWERS_NAME.match(answer.strip()) if _ASKS_NAME.search(question) else None
         name = (match[1] or match[2]) if match else ""
         if name and _NO_NAMES.isdisjoint(name.lower().split()):
@@ -213,21 +308,20 @@ class PersonalData:
             names = [*pool, *(f"{first}{last.lower()}" for first in pool for last in _LAST)]
             start = _number(key, 2) % len(pool)
             free = (each for each in (*names[start : len(pool)], *names) if each not in self._taken)
-            self._parts[key] = next(free, f"{pool[0]}{n}")
+            self._parts[key] = next(free, f"{names[0]}{n}")
             self._taken.add(self._parts[key])
         return self._parts[key]
 
     def _learn(self, text: str, stand_in: str) -> None:
         composed, parted = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
-        folded = "".join(each for each in parted if not unicodedata.combining(each))
-        for spelling in (text, composed, parted, folded):
+        for spelling in (text, composed, parted, without_accents(composed)):
             name = spelling.lower()
             if name not in self._names:
                 self._names[name] = text, stand_in
                 letters = re.sub(r"[\W_]+", "", name)
                 self._by_letters.setdefault(letters, []).append(name)
                 self._lengths.setdefault(letters[:_BEGINNING], set()).add(len(letters))
-                self._anywhere = self._anywhere or _has_no_spaces(name)
+                self._anywhere = self._anywhere or has_no_spaces(name)
 
     def hidden(self, value: Any) -> Any:
         """Return a JSON value with stand-ins in its texts, in keys that are names, and in long numbers."""
@@ -237,10 +331,22 @@ class PersonalData:
             return {self._key(key): self.hidden(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.hidden(item) for item in value]
-        if isinstance(value, int) and not isinstance(value, bool) and value > 999:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 99:
             other = self.text(str(value))
             return int(other) if other.isdecimal() else value
         return value
+
+    def counted(self) -> Iterator[str]:
+        """Yield how many values of each kind were replaced."""
+        kinds = {kind for kind, _ in self._more}
+        yield from (count(n, kind, kind if kind in kinds else "") for kind, n in self.counts.items())
+
+    def doubts(self, value: Any) -> list[str]:
+        """Return texts in a hidden value that look personal and are not stand-ins."""
+        stand_ins = {*(made for _, made in self._used), *(made for _, made in self._names.values())}
+        texts = (text for _, text, _ in texts_with_keys(value, (), ()))
+        found = (match[0] for text in texts for match in _DOUBTFUL.finditer(text))
+        return [each for each in found if each not in self._kept and each not in stand_ins]
 
     def _key(self, key: Any) -> Any:
         is_plain = not isinstance(key, str) or (key.isascii() and key.isidentifier() and key.islower())
@@ -248,20 +354,44 @@ class PersonalData:
 
     def text(self, text: str) -> str:
         """Return a text with stand-ins."""
-        text = self._secrets(text)
-        for kind, pattern in self._more:
-            text = pattern.sub(partial(self._more_of, kind), text)
-        text = _EMAIL.sub(lambda match: self._replaced("e-mail", match[0].lower(), _email), text)
-        text = _IBAN.sub(self._iban, text)
-        text = _CARD.sub(self._card, text)
-        text = _SSN.sub(lambda match: self._shaped("number", match[0]), text)
-        for pattern in (_IPV4, _IPV6):
-            text = pattern.sub(self._ip, text)
-        text = _PHONE.sub(self._phone, text)
-        text = self._with_names(text)
-        return _STREET.sub(self._street, text)
+        shown: list[str] = []
 
-    def _with_names(self, text: str) -> str:
+        def put(hide: Callable[[re.Match[str]], str], match: re.Match[str]) -> str:
+            new = hide(match)
+            if new == match[0] and not _PRIVATE.match(new):
+                return new
+            shown.append(new)
+            return chr(0xF0000 + len(shown) - 1)
+
+        text = _PRIVATE.sub(partial(put, lambda match: match[0]), self._secrets(text))
+        for pattern, hide in (*self._learned_in(text), *self._patterns()):
+            text = pattern.sub(partial(put, hide), text)
+        text = self._with_names(text, partial(put, self._name))
+        text = _STREET.sub(partial(put, self._street), text)
+        return _PRIVATE.sub(lambda match: shown[ord(match[0]) - 0xF0000], text)
+
+    def _patterns(self) -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+        yield _EMAIL, lambda match: self._replaced("e-mail", match[0].lower(), _email)
+        yield from ((_IBAN, self._iban), (_CARD, self._card), (_IDS, self._id), (_IPV4, self._ip))
+        yield from ((_IPV6, self._ip), (_PHONE, self._phone), (_DATE, self._date))
+
+    def _learned_in(self, text: str) -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+        yield from ((pattern, partial(self._more_of, kind)) for kind, pattern in self._more)
+        if found := sorted((each for each in self._passwords if each in text), key=len, reverse=True):
+            words = "|".join(
+                rf"(?<!{_LETTER})" * each[0].isalnum()
+                + re.escape(each)
+                + rf"(?!{_LETTER})" * each[-1].isalnum()
+                for each in found
+            )
+            yield re.compile(words), partial(self._more_of, "secret")
+        squeezed = re.sub(r"[\W_]", "", text).upper()
+        if codes := sorted((each for each in self._codes if each in squeezed), key=len, reverse=True):
+            words = "|".join(r"[ ./_-]?".join(map(re.escape, each)) for each in codes)
+            pattern = re.compile(rf"(?i)(?<![^\W_])(?<!\d[.,:])(?:{words})(?![^\W_]|[.,:]\d)")
+            yield pattern, partial(self._more_of, "number")
+
+    def _with_names(self, text: str, hide: Callable[[re.Match[str]], str]) -> str:
         """Replace names in one pass, because a stand-in may be the name of another person."""
         lower = text.replace("İ", "I").lower()  # as long as the text: only İ would become two characters
         words = [word for word in _LETTERS.finditer(lower) if word[0] != "%20"]
@@ -271,7 +401,7 @@ class PersonalData:
             for n in range(len(word[0]) if self._anywhere else 1):
                 begin = word.start() + n
                 if begin >= end and (match := self._name_at(begin, text, at + n, letters)):
-                    parts += text[end:begin], self._name(match)
+                    parts += text[end:begin], hide(match)
                     end = match.end()
             at += len(word[0])
         return "".join((*parts, text[end:]))
@@ -282,7 +412,7 @@ class PersonalData:
         lengths = {length for each in beginnings for length in self._lengths.get(each, ())}
         names = {name for n in lengths for name in self._by_letters.get(letters[at : at + n], ())}
         longest_first = sorted(names, key=lambda name: (-len(name), name))
-        return next(filter(None, (_spelled(name).match(text, begin) for name in longest_first)), None)
+        return next(filter(None, (spelled_pattern(name).match(text, begin) for name in longest_first)), None)
 
     def _name(self, match: re.Match[str]) -> str:
         written = match[0]
@@ -315,6 +445,14 @@ class PersonalData:
         digits = re.sub(r"\D", "", match[0])
         return self._shaped("card", match[0]) if _is_luhn(digits) else match[0]
 
+    def _id(self, match: re.Match[str]) -> str:
+        return self._shaped("number", match[0]) if _is_id(re.sub(r"[\W_]", "", match[0])) else match[0]
+
+    def _date(self, match: re.Match[str]) -> str:
+        year, others = _birth(match[0])
+        is_birth = any(year == born and others <= rest for born, rest in self._births)
+        return self._replaced("birth date", match[0], _other_date) if is_birth else match[0]
+
     def _ip(self, match: re.Match[str]) -> str:
         try:
             address = ip_address(match[0])
@@ -336,7 +474,8 @@ class PersonalData:
         return self._shaped(kind, match[0])
 
     def _shaped(self, kind: str, text: str) -> str:
-        return self._replaced(kind, text, _same_shape)
+        kept = 0 if kind in ("secret", "number") and not _IBAN.fullmatch(text) else 2  # as its country
+        return self._replaced(kind, text, partial(_same_shape, kept=kept))
 
     def _replaced(self, kind: str, text: str, stand_in: Callable[[str, str], str]) -> str:
         if (kind, text) not in self._known:
@@ -345,47 +484,68 @@ class PersonalData:
             while ((kind, made) in self._used or made == text) and tries < 50:
                 tries += 1
                 made = stand_in(text, f"{seed} {tries}")
+            made = made if made != text else HIDDEN
             self._known[kind, text] = made
             self._used.add((kind, made))
             self.counts[kind] = self.counts.get(kind, 0) + 1
         return self._known[kind, text]
 
 
-def _has_no_spaces(name: str) -> bool:
-    return any(ord(each) > 0x2E80 for each in name)
+def _code(text: str) -> str:
+    last = end = 0
+    for group in re.finditer(r"[A-Za-zÄÖÜ0-9]+", text[:40]):
+        between = text[last : group.start()]
+        is_short = group[0].isupper() and len(group[0]) <= 3 and group[0] not in ("I", "A")
+        if re.search(r"[^ ./\"'(-]", between) or (last and len(between) > 1):
+            break
+        last = group.end()
+        if re.search(r"\d", group[0]) or (end and is_short):
+            end = last
+        elif not is_short:
+            break
+    return text[:end].strip(" \"'(")
 
 
-@cache
-def _spelled(name: str) -> re.Pattern[str]:
-    letters = re.sub(r"^[\W_]+", "", name)
-    body = "".join(_SPELLINGS.get(each) or re.escape(each) for each in letters)
-    if not _has_no_spaces(name):
-        body = rf"(?:(?<![^\W_])|(?<=%20)){body}(?![^\W_])"
-    return re.compile(body, re.IGNORECASE)
+def _secret(text: str, label: str, mark: str) -> str:
+    if re.search(r"(?:pin|otp|cvv2?|cvc2?|csc|code)\W*(?:is|ist|es|est|:|=)?$", label):
+        return number[0] if (number := re.match(r"\d{3,8}(?!\w)", text)) else ""
+    word = next(iter(re.split(r"[\s，。、；]", text)), "").strip("\"'“”„«»`()").rstrip(".,;")
+    is_value = bool(re.search(r"[^\W\d_]", word)) and bool(re.search(r"[\d\W_]", word))
+    plain = without_accents(word).lower()
+    is_named = bool(mark.strip()) and len(word) > 3 and plain not in _STATES | _NO_NAMES
+    return word if is_value or is_named else ""
 
 
-def _snake(key: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower().replace("-", "_")
+def _birth(date: str) -> tuple[int, frozenset[int]]:
+    numbers = re.findall(r"\d+", date)
+    year = next((each for each in numbers if len(each) == 4), numbers[-1])
+    numbers.remove(year)
+    return int(year) % 100, frozenset(map(int, numbers))
 
 
-def _texts(
-    value: Any, keys: tuple[str, ...], siblings: Iterable[str]
-) -> Iterator[tuple[tuple[str, ...], str, Iterable[str]]]:
-    if isinstance(value, str):
-        inner = read_result(value)
-        if inner is value:
-            yield keys, value, siblings
-        else:
-            yield from _texts(inner, keys, siblings)
-    elif isinstance(value, Mapping):
-        names = [str(each) for each in value]
-        for name, item in value.items():
-            yield from _texts(item, (*keys, str(name)), names)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item, keys, siblings)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield keys, str(value), siblings
+def _other_date(date: str, seed: str) -> str:
+    year, _ = _birth(date)
+    tries = seed.partition(" ")[2]
+
+    def other(match: re.Match[str]) -> str:
+        if len(match[0]) == 4:
+            return str(int(match[0]) - 1 - _number(f"{year}{tries}") % 9)
+        if int(match[0]) == year and match.end() == len(date):
+            return f"{(year - 1 - _number(f'{year}{tries}') % 9) % 100:02}"
+        return str(1 + _number(f"{year} {int(match[0])}{tries}") % 12).zfill(len(match[0]))
+
+    return re.sub(r"\d+", other, date)
+
+
+def _is_id(text: str) -> bool:
+    if text.isdecimal() and len(text) == 11:  # PESEL
+        weights = (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1)
+        is_checked = sum(int(each) * weight for each, weight in zip(text, weights, strict=True)) % 10 == 0
+        return is_checked and 1 <= int(text[2:4]) % 20 <= 12 and 1 <= int(text[4:6]) <= 31
+    if re.fullmatch(r"[XYZ\d]\d{7}[A-Z]", text):  # DNI and NIE
+        number = int(text[:-1].translate(str.maketrans("XYZ", "012")))
+        return "TRWAGMYFPDXBNJZSQVHLCKE"[number % 23] == text[-1]
+    return len(text) != 18 or bool(re.match(r"\d{6}(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d", text))
 
 
 def _digits(text: str) -> Iterator[int]:
@@ -395,19 +555,17 @@ def _digits(text: str) -> Iterator[int]:
         block = hashlib.sha256(block).digest()
 
 
-def _same_shape(text: str, seed: str) -> str:
-    """Return other digits and letters in the places of those of a text; its first two letters stay."""
-    other = _digits(seed)
-    return "".join(
-        str(next(other) or (1 if at == 0 else 0))
-        if each.isdecimal()
-        else "ABCDEFGHJK"[next(other)]
-        if each.isupper() and at > 1
-        else "abcdefghjk"[next(other)]
-        if each.islower() and at > 1
-        else each
-        for at, each in enumerate(text)
-    )
+def _same_shape(text: str, seed: str, kept: int = 2) -> str:
+    other, made = _digits(seed), ""
+    for at, each in enumerate(text):
+        if each.isdecimal():
+            made += str(next(other) or (1 if at == 0 else 0))
+        elif at >= kept and (each.isupper() or each.islower()):
+            letter = "ABCDEFGHJK"[next(other)]
+            made += letter if each.isupper() else letter.lower()
+        else:
+            made += each
+    return made
 
 
 def _number(seed: str, size: int = 4) -> int:

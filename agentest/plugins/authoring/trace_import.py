@@ -30,7 +30,7 @@ from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, shortened
+from agentest.support.text import count, quoted_names, shortened
 
 if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
@@ -40,6 +40,7 @@ _NAME_CHARS = 60
 _NEW_WORD = 0.05
 """What a new word of a user counts against a new pair of tools."""
 _ENOUGH_NEW = 1.0
+_DOUBTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +123,20 @@ def import_traces(request: TraceRequest) -> ImportResult:
 
         source = with_citations(source, [each.citations() if each else {} for each in worded])
     write_for_user(output, source.encode())
-    notes = [*_notes(found, sessions, len(chosen)), *wording_notes]
-    if personal.counts:
-        counts = personal.counts.items()
-        shown = (count(n, kind, kind) if kind in request.redact else count(n, kind) for kind, n in counts)
-        notes.append(f"replaced {', '.join(shown)}")
+    notes = [*_notes(found, sessions, len(chosen)), *wording_notes, *_privacy_notes(personal, hidden)]
     _, invalid, problems = invalid_scenarios(output)
     summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
     return ImportResult(files=(output,), summary=summary, notes=(*notes, *problems), is_valid=not invalid)
+
+
+def _privacy_notes(personal: PersonalData, hidden: Sequence[Sequence[Turn]]) -> Iterator[str]:
+    if personal.counts:
+        yield f"replaced {', '.join(personal.counted())}"
+    turns = [turn for each in hidden for turn in each]
+    shown = [(turn.user_message, [(call.args, call.result) for call in turn.tool_calls]) for turn in turns]
+    if doubts := list(dict.fromkeys(personal.doubts(shown))):
+        more = f" and {len(doubts) - _DOUBTS} more" if len(doubts) > _DOUBTS else ""
+        yield f"perhaps personal, but kept: {quoted_names(doubts[:_DOUBTS])}{more}; --redact REGEX replaces"
 
 
 def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list[str]:
@@ -166,7 +173,6 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
 
 
 def _session(recorded: RecordedSession) -> _Session | None:
-    """Return the turns of a session; None if no user wrote anything."""
     steps, left_out = recorded.steps, Counter[str]()
     results = {item.id: item.value for item in steps if item.kind == "result" and item.id}
     named: dict[str, list[Any]] = {}
@@ -290,7 +296,7 @@ def _exportable(
     for each, turns, wording in zip(sessions, hidden, worded, strict=True):
         about = wording.name if wording and wording.name.strip() else turns[0].user_message
         name = shortened(" ".join(about.split()), _NAME_CHARS)
-        origin = f"{Path(each.recorded.file).name}, session {personal.text(each.recorded.id)}"
+        origin = personal.text(f"{Path(each.recorded.file).name}, session {each.recorded.id}")
         unique = f"{name} ({origin})"
         number = 2
         while unique in names:
@@ -321,7 +327,6 @@ def _hidden(turn: Turn, personal: PersonalData) -> Turn:
 
 
 def _expected(turns: Sequence[Turn]) -> Iterator[ExpectedCall]:
-    """Yield each different call that changed something, as far as names tell; no name of a read."""
     calls = [call for turn in turns for call in turn.tool_calls if _outcome(call.result) != "error"]
     writes = [call for call in calls if verb_effect(call.name) == "write"]
     seen: list[tuple[str, Any]] = []

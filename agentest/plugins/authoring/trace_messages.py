@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_result
 from agentest.plugins.protocols.model_messages import MessagePart, read_message
+
+_SPELLINGS = {" ": r"(?:\s*,\s*|\s+|[._+-]|%20)?", "-": "[-‐‑‒–—]", "'": "['’]"}
 
 
 class Item(NamedTuple):
@@ -136,3 +141,50 @@ def step_key(item: Item) -> tuple[str, str, str]:
 
 def _contains(whole: Sequence[Any], part: Sequence[Any]) -> bool:
     return any(list(whole[at : at + len(part)]) == list(part) for at in range(len(whole) - len(part) + 1))
+
+
+def texts_with_keys(
+    value: Any, keys: tuple[str, ...], siblings: Iterable[str]
+) -> Iterator[tuple[tuple[str, ...], str, Iterable[str]]]:
+    """Yield each text, and number, with the keys that lead to it. JSON within a text is looked into."""
+    if isinstance(value, str):
+        inner = read_result(value)
+        if inner is value:
+            yield keys, value, siblings
+        else:
+            yield from texts_with_keys(inner, keys, siblings)
+    elif isinstance(value, Mapping):
+        names = [str(each) for each in value]
+        for name, item in value.items():
+            yield from texts_with_keys(item, (*keys, str(name)), names)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts_with_keys(item, keys, siblings)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield keys, str(value), siblings
+
+
+def snake_key(key: str) -> str:
+    """Return a key in snake case, without accents."""
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
+    return without_accents(re.sub(r"[\s.-]", "_", snake)).replace("ß", "ss")
+
+
+def without_accents(text: str) -> str:
+    plain = (unicodedata.normalize("NFD", each)[0] if each < "\u2e80" else each for each in text)
+    return text if text.isascii() else "".join(plain).replace("ł", "l").replace("Ł", "L")
+
+
+def has_no_spaces(name: str) -> bool:
+    """True if a name is of a script without spaces between words."""
+    return any(ord(each) > 0x2E80 for each in name)
+
+
+@cache
+def spelled_pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern for a name in its spellings, as in e-mail addresses and URLs."""
+    letters = re.sub(r"^[\W_]+", "", name)
+    body = "".join(_SPELLINGS.get(each) or re.escape(each) for each in letters)
+    if not has_no_spaces(name):
+        body = rf"(?:(?<![^\W_])|(?<=%20)){body}(?![^\W_])"
+    return re.compile(body, re.IGNORECASE)

@@ -422,6 +422,106 @@ def test_personal_data_gets_stand_ins_that_still_match(tmp_path: Path) -> None:
     assert re.search(r"DE\d\d \d{4} \d{4} \d{4} \d{4} \d\d", written)
 
 
+_SAID = [
+    ("My password is Tulpe2024!, CVV 123, born on 12 March 1985, NI number AB 12 34 56 C, 22 baker street.",
+     ["Tulpe2024", "123", "12 March 1985", "AB 12 34 56 C", "22 baker"]),
+    ("My Aadhaar is 2345 6789 0123, PIN: 4711, passport number C01X00T47, I live at 12, MG Road.",
+     ["2345 6789", "4711", "C01X00T47", "MG Road"]),
+    ("Mein Passwort ist Geheim77, geboren am 12.03.1985, Kennzeichen B-MA 1234, Hauptstraße 12",
+     ["Geheim77", "12.03.1985", "B-MA 1234", "Hauptstraße"]),
+    ("Mot de passe : Soleil#9, née le 12/03/1985, 12 rue de la Paix, plaque AB-123-CD",
+     ["Soleil#9", "12/03/1985", "la Paix", "AB-123-CD"]),
+    ("Mi contraseña es Luna2020, nacido el 12 de marzo de 1985, DNI 12345678Z, placa 1234 BCD, Calle Mayor 5",
+     ["Luna2020", "12 de marzo", "12345678Z", "1234 BCD", "Mayor"]),
+    ("La mia password è Sole2020, nata il 12/03/1985, codice fiscale RSSMRA85T10A562S, Via Roma 12",
+     ["Sole2020", "12/03/1985", "RSSMRA85T10A562S", "Roma"]),
+    ("Moje hasło to Kot2024x, PESEL 85031212345, nr rejestracyjny WA 12345, ul. Długa 12/4, ur. 12.03.1985",
+     ["Kot2024x", "85031212345", "WA 12345", "Długa", "12.03.1985"]),
+    ("Minha senha é Sol2024!, nascido em 12/03/1985, CPF 123.456.789-09, Rua das Flores, 123",
+     ["Sol2024", "12/03/1985", "123.456.789-09", "Flores"]),
+    ("Мой пароль: Солнце24, родился 12.03.1985, ул. Ленина, 12, паспорт 4509 123456",
+     ["Солнце24", "12.03.1985", "Ленина", "4509 123456"]),
+    ("我的密码是Mima2024，出生日期1985年3月12日，身份证号 110101198503121234，住在南京路100号",
+     ["Mima2024", "1985年3月12日", "110101198503121234", "南京路"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [otlp, langfuse, langsmith, phoenix, openai, responses, adk, jsonl, journal])
+@pytest.mark.parametrize(("said", "values"), _SAID)
+def test_nothing_personal_is_written_in_any_language_and_form(
+    said: str, values: list[str], form: Callable[[], str], tmp_path: Path
+) -> None:
+    """Not in the name of the scenario either, which begins with the user's first message."""
+    for output in ("out.sim.py", "out.sim.yaml"):
+        (tmp_path / "traces.json").write_text(form().replace(ASKED, said))
+        result = import_traces(TraceRequest(paths=(tmp_path / "traces.json",), output=tmp_path / output))
+        written = (tmp_path / output).read_text() + "\n".join(result.notes)
+        assert result.is_valid
+        assert not [value for value in values if value in written]
+
+
+_KEYS = {
+    **{
+        "password": "hunter2hunter",
+        "Passwort": "Geheim77",
+        "contraseña": "Luna",
+        "customerPin": "4711",
+        "cvc": 321,
+    },
+    **{"dateOfBirth": "1985-03-12", "Geburtsdatum": "12.03.1985", "fechaNacimiento": "12/03/1985"},
+    **{"pesel": "85031212340", "aadhaar_number": "234567890123", "dni": "12345678A", "niNumber": "AB123456C"},
+    **{
+        "passport_no": "C01X00T47",
+        "licensePlate": "KR 5XY12",
+        "straße": "Am Markt",
+        "ulica": "Długa",
+        "姓名": "王小明",
+    },
+}
+
+
+@pytest.mark.parametrize(("key", "value"), _KEYS.items())
+def test_a_key_says_what_its_value_is_and_equal_values_get_equal_stand_ins(key: str, value: Any) -> None:
+    """Its value is found in the texts of the session, too."""
+    personal = PersonalData()
+    personal.learn({key: value})
+    hidden = personal.hidden({key: value, "note": f"it is {value}!"})
+    assert str(value) not in str(hidden)
+    assert hidden["note"] == f"it is {hidden[key]}!"
+
+
+def test_a_date_of_birth_is_found_in_other_forms_and_in_answers() -> None:
+    """The same numbers get the same stand-ins. A date of another year stays."""
+    personal = PersonalData()
+    personal.learn({"dob": "1985-03-12"})
+    year, month, day = personal.text("1985-03-12").split("-")
+    shown = personal.text("12/03/1985, 12.3.85, March 12, 1985, 2026-03-12")
+    assert shown == f"{day}/{month}/{year}, {day}.{int(month)}.{year[2:]}, March {day}, {year}, 2026-03-12"
+    personal.learn_answer("And your passport number and password?", "Tulpe")
+    personal.learn_answer("Your passport number?", "it's C01X00T47, thanks")
+    assert not re.search("Tulpe|C01X", personal.text("Tulpe or C01X00T47"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Your password is wrong", "I forgot my password, please reset it", "The boarding pass is AB12",
+     "PIN was reset", "Order 12345678901 is late", "born to run 12", "a 12 hours road trip"],
+)  # fmt: skip
+def test_words_about_personal_data_stay(text: str) -> None:
+    """They name no value; the number of an order is not a PESEL unless its check digit fits."""
+    personal = PersonalData()
+    personal.learn(text)
+    assert personal.text(text) == text
+
+
+def test_what_looks_personal_and_was_kept_is_listed(tmp_path: Path) -> None:
+    """The user decides; what was replaced, and numbers of orders by their keys, are not listed."""
+    said = "Ask for Jane Roe, 12/03/1971, file 7712345678. My PIN: 4711."
+    result = imported(tmp_path, jsonl().replace(ASKED, said))[1]
+    (note,) = [each for each in result.notes if "perhaps personal" in each]
+    assert all(each in note for each in ("'Jane Roe'", "'12/03/1971'", "'7712345678'", "--redact"))
+
+
 PEOPLE = (
     *("Anna Schmidt", "José García-López", "Mary-Jane O'Brien", "李小龙", "王芳", "Иван Петров", "محمد علي"),
     *("Björn Åkesson", "Will Rose", "Nguyễn Văn An", "Ngozi Okonkwo", "Jean-Luc D’Arcy"),
