@@ -158,11 +158,7 @@ def _is_goal(reason: Reason) -> bool:
 
 
 def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool) -> Iterator[_Finding]:
-    """Yield the faults behind a reason.
-
-    Args:
-        ended: True if an error ended the conversation. Missing calls are then consequences of that error.
-    """
+    """Yield the faults behind a reason."""
     if reason.status is not Status.FAILED:
         yield _errored_finding(reason)
     elif _is_goal(reason):

@@ -195,11 +195,7 @@ async def start_process(
         streams = dict(zip(("stdin", "stdout", "stderr"), (stdin_end, *ends), strict=True))
         with anyio.CancelScope(shield=True), _reaper.starting() as started:
             process = await start(
-                *command,
-                cwd=cwd,
-                env={**environment, MARK: _reaper.mark},
-                **streams,
-                start_new_session=True,
+                *command, cwd=cwd, env={**environment, MARK: _reaper.mark}, **streams, start_new_session=True
             )
             child = ChildProcess(process)
             started.append(child.pid)

@@ -320,7 +320,6 @@ def _longest_first(secrets: Iterable[_Secret]) -> list[_Secret]:
 
 
 def _is_distinctive(secret: str) -> bool:
-    """True if a secret is long enough, and unlike a word, to be redacted in transcripts."""
     if len(secret) < _SHORTEST_IN_TRANSCRIPTS:
         return False
     in_one_case = secret.islower() or secret.isupper() or secret.istitle()
@@ -348,7 +347,6 @@ def _hidden(match: re.Match[str]) -> str:
 
 
 def _matching(text: str) -> Iterator[re.Pattern[str]]:
-    """Yield the patterns that may match in the text."""
     folded = text.casefold()
     return (pattern for parts, pattern in _PATTERNS if any(part in folded for part in parts))
 
@@ -369,7 +367,6 @@ def _credentials_in(text: str) -> Iterator[str]:
 
 
 def _spellings(character: str) -> str:
-    """Return a pattern for one character of a secret in a URL, JSON, HTML or Python."""
     if _SAME_IN_ANY_SPELLING.fullmatch(character):
         return re.escape(character)
     code, named = ord(character), _NAMED.get(character)
@@ -542,7 +539,6 @@ class _Value:
 
 
 def _foreign_text(value: Any) -> str:
-    """Return all that is ever shown or written of an object that is not JSON."""
     try:
         return f"{value}\0{safe_repr(value)}"
     except Exception:  # noqa: BLE001 - a foreign object may even lack a text

@@ -343,11 +343,7 @@ class HttpConversation:
         return {**(self._logged_in.saved if self._logged_in else {}), **self._saved}
 
     def _save(self, step: TurnStep, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:
-        """Save the session id and the values in `save`.
-
-        Raises NoReply if the response lacks a value that the step saves, or there is none yet for a name in
-        `needed`; None means that all are needed.
-        """
+        """Save the session id and the values in `save`."""
         sources, config = step.kept, self._client.config
         kept = {**gathering.kept, **sources.in_jar(self._jar)}
         before = self._saved.get(SESSION)

@@ -204,7 +204,6 @@ _GOOGLE_ADK_ONLY = {
 
 
 def _check(num_runs: int, timeout_s: float | None, others: Mapping[str, Any]) -> None:
-    """Raise UsageError for a wrong number or an argument that only google-adk supports, else TypeError."""
     if isinstance(num_runs, bool) or not isinstance(num_runs, int) or num_runs < 1:
         raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
     is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)

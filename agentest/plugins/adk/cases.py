@@ -110,10 +110,7 @@ def case_entries(
 
 
 def _scenario_names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Name the scenarios by case id, with the set's id or the file in front if the id alone is ambiguous.
-
-    Each entry of `cases` has the case's id, its set's id, and its file.
-    """
+    """Name the scenarios by case id, with the set's id or the file in front if the id alone is ambiguous."""
     forms = [(eval_id, f"{set_id}/{eval_id}", f"{file}/{eval_id}") for eval_id, set_id, file in cases]
     lengths = [0] * len(forms)
     alike: Sequence[int] = range(len(forms))
@@ -199,11 +196,7 @@ def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCrite
 
 
 def _metrics_with_data(case: EvalCase, adapts: bool) -> dict[str, bool]:
-    """Map each of Agentest's metrics, and with `adapts` ADK's, to whether the case has data for it.
-
-    A case with neither reference answers nor calls still gets `reference_answer_match`, without a score:
-    it expects nothing, and must not pass just because it called nothing.
-    """
+    """Map each of Agentest's metrics, and with `adapts` ADK's, to whether the case has data for it."""
     turns = case.conversation or ()
     answers = any(turn.final_response is not None for turn in turns)
     calls = any(turn.intermediate_data is not None for turn in turns)

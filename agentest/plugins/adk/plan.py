@@ -176,10 +176,7 @@ def read_sets(eval_request: EvalRequest) -> tuple[list[ReadSet], list[str]]:
 
 
 def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, None]], list[str]]:
-    """Expand the targets to files, each with its requested cases, none for all; and notes about others.
-
-    A file that is named twice is read once.
-    """
+    """Expand the targets to files, each with its requested cases, none for all; and notes about others."""
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     notes: list[str] = []
     for target in eval_request.targets:

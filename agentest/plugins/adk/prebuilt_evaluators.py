@@ -223,10 +223,7 @@ def _result(
 async def _judge_for(
     criterion: MetricCriterion, model: Model | ChatModel | None
 ) -> AsyncIterator[Model | None]:
-    """Yield the given judge, else the one that the criterion names, else the configured one, if any.
-
-    Raises ConfigError for a model that cannot be called.
-    """
+    """Yield the given judge, else the one that the criterion names, else the configured one, if any."""
     if model is not None:  # an open model, or one of `agentest.testing`
         opened: Any = model if hasattr(model, "ask") else scripted(model, Ledger(), RetryPolicy(retries=0))
         yield opened

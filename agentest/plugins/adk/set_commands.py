@@ -106,10 +106,6 @@ _Criteria = tuple[Path, bytes | None, list[str]]
 
 
 def _migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> _Criteria:
-    """Return the criteria file that the set needs at `new`. Writes nothing.
-
-    Raises UsageError if a criteria file with other content already exists.
-    """
     if read.criteria is not None:
         return _own_criteria(read, read.criteria, new, config_out)
     if config_out is not None:
@@ -292,11 +288,7 @@ def _existing_set(location: SetLocation) -> SetFile:
 
 
 def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash.
-
-    For a persona given by name, google-adk hashes its description, and Agentest hashes the name. Raises
-    UsageError.
-    """
+    """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash."""
     read = read_eval_set(file)
     if read.form is not FileFormat.SCENARIOS:
         form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'

@@ -364,10 +364,7 @@ def _eval_id(case: Any) -> str:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """Return the new value, with the numbers and the order of keys of the old one where they are equal.
-
-    A value that went through a browser has lost digits of long numbers, and `-0.0` and `1.0` are `0` and `1`.
-    """
+    """Return the new value, with the numbers and the order of keys of the old one where they are equal."""
     if isinstance(old, dict) and isinstance(new, Mapping):
         keys = [*(key for key in old if key in new), *(key for key in new if key not in old)]
         return {key: _merged(old.get(key), new[key]) for key in keys}

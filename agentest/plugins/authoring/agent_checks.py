@@ -122,7 +122,6 @@ def _gateway_address(checked: AgentToCheck, run: Examination) -> str:
 
 
 def _without_token(notes: Sequence[str]) -> str:
-    """Return what the gateway reported about requests without its token; "" if there were none."""
     from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN
 
     return next((note for note in notes if WITHOUT_TOKEN in note), "")
@@ -152,7 +151,6 @@ async def _check_gateway(
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:
-    """Return the plan, without scenarios if their mocks prevent a start; that is reported separately."""
     try:
         check_mocks(checked.plan)
     except UsageError:
@@ -221,11 +219,6 @@ _INTERLEAVED = "two conversations at once"
 
 
 async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: bool) -> Check:
-    """Give each of two interleaved conversations a fact, and ask both for it.
-
-    Only for agents whose conversations are cheap and harmless: those that were started for this check, and
-    those whose owner asks for it.
-    """
     name = subject("conversations", checked.name)
     if checked.config.exclusive:
         return good(name, "one at a time (exclusive: true)")
@@ -248,7 +241,6 @@ async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: boo
 
 
 def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
-    """Return why every request would be refused like the empty one, and what to do; None if not."""
     if response is None:
         return None
     names_model = probe_of(agent.type).has_own_form or "model" in getattr(agent, "body", {})

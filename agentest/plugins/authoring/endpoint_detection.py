@@ -496,7 +496,6 @@ def reply_settings(response: ProbeResponse) -> dict[str, Any]:
 
 
 def _events(response: ProbeResponse) -> list[Any]:
-    """Return the JSON values or texts of a stream's events; [] if the answer is not a stream."""
     text = response.body.decode("utf-8", errors="replace")
     if re.match(r"\s*(data|event|id|retry):", text):
         parser = EventParser()

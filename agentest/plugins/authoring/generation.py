@@ -254,7 +254,6 @@ def _case_of(proposal: _Proposal, material: Material, taken: set[str]) -> Case |
 
 
 def _origin(quote: str, material: Material) -> str | None:
-    """Return where a rule stands and what it says; None if it is nowhere word for word."""
     words = quote.split()
     if not words:
         return "tools"

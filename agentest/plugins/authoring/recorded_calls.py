@@ -118,7 +118,6 @@ def gather_tools(
 
 
 def _why_unusable(call: ToolCall) -> str | None:
-    """Return why a call says nothing about a real tool; None if it does."""
     if call.mocked:
         return "a mock answered"
     if not call.name.strip():
@@ -227,7 +226,6 @@ def _group_cases(
 def _merge_answers(
     answer_lists: Sequence[Sequence[RecordedToolAnswer]],
 ) -> tuple[tuple[RecordedToolAnswer, ...], bool]:
-    """Return the longest of lists that begin alike; else the first list, and True."""
     shortened = [_without_repeated_end(answers) for answers in answer_lists]
     longest = max(shortened, key=len)
     last = len(longest) - 1

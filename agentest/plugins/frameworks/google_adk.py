@@ -129,10 +129,7 @@ class AdkModuleClient:
     async def _run(
         self, user_text: UserText, ctx: TurnContext, events: list[Any], gate: ToolGate
     ) -> tuple[_State | None, _State]:
-        """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them.
-
-        Returns the session's state before the first reply (None on later turns) and after the reply.
-        """
+        """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them."""
         session = ctx.session or Session()
         app_name = self._config.app_name or session.app_name or self._found.app_name
         runner = self._runner(app_name, ctx.session_id)
@@ -161,10 +158,6 @@ class AdkModuleClient:
     async def _find_or_create_session(
         self, runner: Any, session_key: Mapping[str, str], expected_state: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Find or create the session, and return its initial state.
-
-        Raises SessionMismatch if an existing session has another state than the scenario requests.
-        """
         app = {"app_name": runner.app_name}
         session = await runner.session_service.get_session(**app, **session_key)
         if session is not None and not contains_state(session.state, expected_state):

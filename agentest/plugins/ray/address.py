@@ -225,10 +225,7 @@ def files_of(prepared: Prepared) -> ProjectFiles:
 
 
 def _scan(root: Path) -> tuple[int, list[str]]:
-    """Return the size of all files, and symbolic links that lead to a parent folder.
-
-    Ray would follow such links until the system stops it, and send everything again each time.
-    """
+    """Return the size of all files, and symbolic links that lead to a parent folder."""
     size, loops = 0, []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in _EXCLUDED]

@@ -323,10 +323,7 @@ def _names(who: port.Identity) -> list[str]:
 
 
 def _is_reused_name(group: ServerGroup, name: Name, ended: _Ended) -> bool:
-    """True if a name is not informative, because a client may reuse the trace of its first conversation.
-
-    That is harmless if conversations run one at a time; but a failed conversation may have late calls.
-    """
+    """True if a name is not informative, because a client may reuse the trace of its first conversation."""
     return group.admission.promised and not name.certain and not ended.failed
 
 

@@ -65,7 +65,6 @@ def _checked(section: type[_S], data: object, source: str, *at: str) -> _S:
 
 
 def _refuse_data_form(data: object, source: str) -> None:
-    """Raise UsageError for criteria in the form of ADK for TypeScript: those belong in the data file."""
     keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
     if keys:
         named = ", ".join(f"`{key}`" for key in keys)
@@ -512,10 +511,7 @@ def _builtin(
 
 
 def _policy(metric: str, criterion: _BuiltinCriterion, at: str, folder: Path) -> str:
-    """Return the policy of a criterion at `at`; "" if it has none. `policy_file` is relative to the folder.
-
-    Raises UsageError for an unreadable file, and for a metric that has no policy.
-    """
+    """Return the policy of a criterion at `at`; "" if it has none. `policy_file` is relative to it."""
     key = "policy" if criterion.policy is not None else "policy_file"
     if (criterion.policy or criterion.policy_file) and metric != _WITH_POLICY:
         raise UsageError(f"{at}.{key}: only `{_WITH_POLICY}` asks about a policy; give it to that criterion")

@@ -183,10 +183,7 @@ def _custom_metric_code(
 def _default_threshold(
     name: str, code: Code, info: MetricInfo | None, written: float | None, threshold: float | None
 ) -> float | None:
-    """Return the default threshold: the file's, a deliberate one, the metric's, or the code's.
-
-    Creates a class's evaluator once, so that failures show before the run.
-    """
+    """Return the default threshold: the file's, a deliberate one, the metric's, or the code's."""
     metric_default = info.default_threshold if info else None
     first = written if written is not None else metric_default
     if isinstance(code, type):
@@ -428,11 +425,7 @@ def _number(value: Any) -> float | None:
 
 
 def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:
-    """Raise NoResult if every status contradicts its score, as for a metric where less is better.
-
-    google-adk reverses the comparison for such a metric. In Agentest, a score always passes from its
-    threshold upward, so the metric would pass where it should fail.
-    """
+    """Raise NoResult if every status contradicts its score, as for a metric where less is better."""
     named = [(score, _status_name(status)) for score, status in statuses]
     known = [
         (score, name == "PASSED")

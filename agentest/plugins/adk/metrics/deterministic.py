@@ -256,10 +256,7 @@ def _one_row(text: str) -> str:
 
 
 def _final_session_state(grader: CriterionGrader, last: Turn, expected: None) -> MetricResult:
-    """Return 1 if each key of the expected final state has that value after the last turn, else 0.
-
-    A key may be a path into the state: `order.status`.
-    """
+    """Return 1 if each key of the expected final state has that value after the last turn, else 0."""
     del expected
     if last.state_after is None:
         unknown = f"the agent does not report its session's state: {state_reported_by()}"
@@ -282,10 +279,7 @@ def _short_value(value: Any) -> str:
 
 
 def _intermediate_responses(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
-    """Return 1 for a turn with all expected messages in order, each by the expected author, else 0.
-
-    Other messages may come in between. White space is normalized; every other character counts.
-    """
+    """Return 1 for a turn with all expected messages in order, each by the expected author, else 0."""
     del grader
     wanted = expected_responses(expected)
     if not wanted:

@@ -153,7 +153,6 @@ def _result(
 
 
 def _check_file(path: Path) -> None:
-    """Raise UsageError if results cannot be added to the file."""
     try:
         if path.exists():
             read_calibrations(path)

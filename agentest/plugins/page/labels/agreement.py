@@ -162,10 +162,7 @@ def consensus_of(labels: LabelSet) -> Consensus:
 
 
 def _majority_value(values: Sequence[Value]) -> Value | None:
-    """Decide by majority whether there is a fault, then for the most frequent value or the lower median.
-
-    Returns None if as many people see a fault as do not.
-    """
+    """Decide by majority whether there is a fault, then for the most frequent value or the lower median."""
     faults = [value for value in values if is_fault(value)]
     if 2 * len(faults) == len(values):
         return None

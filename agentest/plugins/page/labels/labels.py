@@ -440,7 +440,6 @@ def _label(labels: LabelSet, data: dict[str, Any]) -> Label:
 
 
 def _check(question: LabelQuestion, conversation: LabelledConversation | None) -> None:
-    """Raise ValueError for a question that the conversation does not have."""
     if conversation is None:
         raise ValueError(
             f"no conversation {question.conversation!r} stands above; its line comes before its labels"

@@ -141,10 +141,7 @@ class ListeningSockets:
 
 
 def _loopback_sockets(port: int) -> list[socket.socket]:
-    """Open sockets on all loopback addresses and no others, because `localhost` can mean IPv4 or IPv6.
-
-    If only one of them were ours, another user on this machine could listen on the other.
-    """
+    """Open sockets on all loopback addresses and no others, because `localhost` can mean IPv4 or IPv6."""
     with ExitStack() as stack:
         sockets: list[socket.socket] = []
         for family, host in _LOOPBACK:

@@ -217,10 +217,7 @@ def rank_ways(base: str, card: AgentCard | None, wanted: Version | None) -> tupl
 
 
 def _offer_addresses(base: str, offered: str) -> list[str]:
-    """Return the addresses where an offer may be reachable, all at the endpoint's origin.
-
-    Cards behind proxies, in containers and on forwarded ports name addresses that only they can reach.
-    """
+    """Return the addresses where an offer may be reachable, all at the endpoint's origin."""
     ours, theirs = urlsplit(base), urlsplit(urljoin(base, offered))
     offered_here = urlunsplit((ours.scheme, ours.netloc, theirs.path or "/", theirs.query or ours.query, ""))
     if same_origin(base, theirs.geturl()):

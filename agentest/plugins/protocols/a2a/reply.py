@@ -118,11 +118,6 @@ def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, st
 def _reply_text(
     work: AgentWork, artifacts: Sequence[tuple[Artifact, str]], has_new_artifact: bool
 ) -> tuple[str, Mapping[str, str]]:
-    """Return the reply's text, "" for none, and the texts of the artifacts that form it.
-
-    Artifacts are the reply even if they have no text. Other messages do not replace them. google-adk sends
-    one artifact for each event; only the last of those belongs to the reply.
-    """
     if work.message is not None:
         return text_of_parts(work.message.parts), {}
     status_text = text_of_parts(work.status_message.parts) if work.status_message else ""
@@ -174,10 +169,6 @@ def _fallback_text(work: AgentWork) -> str:
 
 
 def _remarks(authored: Sequence[tuple[str, str]], reply: Set[str]) -> Iterator[Remark]:
-    """Yield the texts that are not part of the reply, each once.
-
-    If texts grow from message to message, only the last is yielded, or none if it is the reply.
-    """
     texts = [(author, text.strip()) for author, text in authored]
     known: set[tuple[str, str]] = set()
     for at, (author, text) in enumerate(texts):
@@ -234,10 +225,7 @@ def _is_inner(part: A2aPart) -> bool:
 
 
 def _adk_type(part: A2aPart) -> str:
-    """Return google-adk's type of a part's data, such as `function_call`; "" for other parts.
-
-    The key is `adk_type`, in other languages and frameworks `type` or a key with another prefix.
-    """
+    """Return google-adk's type of a part's data, such as `function_call`; "" for other parts."""
     if not part.has_data or not isinstance(part.data, Mapping):
         return ""
     named = (value for key, value in part.metadata.items() if key == "type" or key.endswith("_type"))

@@ -507,10 +507,6 @@ def _questions(events: Iterable[_Event], decided: Mapping[str, Approval]) -> Ite
 def _calls(
     events: Sequence[_Event], turn_index: int, decided: Mapping[str, Approval]
 ) -> tuple[ToolCall, ...]:
-    """Return the calls in order, with the calls of one event in one round.
-
-    Responses are matched by id, or with the next call of that name if ids are missing.
-    """
     parts = [part for event in events for part in event.parts]
     by_id: dict[str, Any] = {}
     by_name: dict[str, list[Any]] = {}

@@ -95,7 +95,6 @@ class _AgUiEndpoint(ProtocolEndpoint):
 
 
 def _refuse_json(body: bytes) -> None:
-    """Raise AgentError with the body: AG-UI responses are always streams."""
     data = read_json(body, _PLACE)
     if error := data.get("error") if isinstance(data, dict) else None:
         raise AgentError(f"the agent answered with an error: {excerpt(error)}")
@@ -145,7 +144,6 @@ class AgUiConversation:
         return await self._run_until_reply(body, ctx, values, decision, approver)
 
     def _decide(self, approver: Approver, words: str | None = None) -> Decision | None:
-        """Return the decision about the open questions, or None if the user has to decide."""
         return approver.decision(asked_tools(self._open, self._waiting), words)
 
     async def _run_until_reply(

@@ -110,10 +110,6 @@ def _name_and_arguments(call: Wire) -> tuple[str, Any]:
 
 
 def _first_known(messages: Sequence[Wire], known: AbstractSet[str], user_messages: int) -> int:
-    """Return the index of the first known message.
-
-    If no id is known, the last `user_messages` messages of the user count as known.
-    """
     by_id = [at for at, message in enumerate(messages) if message["id"] in known]
     of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
     by_user = of_user[-user_messages:] if user_messages else []

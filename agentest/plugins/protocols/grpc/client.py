@@ -153,10 +153,7 @@ class GrpcClient(ConversationalAgent):
             call.cancel()
 
     async def _metadata(self, values: TurnValues) -> tuple[list[tuple[str, str | bytes]], UsedValues]:
-        """Return the headers as gRPC takes them, and the number of each value of a command among them.
-
-        They are in ASCII, and bytes for names that end with `-bin`.
-        """
+        """Return the headers as gRPC takes them, and the number of each value of a command among them."""
         named = {name.lower(): as_text(value) for name, value in self._headers.filled(values).items()}
         named |= {command.name.lower(): await command.current() for command in self._commands}
         turn = turn_of_requests()

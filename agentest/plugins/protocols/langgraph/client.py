@@ -406,10 +406,7 @@ class GraphConversation:
         return bool(messages) and kind_of(messages[-1]) == AI and not messages[-1].get("tool_calls")
 
     def _check_state(self, turn: _TurnRuns, wanted: Sequence[str]) -> None:
-        """Raise SessionMismatch if the graph's state lacks keys of the scenario's session state.
-
-        LangGraph drops such keys without an error.
-        """
+        """Raise SessionMismatch if the graph's state lacks keys of the scenario's session state."""
         state = turn.run.values
         missing = [key for key in wanted if isinstance(state, Mapping) and key not in state]
         if missing:

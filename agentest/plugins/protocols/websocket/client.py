@@ -183,10 +183,6 @@ class WebSocketConversation:
         return incoming.first_ms
 
     async def _send_all(self, outgoing: Sequence[_Outgoing], values: Values, incoming: _Incoming) -> bool:
-        """Send messages whose condition holds, and wait for what each awaits.
-
-        Returns True if any contained the user's text.
-        """
         has_message = False
         for each in outgoing:
             if each.condition and not holds_for(each.condition, self._saved, values):
@@ -263,7 +259,6 @@ class _Incoming:
 
 
 def _pong(ping_path: str, template: Any) -> Callable[[str], str | None]:
-    """Return what answers messages that only check the connection."""
     ping, pong = JsonPath(ping_path), Template(template)
     paths = {name: JsonPath(name.removeprefix("ping.")) for name in pong.names}
 

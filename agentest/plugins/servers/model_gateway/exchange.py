@@ -361,7 +361,6 @@ class ModelExchange:
 
 
 def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None:
-    """Raise HiddenCall if what leaves has other calls than those recorded. Events may repeat a call."""
     if not recorded and not _CALL.search(data):
         return
     values = [json_or(event.data) for event in EventParser().feed(data)] if streams else json_or(data)

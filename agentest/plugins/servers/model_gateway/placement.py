@@ -122,14 +122,7 @@ def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
 def _by_text(
     texts: Sequence[_UserText], conversations: Collection[GatewayConversation], *, wholly: bool = False
 ) -> GatewayConversation | str | None:
-    """Return the conversation that accounts for all parts of the texts that any other accounts for.
-
-    If one accounts for a part and another for the next, the request belongs to none of them. Conversations
-    that repeat the texts of one that ended are no rivals of it, unless its agent was given up.
-
-    Args:
-        wholly: True for a conversation that accounts for every character, or None.
-    """
+    """Return the conversation that accounts for all parts of the texts that any other accounts for."""
     joined, outer = (
         "\n".join([text.text for text in texts]),
         [text.text for text in (*texts[:1], *texts[-1:])],

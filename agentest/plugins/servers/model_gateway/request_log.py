@@ -192,7 +192,6 @@ def _role(item: Json) -> str:
 
 
 def _text(item: Json) -> str:
-    """Return a message's text, or all of it as JSON if it is more than text."""
     content = item.get("content", item.get("parts"))
     if not item.get("tool_calls") and (isinstance(content, str) or _is_text(content)):
         return texts_of(content)

@@ -269,10 +269,6 @@ class Document:
         return kind({"$ref": node.uri}, registry=self._registry, **options)
 
     def _converted(self, node: Node, *, named: bool) -> Any:
-        """Convert the schemas in a value to current JSON Schema, with absolute references.
-
-        If its keys are names of the user (`named`), a key `default` has no special meaning.
-        """
         value, at = node.value, node.at
         if isinstance(value, list):
             return [self._converted(Node(node.file, (*at, i), v), named=False) for i, v in enumerate(value)]

@@ -114,7 +114,6 @@ def _separator(parameter: Parameter) -> str:
 
 
 def _bare(parameter: Parameter, text: str) -> str:
-    """Return the text of a path without the prefix of its style: `.` or `;name=`."""
     if parameter.style == "label":
         return text.removeprefix(".")
     if parameter.style == "matrix":

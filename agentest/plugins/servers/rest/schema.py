@@ -160,10 +160,6 @@ def _worded(error: Any) -> str:
 
 @cache
 def _validator_class(not_needed: str) -> tuple[Any, Any]:
-    """Return a validator class with a time limit for patterns, and its formats.
-
-    Properties with the keyword `not_needed` may be missing: `readOnly` in requests, `writeOnly` in responses.
-    """
     from jsonschema import Draft202012Validator, FormatChecker, ValidationError
     from jsonschema.validators import extend
 

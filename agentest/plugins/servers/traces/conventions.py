@@ -184,7 +184,6 @@ def _is_model(span: Span) -> bool:
 
 
 def _tool_in_name(span: Span) -> str | None:
-    """Return the tool in a span's name, such as `execute_tool search`."""
     for begin in _TOOL_SPANS:
         if span.name.startswith(begin):
             return span.name.removeprefix(begin).strip(" :") or None

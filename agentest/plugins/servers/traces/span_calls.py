@@ -106,12 +106,6 @@ def _span_call(call: _CallSpans, requested: _RequestedCalls, turn_index: int) ->
 
 
 def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
-    """Group spans that describe one call.
-
-    Spans belong together if one encloses another with the same name, or if different instrumentations report
-    the same id, or the same arguments at the same time. Two separate spans of one instrumentation are two
-    calls.
-    """
     calls = list(_by_id(spans))
     unique: list[_CallSpans] = []
     open_by_name: dict[str, list[_CallSpans]] = {}
@@ -223,10 +217,6 @@ def same_tool(first: str, other: str) -> bool:
 
 
 def _models(spans: Sequence[ParsedSpan]) -> list[list[conventions.ModelSpan]]:
-    """Return the model calls in order, each with its nested spans, innermost first.
-
-    A span around several model calls contains their sums and is left out.
-    """
     by_id = {span.span_id: span for span in spans}
     models = sorted((span for span in spans if span.model), key=lambda span: span.start_ns)
     around = {span.span_id: [each for each in _enclosing_spans(span, by_id) if each.model] for span in models}
