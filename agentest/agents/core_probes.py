@@ -182,16 +182,13 @@ def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
     )
     if message is None or set(schema.get("required", [])) - {message, session}:
         return {}
-    streams = _has_default(properties.get("stream"), value=True)
+    stream = properties.get("stream")
+    streams = isinstance(stream, Mapping) and stream.get("default") is True
     return {
         message: "{{message}}",
         **({session: "{{session_id}}"} if session else {}),
         **({"stream": False} if streams else {}),
     }
-
-
-def _has_default(schema: Any, *, value: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("default") is value
 
 
 def _reply(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:

@@ -220,7 +220,7 @@ class RunComparison:
         path = output.folder.path / COMPARISON
         try:
             write_atomically(path, as_json(self.comparisons[0]).encode())
-            output.folder.publish(COMPARISON, COMPARISON)
+            output.folder.publish(COMPARISON)
         except OSError as error:
             yield f"{path} could not be written ({error.strerror or error})"
 

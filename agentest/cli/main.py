@@ -235,13 +235,16 @@ def run_to_exit(cli: click.Group) -> NoReturn:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - stays open until the process exits
-    from agentest.support.interrupts import guard_process_exit, hear, prevented_exits, was_interrupted
+    from agentest.support.interrupts import guard_process_exit, hear, hold, prevented_exits, was_interrupted
 
     # Objects of a command live until its end or are freed by reference counting, and imports make many.
     gc.set_threshold(20_000, 20, 50)
     hear()
     guard_process_exit()
-    status = exit_status_of(lambda: _flushed(cli))
+    status: int = ExitCode.INTERRUPTED
+    with suppress(KeyboardInterrupt):  # while an error is printed
+        status = exit_status_of(lambda: _flushed(cli))
+        hold()
     for problem in prevented_exits():
         tell(f"agentest: {problem}: the exit status is {ExitCode.ERRORED}")
         status = ExitCode.ERRORED
@@ -289,8 +292,10 @@ def print_crash(error: BaseException) -> ExitCode:
     """Print an unexpected error with secrets redacted, and return the exit status."""
     import traceback
 
+    from agentest.support.interrupts import was_interrupted
+
     errors = list(unwrapped(error))
-    if isinstance(errors[-1], KeyboardInterrupt):
+    if isinstance(errors[-1], KeyboardInterrupt) or was_interrupted():  # it may have broken an import
         tell("agentest: interrupted")
         return ExitCode.INTERRUPTED
     if isinstance(errors[-1], OSError) and errors[-1].errno in (errno.EMFILE, errno.ENFILE):

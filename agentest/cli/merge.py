@@ -14,7 +14,7 @@ import click
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, output_options, path_option, where
 from agentest.cli.run import STATUSES
-from agentest.cli.run_output import RESULTS_REPORT, RunOutput, open_reporters
+from agentest.cli.run_output import RESULTS_REPORT, RunOutput, claim_names, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest, RunFinished
@@ -87,6 +87,7 @@ def _open_run_folder(merged: MergedRun, output_dir: Path, keep_runs: int) -> Ite
             folder = stack.enter_context(new_run_folder(output_dir, datetime.now(UTC)))
             record = _record(merged, folder.id)
             write_record(folder.path, record)
+            folder = claim_names(folder, str, stack, _note)
         except OSError as error:
             raise ConfigError(
                 f"{output_dir} cannot be written to ({error.strerror}); name another folder with --output-dir"

@@ -145,6 +145,7 @@ def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
 
 _RESUME = "--resume"
 _NOTHING_LEFT = "nothing is left to run"
+_NO_RUN = "no stored run can be resumed"
 COUNTS = "counts"
 """Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
 _BY_COUNTS = "numbers of conversations"
@@ -163,7 +164,6 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
         run: finding.StoredRunFolder | None = _run_named(prepared, reference, kind)
     else:
         run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
-        run = run if run and (run.path / JOURNAL).is_file() else None
     earlier_part = run.record.part if run and run.record else None
     if earlier_part and shard not in (None, earlier_part.shard):
         raise UsageError(
@@ -174,8 +174,9 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
         prepared = mark_as_shard(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
     elif shard:
         prepared = sharded(prepared, shard, selection.shard_by, kind)
-    if run is None:
-        note = f"{_RESUME}: no stored run can be resumed, so all run ({len(prepared.plan.units)})"
+    if run is None or not (run.path / JOURNAL).is_file():
+        why = f"run {run.id} ended before its journal began: nothing was lost" if run else _NO_RUN
+        note = f"{_RESUME}: {why}, so all run ({len(prepared.plan.units)})"
         return replace(prepared, notes=(*prepared.notes, note))
     prepared = with_fingerprints(prepared)
     earlier = read_finished(run.path / JOURNAL)

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.cli.location import RunRecipe
@@ -18,7 +17,9 @@ from agentest.cli.run_output import (
     RunVariant,
     open_reporters,
     open_run_output,
+    path_for_user,
     selection_hash,
+    store_finished,
 )
 from agentest.domain.events import ReportRequest
 from agentest.domain.figures import Forecast, PastRun, PlannedUnit, budget_warning, forecast
@@ -31,7 +32,7 @@ from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs, report_file
 from agentest.store.runs.past_runs import find_earlier_run, verdicts_of_selection
 from agentest.support.errors import ExitCode
-from agentest.support.files import path_from, readable
+from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean, clean_for_log, tell
 
@@ -48,7 +49,7 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
 
     Raises UsageError if nothing could be run.
     """
-    from agentest.runner.run import RunMode, SignalMessages, execute
+    from agentest.runner.run import RunMode, execute
 
     check_can_be_written(prepared.reports)
     prepared = _with_earlier_runs(prepared, variant)
@@ -60,7 +61,7 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         spending = known_costs(prepared, variant, output)
         for text in prepared.notes:
             _note(prepared, text)
-        last_words = partial(interruption_message, prepared, output.journal if output else None, variant)
+        last_words = partial(_last_words, prepared, output, variant)
         source = _source(prepared, variant, output)
         recipe = variant.recipe or RunRecipe(prepared.request)
         gc.freeze()  # modules and classes live until the process exits
@@ -72,9 +73,8 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
         ):
             # The scenario's report contains its transcripts.
             shown = prepared.request.reports.shows_conversations or variant.exploration is not None
-            mode = RunMode(source, engine, keep_conversations=shown, spending=spending)
-            signals = SignalMessages(last=last_words, show=broadcast.show)
-            outcome = run_event_loop(execute, known, broadcast, mode, signals)
+            mode = RunMode(source, engine, shown, spending, last_words=last_words, show=broadcast.show)
+            outcome = run_event_loop(execute, known, broadcast, mode)
         broadcast.finish()
         return _end(outcome, prepared, variant, output, broadcast, comparison)
 
@@ -102,7 +102,7 @@ def _end(
     missing = list(comparison.store(output)) if comparison and output else []
     missing += output.end(outcome.result, written) if output else ()
     journal = (*journal_problem(output.journal),) if output else ()
-    files = files_of(written, variant, prepared)
+    files = files_of(written, output, prepared)
     for text in (*outcome.notes, *journal, *missing, *in_a_line(outcome.result, broadcast, files)):
         _note(prepared, text)
     decide = variant.exploration.exit_code if variant.exploration else exit_code
@@ -190,12 +190,11 @@ def status(
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
-def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Prepared) -> list[str]:
+def files_of(reports: Iterable[ReportRequest], output: RunOutput | None, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
-    folder = output_dir(prepared)
     in_folder = ((each.path, report_file(each.name)) for each in reports)
-    files = (path or (folder / variant.latest_name(name) if name else None) for path, name in in_folder)
-    return [_path_for_user(file, prepared) for file in files if file]
+    files = (path or (output.folder.visible(name) if output and name else None) for path, name in in_folder)
+    return [path_for_user(file, prepared) for file in files if file]
 
 
 def in_a_line(result: RunResult | None, broadcast: Broadcast, written: Sequence[str]) -> Iterator[str]:
@@ -222,22 +221,9 @@ def journal_problem(journal: Journal) -> Iterator[str]:
         yield f"{journal.path} is not complete: the disk was full"
 
 
-def interruption_message(prepared: Prepared, journal: Journal | None, variant: RunVariant) -> str:
-    """Return the message for a run that ends without reports; "" if no conversation has finished."""
-    if journal is None or not journal.held:
-        return ""
-    path = _path_for_user(journal.path, prepared)
-    finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
-    goes_on = f"{variant.resumed_by} reuses them and runs the rest, " if variant.resumed_by else ""
-    words = f"agentest: {path} has {finished}; {goes_on}agentest judge {path} judges them again"
-    return clean_for_log(clean(prepared.loaded.redact(words))) + "\n"
-
-
-def _path_for_user(path: Path, prepared: Prepared) -> str:
-    request = prepared.request
-    if not path.is_relative_to(request.root):
-        return readable(path.as_posix())
-    return path_from(request.here or request.root, path)
+def _last_words(prepared: Prepared, output: RunOutput | None, variant: RunVariant) -> str:
+    text = store_finished(prepared, output, variant)
+    return text and clean_for_log(clean(prepared.loaded.redact(f"agentest: {text}"))) + "\n"
 
 
 def exit_code(result: RunResult) -> ExitCode:

@@ -20,6 +20,7 @@ from agentest.report.registry import ReporterContext, make_reporters
 from agentest.runner.environment import output_dir
 from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
+from agentest.store.run_results import conversations_in_memory, document
 from agentest.store.runs.folder import (
     ANSWERS,
     JOB_VARIABLE,
@@ -27,6 +28,7 @@ from agentest.store.runs.folder import (
     RECORD,
     RESULTS,
     RUNS,
+    LatestName,
     RunKind,
     RunRecord,
     StoredRunFolder,
@@ -37,10 +39,11 @@ from agentest.store.runs.folder import (
     with_end,
     write_record,
 )
-from agentest.support.errors import ConfigError, ExitCode
-from agentest.support.files import commit_of, make_folder, path_from
+from agentest.support.errors import ConfigError, ExitCode, UsageError
+from agentest.support.files import commit_of, make_folder, path_from, readable, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, FolderLocked, locked
+from agentest.support.text import count
 from agentest.version import __version__
 
 if TYPE_CHECKING:
@@ -51,14 +54,18 @@ if TYPE_CHECKING:
 SERVERS = "servers"
 Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
-LatestName = Callable[[str], str]
-"""Returns the name in `output_dir` of a file in the folder of the latest run of a kind."""
-_JUDGED = {
-    JOURNAL: "judged.jsonl",
-    RESULTS: "judged.json",
-    "junit.xml": "judged.xml",
-    "report.html": "judged.html",
-}
+_JUDGED = (JOURNAL, RESULTS, "junit.xml", "report.html")
+
+
+def claim_names(folder: StoredRunFolder, name: LatestName, stack: ExitStack, note: Note) -> StoredRunFolder:
+    """Return the folder with the fixed names, unless another run under way has them. Raises OSError."""
+    try:
+        stack.enter_context(locked(folder.output_dir, folder.id, name=name("results.lock")))
+    except FolderLocked as other:
+        fixed = folder.output_dir / name(RESULTS)
+        note(f"{other}; {fixed} will be that run's, and this run writes to {folder.path}")
+        return folder
+    return replace(folder, latest_name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,6 @@ class RunOutput:
     keep_output: Callable[[str, str], object]
     """Receives the output of servers: the server's name, and whole lines with secrets redacted."""
     keep_runs: int
-    latest_name: LatestName = str
 
     def end(self, result: RunResult | None, reports: Iterable[ReportRequest]) -> Iterator[str]:
         """Store the end of the run and remove the oldest runs. Yields what could not be written.
@@ -84,10 +90,7 @@ class RunOutput:
         # Without links, the journal was copied while it was almost empty.
         for name in (JOURNAL, *(report_file(each.name) for each in reports if _in_folder(each))):
             if (self.folder.path / name).exists():
-                fixed = self.latest_name(name)
-                yield from _problem_of(
-                    partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed
-                )
+                yield from _problem_of(partial(self.folder.publish, name), self.folder.visible(name))
         if result:
             record = with_end(self.record, result)
             yield from _problem_of(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
@@ -107,29 +110,59 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
             stack.callback(_remove_if_empty, folder.path)
             record = _record(prepared, variant, folder)
             write_record(folder.path, record)
+            folder = claim_names(folder, variant.latest_name, stack, note)
         except OSError as error:
-            taken = output_dir(prepared)
-            if (taken / RUNS).is_symlink() or (taken / RUNS).exists():
-                taken /= RUNS
+            runs = output_dir(prepared) / RUNS
+            taken = runs if runs.is_symlink() or runs.exists() else runs.parent
             problem = f"output_dir: {taken} cannot be written to ({error.strerror}); set another `output_dir`"
             if any(map(_in_folder, prepared.reports)) or prepared.is_recorded:
                 raise ConfigError(problem) from None
             note(f"{problem}: finished conversations are not stored")
             yield None
             return
-        # Under its temporary name, readers never find a journal without its first lines.
-        named = partial(_name_journal, folder, variant.latest_name(JOURNAL))
-        journal = Journal(folder.path / JOURNAL, note, lambda path: open_new(_unnamed(path)), named)
-        stack.enter_context(closing(journal))
-        yield RunOutput(
+        output = RunOutput(
             folder=folder,
             record=record,
-            journal=journal,
+            journal=stack.enter_context(closing(_new_journal(folder, note))),
             keep_span=_open_spans(prepared, folder, note, stack) if variant.spans else None,
             keep_output=_server_logs(folder, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
-            latest_name=variant.latest_name,
         )
+        try:
+            yield output
+        except BaseException:
+            if text := store_finished(prepared, output, variant):
+                note(text)
+            raise
+
+
+def store_finished(prepared: Prepared, output: RunOutput | None, variant: RunVariant) -> str:
+    """Write results.json from the journal of a run that ends early, and return a message about it, or ""."""
+    if output is None or not output.journal.path.exists():
+        return ""
+    from agentest.store.reader import read_results
+
+    folder, problem = output.folder, ""
+    path = path_for_user(folder.visible(RESULTS), prepared)
+    try:
+        if not (folder.path / RESULTS).exists():
+            result = read_results(output.journal.path)
+            write_atomically(folder.path / RESULTS, b"".join(document(result, conversations_in_memory)))
+            write_record(folder.path, with_end(output.record, result))
+        folder.publish(RESULTS)
+    except (OSError, UsageError) as error:
+        problem = f" ({path} could not be written: {error})"
+        path = path_for_user(output.journal.path, prepared)
+    goes_on = f"{variant.resumed_by} reuses them and runs the rest, " if variant.resumed_by else ""
+    finished = count(output.journal.held, "finished conversation")
+    return f"{path} has {finished}{problem}; {goes_on}agentest judge {path} judges them again"
+
+
+def path_for_user(path: Path, prepared: Prepared) -> str:
+    request = prepared.request
+    if not path.is_relative_to(request.root):
+        return readable(path.as_posix())
+    return path_from(request.here or request.root, path)
 
 
 def live_agents(output: RunOutput | None, on_mocks: OnMocks | None = None) -> LiveAgents:
@@ -195,7 +228,7 @@ def judged_run(
 
 
 def _judged_name(file: str) -> str:
-    return _JUDGED.get(file, f"judged-{file}")
+    return f"judged{Path(file).suffix}" if file in _JUDGED else f"judged-{file}"
 
 
 def open_reporters(
@@ -277,11 +310,16 @@ def _unnamed(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 
-def _name_journal(folder: StoredRunFolder, fixed: str) -> None:
+def _new_journal(folder: StoredRunFolder, note: Note) -> Journal:
+    """Create a journal under a temporary name, so that readers never find one without its first lines."""
     path = folder.path / JOURNAL
-    _unnamed(path).replace(path)
-    with suppress(OSError):  # tried again and reported at the end
-        folder.publish(JOURNAL, fixed)
+
+    def named() -> None:
+        _unnamed(path).replace(path)
+        with suppress(OSError):  # tried again and reported at the end
+            folder.publish(JOURNAL)
+
+    return Journal(path, note, lambda path: open_new(_unnamed(path)), named)
 
 
 def _open_spans(
@@ -295,7 +333,7 @@ def _open_spans(
         """Open and publish the file at once, so that it is there if the run is killed."""
         file = open_new(path)
         with suppress(OSError):  # tried again and reported at the end
-            folder.publish(SPANS, SPANS)
+            folder.publish(SPANS)
         return file
 
     return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add

@@ -30,7 +30,7 @@ from agentest.store.runs.past_runs import LatestVerdicts
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, matches_any, modified_ns, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files
-from agentest.support.interrupts import handle_sigterm, was_interrupted
+from agentest.support.interrupts import was_interrupted
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import open_in_browser, tell
 from agentest.support.text import count
@@ -53,7 +53,7 @@ _TOOL_FILES_FILTER = DefaultFilter()
 def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
     """Run, then run again what a change affects or a key requests, until interrupted or quit."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
-    with handle_sigterm(), open_keys() as keys:
+    with open_keys() as keys:
         return _Watcher(request, select, keys).run()
 
 

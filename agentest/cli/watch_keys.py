@@ -79,7 +79,7 @@ class Keys:
         """Return a typed line; "" if Escape or Ctrl-D cancels it."""
         text = ""
         while True:
-            _show_prompt(f"{prompt}{text}")
+            rewrite_row(f"{prompt}{text}"[-(shutil.get_terminal_size().columns - 1) :])
             key = self._next()
             if key in ENTER or key == _ESCAPE or key in QUIT - {"q"}:
                 tell("")
@@ -215,7 +215,3 @@ def _interrupt() -> None:
     main = threading.main_thread().ident
     if main is not None:
         signal.pthread_kill(main, signal.SIGINT)
-
-
-def _show_prompt(text: str) -> None:
-    rewrite_row(text[-(shutil.get_terminal_size().columns - 1) :])

@@ -81,7 +81,9 @@ class ResponseCache:
 
     def store(self, question: str, answer: ModelAnswer) -> None:
         """Store the answer to a question."""
-        if self._database is None or any(map(self._has_secrets, (answer.text, answer.refusal))):
+        if self._database is None or any(
+            self._redact(text) != text for text in (answer.text, answer.refusal)
+        ):
             return
         self._unwritten.append((self._day, question, _stored(answer)))
         if len(self._unwritten) >= _WRITTEN_AT_ONCE:
@@ -106,9 +108,6 @@ class ResponseCache:
                 self._write(database)
             with suppress(sqlite3.Error):
                 database.close()
-
-    def _has_secrets(self, text: str) -> bool:
-        return self._redact(text) != text
 
     def _give_up(self, error: Exception) -> None:
         self.close()

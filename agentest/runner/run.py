@@ -38,24 +38,15 @@ class RunMode:
     spending: Spending = field(default_factory=Spending)
     limit_s: float | None = None
     """Stop the run after this many seconds; unfinished scenarios are errored. None: no limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignalMessages:
-    """Messages to print when a signal ends a run."""
-
-    last: Callable[[], str] = str
+    last_words: Callable[[], str] = str
     """Returns the text to write when a second signal ends the process immediately."""
     show: Callable[[str], bool] = lambda _: False
     """Displays the message for the first signal, for example in a progress bar. Returns True if it did."""
 
 
-async def execute(
-    prepared: Prepared, emit: Emit, mode: RunMode | None = None, messages: SignalMessages | None = None
-) -> RunOutcome:
+async def execute(prepared: Prepared, emit: Emit, mode: RunMode | None = None) -> RunOutcome:
     """Execute a prepared run, and stop it at a signal. Raises UsageError if the run cannot begin."""
-    mode, messages = mode or RunMode(), messages or SignalMessages()
-    outcome, stop, starting = RunOutcome(), Stop(), anyio.CancelScope()
+    mode, outcome, stop, starting = mode or RunMode(), RunOutcome(), Stop(), anyio.CancelScope()
     session = RunSession(
         prepared=prepared,
         settings=settings_of(prepared, keep_conversations=mode.keep_conversations),
@@ -71,7 +62,7 @@ async def execute(
         starting.cancel()
         stop.interrupt()
 
-    with handled_signals(interrupt, messages.last, messages.show) as signals:
+    with handled_signals(interrupt, mode.last_words, mode.show) as signals:
         async with anyio.create_task_group() as tasks:
             if mode.limit_s is not None:
                 tasks.start_soon(_stop_after, mode.limit_s, stop)

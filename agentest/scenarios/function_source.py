@@ -111,7 +111,8 @@ def _used_global(name: str, value: Any, depth: int) -> CopiedFunction | None:
         return copy_function(value, depth + 1) if value.__name__ == name else None
     module = getattr(value, "__module__", None)
     if isinstance(module, str) and callable(value):
-        if getattr(value, "__name__", None) != name or is_users_file(_file_of(module)):
+        file = getattr(sys.modules.get(module), "__file__", None) or ""
+        if getattr(value, "__name__", None) != name or is_users_file(file):
             return None
         public = "agentest" if module.startswith("agentest.") else module
         return CopiedFunction(name, imports=(f"from {public} import {name}",))
@@ -120,10 +121,6 @@ def _used_global(name: str, value: Any, depth: int) -> CopiedFunction | None:
     except ValueError:
         return None
     return CopiedFunction(name, definitions=(written,))
-
-
-def _file_of(module: str) -> str:
-    return getattr(sys.modules.get(module), "__file__", None) or ""
 
 
 def _assignment(name: str, value: Any) -> str:

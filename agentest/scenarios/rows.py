@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import csv
 import io
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -253,7 +254,7 @@ class _Filler:
             return value if same and all(items[name] is value[name] for name in items) else items
         if type(value) in (list, tuple):
             filled = [self.fill(item, f"{key}[{n}]", in_pattern=in_pattern) for n, item in enumerate(value)]
-            return value if all(map(_is, filled, value)) else type(value)(filled)
+            return value if all(map(operator.is_, filled, value)) else type(value)(filled)
         return self._filled_object(value, key)
 
     def text(self, text: str, key: str, *, in_pattern: bool = False) -> str:
@@ -327,7 +328,3 @@ class _Filler:
         for part in path:
             value = value[part]
         return value
-
-
-def _is(left: Any, right: Any) -> bool:
-    return left is right

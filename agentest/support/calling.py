@@ -219,7 +219,9 @@ class LoopIndependentFunction:
             return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
         # The event loop is blocked until this returns, so the function runs in another thread.
         result = self._function(*args)
-        return _run_in_new_loop(result) if inspect.iscoroutine(result) else result
+        if not inspect.iscoroutine(result):
+            return result
+        return NonWaitingExecutor().submit(asyncio.run, result).result()
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
@@ -236,10 +238,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:  # a plain handler in its thread
         return None
-
-
-def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
-    return NonWaitingExecutor().submit(asyncio.run, call).result()
 
 
 def is_async(function: Callable[..., Any]) -> bool:

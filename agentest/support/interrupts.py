@@ -23,14 +23,17 @@ _Args = TypeVarTuple("_Args")
 STOPPING = "stopping; once more ends at once"
 """Printed at the first Ctrl-C if stopping may take a moment."""
 _SHOW_CURSOR = b"\x1b[?25h"
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _interrupts: list[int] = []
 _holding: list[bool] = []
 
 
 def hear() -> None:
-    """Record Ctrl-C from now on, even if other code catches the exception."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted)
+    """Record Ctrl-C, SIGTERM and SIGHUP from now on, even if other code catches the exception."""
+    _holding.clear()
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupted)
 
 
 def was_interrupted() -> bool:
@@ -59,6 +62,11 @@ def run_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args
         _holding.clear()
 
 
+def hold() -> None:
+    """Only record the next interrupt: the command has ended, and the process exits."""
+    _holding.append(True)
+
+
 def _interrupted(number: int, _: FrameType | None) -> None:
     if _interrupts:
         exit_immediately()
@@ -68,37 +76,13 @@ def _interrupted(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def handle_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C in the block: the first interrupts, the second ends the process."""
-    if threading.current_thread() is not threading.main_thread():  # its caller has handlers
-        yield
-        return
-    terminated: list[int] = []
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if terminated or _interrupts:
-            exit_immediately()
-        terminated.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-@contextmanager
 def handled_signals(
     on_first: Callable[[], None], last_words: Callable[[], str], show: Callable[[str], bool] = lambda _: False
 ) -> Iterator[list[int]]:
     """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
 
-    Yields the list of signals received so far. Installs plain handlers instead of the loop's own, because the
-    loop drops signals that arrive while it shuts down.
+    A third one exits while `last_words` is at work. Yields the list of signals received so far. Installs
+    plain handlers instead of the loop's own, because the loop drops signals that arrive while it shuts down.
 
     Args:
         show: displays the message for the first signal; returns True if it did.
@@ -109,9 +93,9 @@ def handled_signals(
     loop = asyncio.get_running_loop()
 
     def handle(number: int, _: object) -> None:
-        if received:
-            exit_immediately(last_words())
         received.append(number)
+        if len(received) > 1:
+            exit_immediately(last_words if len(received) == 2 else str)
         displayed = show(STOPPING)
         if not displayed or not os.isatty(2):  # on a terminal, a second copy would garble the display
             # Write to the descriptor: the interrupted code may hold the lock of sys.stderr.
@@ -129,7 +113,7 @@ def handled_signals(
             signal.signal(number, handler)
 
 
-def exit_immediately(last_words: str = "") -> None:
+def exit_immediately(last_words: Callable[[], str] = str) -> None:
     """End the process immediately and restore the terminal.
 
     Write directly to the file descriptors, because blocked code may hold the locks of the streams.
@@ -137,9 +121,10 @@ def exit_immediately(last_words: str = "") -> None:
     show_cursor()
     for restore in restore_terminal:
         restore()
-    if last_words:
-        os.write(2, last_words.encode(sys.getfilesystemencoding(), "backslashreplace"))
-    end_process(ExitCode.INTERRUPTED)
+    try:
+        os.write(2, last_words().encode(sys.getfilesystemencoding(), "backslashreplace"))
+    finally:
+        end_process(ExitCode.INTERRUPTED)
 
 
 def show_cursor() -> None:

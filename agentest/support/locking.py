@@ -24,8 +24,8 @@ except ImportError:  # Windows: nothing is locked
 LOCK = "run.lock"
 """The locked file in the folder. It contains `{"process", "startedAt"}`."""
 
-_LOOKS, _LOOK_S = 10, 0.005
-"""How often, and for how long, to wait for a process that looks whether a folder is locked."""
+_LOOKS, _LOOK_S = 1_000, 0.005
+"""How often, and for how long, to wait for processes that look whether a folder is locked."""
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
 
 
@@ -34,12 +34,14 @@ class FolderLocked(Exception):
 
 
 @contextmanager
-def locked(folder: Path, started_at: str, pause: Callable[[float], object] = time.sleep) -> Iterator[None]:
+def locked(
+    folder: Path, started_at: str, pause: Callable[[float], object] = time.sleep, name: str = LOCK
+) -> Iterator[None]:
     """Lock an existing folder. Raises FolderLocked, and OSError if nothing can be written.
 
     On file systems without locks, nothing is locked. `pause` waits while another process calls `is_locked`.
     """
-    with lock_file(folder / LOCK, pause) as end:
+    with lock_file(folder / name, pause) as end:
         with suppress(OSError):  # a full disk: the lock works without content
             os.ftruncate(end, 0)
             os.pwrite(end, json.dumps({"process": os.getpid(), "startedAt": started_at}).encode(), 0)
@@ -47,7 +49,7 @@ def locked(folder: Path, started_at: str, pause: Callable[[float], object] = tim
 
 
 @contextmanager
-def lock_file(path: Path, pause: Callable[[float], object] | None = None) -> Iterator[int]:
+def lock_file(path: Path, pause: Callable[[float], object] = time.sleep) -> Iterator[int]:
     """Lock a file, yield its descriptor, and remove the file. Raises FolderLocked or OSError."""
     end = _acquire(path, pause)
     _held.add(end)
@@ -60,17 +62,17 @@ def lock_file(path: Path, pause: Callable[[float], object] | None = None) -> Ite
         os.close(end)
 
 
-def is_locked(folder: Path) -> bool:
+def is_locked(folder: Path, name: str = LOCK) -> bool:
     """Return True if a run has locked the folder. Several processes may check at the same time.
 
     On file systems without locks, nothing is locked.
     """
     try:
-        end = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        end = os.open(folder / name, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return False
     try:
-        _lock(end, folder / LOCK, shared=True)
+        _lock(end, folder / name, shared=True)
     except (FolderLocked, OSError):
         return True
     finally:
@@ -78,8 +80,8 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _acquire(path: Path, pause: Callable[[float], object] | None) -> int:
-    looks = _LOOKS if pause else 0
+def _acquire(path: Path, pause: Callable[[float], object]) -> int:
+    looks = _LOOKS
     while True:
         end = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
@@ -88,9 +90,11 @@ def _acquire(path: Path, pause: Callable[[float], object] | None) -> int:
                 return end
         except BaseException as error:
             os.close(end)
-            if pause is None or not looks or not isinstance(error, FolderLocked):
-                raise
             looks -= 1
+            # Processes that only look would share the lock with us; a run would not.
+            only_looked_at = isinstance(error, FolderLocked) and not is_locked(path.parent, path.name)
+            if not looks or not only_looked_at:
+                raise
             pause(_LOOK_S)
         else:
             os.close(end)

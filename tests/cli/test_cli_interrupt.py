@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from early_interrupt import check_early_interrupt
 from project import COMMAND, DEADLINE_S, Project, answers, clean_environment, free_port, interrupt, wait_until
 
-from agentest.store.reader import conversations_of, read_results
+from agentest.store.runs.folder import list_stored_runs
 from agentest.testing import ScriptedAgent
 
 SLOW_SERVER = """
@@ -31,6 +30,29 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 def test_ctrl_c_before_there_is_an_event_loop(project: Project) -> None:
     """A partly created loop would print a traceback, so the interrupt waits for a complete one."""
     check_early_interrupt(project, "run", "--offline")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("module", ["click", "agentest.cli.run_command", "agentest.runner.prepare"])
+def test_a_signal_during_imports(project: Project, number: signal.Signals, module: str) -> None:
+    """From the first import on, the exit status is 130, and no traceback is printed."""
+    project.config("http://127.0.0.1:1/v1")
+    code = (
+        f"import runpy, sys, threading\n"
+        f"class Finder:\n    def find_spec(name, *_):\n        if name == {module!r}:\n"
+        f"            print('here', flush=True)\n            threading.Event().wait()\n"
+        f"sys.meta_path.insert(0, Finder)\nrunpy.run_module('agentest', run_name='__main__')"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "run"], cwd=project.root, env=clean_environment(), **pipes
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, err
+    assert err.strip() in ("", "agentest: interrupted")
 
 
 def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
@@ -196,7 +218,7 @@ config = {"agent": {"type": "custom", "handler": handler}, "concurrency": 1}
 
 @pytest.mark.slow
 def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
-    """It ends a blocked run at once, with the cursor restored and finished scenarios readable."""
+    """It ends a blocked run at once, with the cursor restored and results.json of what had finished."""
     project.write("agentest.config.py", BLOCKS)
     project.scenario('scenario("quick", turns=["go"])\nscenario("stuck", turns=["block"])')
     ours, theirs = os.openpty()
@@ -222,8 +244,15 @@ def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
     reader.join(DEADLINE_S)
     assert process.returncode == 130
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
-    assert re.search(rb"agentest: \.agentest/runs/\S+/journal\.jsonl has 1 finished conversation;", err)
-    assert len(conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))) == 1
+    assert b"agentest: .agentest/results.json has 1 finished conversation; agentest run --resume" in err
+    assert {s["name"]: s["status"] for s in project.results["scenarios"]} == {
+        "quick": "passed",
+        "stuck": "errored",
+    }
+    assert project.results["interrupted"]
+    assert (project.results["summary"]["passedScenarios"], project.results["summary"]["passed"]) == (1, False)
+    (run,) = list_stored_runs(project.root / ".agentest")
+    assert run.state == "interrupted"
 
 
 def drain(terminal: int, into: bytearray) -> None:

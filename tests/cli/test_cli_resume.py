@@ -192,6 +192,11 @@ def test_runs_that_cannot_be_resumed(project: Project) -> None:
         first = project.run("--resume")
         assert first.returncode == 0
         assert "no stored run can be resumed, so all run (1)" in first.stderr
+        (journal,) = journals(project)
+        journal.unlink()
+        (journal.parent / "results.json").unlink()
+        lost = f"run {journal.parent.name} ended before its journal began: nothing was lost, so all run (1)"
+        assert lost in project.run("--resume").stderr
         unknown = project.run("--resume", "2020")
         assert unknown.returncode == 2
         assert "found no run, file or folder '2020'" in unknown.stderr

@@ -23,7 +23,7 @@ from agentest.testing import ScriptedAgent
 def test_a_lock_is_exclusive(tmp_path: Path) -> None:
     """A locked folder cannot be locked again until it is released; then nothing is left in it."""
     with locked(tmp_path, "2026-01-02T03:04:05"):
-        with pytest.raises(FolderLocked) as raised, locked(tmp_path, "later"):
+        with pytest.raises(FolderLocked) as raised, locked(tmp_path, "later", pytest.fail):
             pass
         assert f"{tmp_path}: process {os.getpid()}, started at 2026-01-02T03:04:05" in str(raised.value)
     with locked(tmp_path, "again"):
@@ -42,7 +42,7 @@ def test_a_lock_with_any_content(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_run_waits_for_processes_that_only_look(tmp_path: Path) -> None:
-    """A process that checks the lock holds it for a moment, which is not another run."""
+    """Processes that check the lock share it for a while, which is not another run."""
     (tmp_path / LOCK).write_text("{}")
     looking = (tmp_path / LOCK).open("r+")
     fcntl.flock(looking, fcntl.LOCK_SH)
@@ -50,12 +50,12 @@ def test_a_run_waits_for_processes_that_only_look(tmp_path: Path) -> None:
 
     def pause(seconds: float) -> None:
         paused.append(seconds)
-        if len(paused) == 3:
+        if len(paused) == 50:
             looking.close()
 
     with locked(tmp_path, "now", pause):
         assert is_locked(tmp_path)
-    assert len(paused) == 3
+    assert len(paused) == 50
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -129,16 +129,20 @@ def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("arguments", [("run",), ("run", "--workers", "2"), ("judge", "old.json")])
 def test_two_concurrent_runs(project: Project, arguments: tuple[str, ...]) -> None:
-    """Each has its own folder, and neither loses anything."""
+    """Each has its own folder, neither loses anything, and the fixed names are those of the first."""
     folder = project.root / ".agentest"
     with running(project) as process:
         if arguments[0] == "judge":
             (project.root / "old.json").write_text((folder / "journal.jsonl").read_text())
         done = project.agentest(*arguments, "--scenario", "quick")
         assert done.returncode == 0, done.stdout + done.stderr
-        second = "judged.json" if arguments[0] == "judge" else "results.json"
-        assert [s["name"] for s in json.loads((folder / second).read_text())["scenarios"]] == ["quick"]
         first, other = sorted(list_stored_runs(folder), key=lambda run: not run.under_way)
+        second = folder / "judged.json" if arguments[0] == "judge" else other.path / "results.json"
+        assert [s["name"] for s in json.loads(second.read_text())["scenarios"]] == ["quick"]
+        said = f"another run writes to {folder}: process {process.pid}, started at {first.id}; "
+        said += f"{folder / 'results.json'} will be that run's, and this run writes to {other.path}\n"
+        assert done.stderr.count(said) == (arguments[0] == "run")
+        assert not (folder / "results.json").exists()
         assert (first.under_way, other.under_way) == (True, False)
         code, out, err = interrupt(process)
     assert code == 130, out + err

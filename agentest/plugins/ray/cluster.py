@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from agentest.plugins.ray.address import ProjectFiles, check_reachable, is_client_address, is_loopback_only
 from agentest.support.errors import UsageError
-from agentest.support.interrupts import STOPPING, handle_sigterm
+from agentest.support.interrupts import STOPPING
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell, with_reminders
 from agentest.support.text import count
@@ -99,11 +99,7 @@ def wait_for_nodes(
         f"at most {within_s:.0f} s"
     )
     began = came = monotonic()
-    with (
-        handle_sigterm(),
-        _cpu_requested(ray),
-        with_reminders("waiting for a node of the Ray cluster with a CPU", say),
-    ):
+    with _cpu_requested(ray), with_reminders("waiting for a node of the Ray cluster with a CPU", say):
         while not alive or monotonic() - came < others_within_s:
             if not alive and monotonic() - began > within_s:
                 raise UsageError(
@@ -343,7 +339,7 @@ class _Init:
                 started.
         """
         try:
-            with _capture_errors() as captured, with_reminders(what, captured.say), handle_sigterm():
+            with _capture_errors() as captured, with_reminders(what, captured.say):
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()
                 done = self._waited(within_s, ends_within_s, captured)
             self.printed = captured.text

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from datetime import datetime, timedelta
@@ -29,6 +29,8 @@ from agentest.support.locking import LOCK, is_locked, locked
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
 _ATTEMPTS = 8
+LatestName = Callable[[str], str]
+"""Returns the name in `output_dir` of a file in the folder of the latest run of a kind."""
 
 
 def report_file(reporter: str) -> str:
@@ -42,6 +44,8 @@ class StoredRunFolder:
     """The folder of a run, `<output_dir>/runs/<id>`. No other process writes to it."""
 
     path: Path
+    latest_name: LatestName | None = None
+    """None if the fixed names belong to another run."""
 
     @property
     def id(self) -> str:
@@ -56,9 +60,14 @@ class StoredRunFolder:
         """The folder with the latest files of each kind."""
         return self.path.parent.parent
 
-    def publish(self, name: str, fixed: str) -> None:
-        """Make a file of this run available under a fixed name in `output_dir`. Raises OSError."""
-        publish(self.path / name, self.output_dir / fixed)
+    def visible(self, name: str) -> Path:
+        """Return the path of a file under its fixed name in `output_dir`, or of the file if it has none."""
+        return self.output_dir / self.latest_name(name) if self.latest_name else self.path / name
+
+    def publish(self, name: str) -> None:
+        """Make a file of this run available under its fixed name, if it has one. Raises OSError."""
+        if self.latest_name:
+            publish(self.path / name, self.visible(name))
 
     @property
     def record(self) -> RunRecord | None:
@@ -229,8 +238,8 @@ def _came_to_its_end(record: RunRecord) -> bool:
 def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> StoredRunFolder | None:
     """Return the latest run of a kind that was interrupted or killed and has not been resumed.
 
-    If there is none, return the latest run of the kind, in which nothing may be left to do. Return None if
-    the latest run was killed before it wrote anything, because an older one cannot replace it.
+    If there is none, return the latest run of the kind, in which nothing may be left to do. It has no file if
+    it was killed before it wrote anything: an older one cannot replace it.
 
     Args:
         shard: only consider runs of this shard; None for all runs.
@@ -244,7 +253,7 @@ def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> 
         if run.id not in gone_on_with and not _came_to_its_end(record):
             return run
     lost = next((run for run, record in runs if not run.file and not record.resumed), None)
-    return begun[0][0] if begun and (lost is None or lost.id < begun[0][0].id) else None
+    return begun[0][0] if begun and (lost is None or lost.id < begun[0][0].id) else lost
 
 
 def run_file(reference: str, output_dir: Path, folder: Path) -> Path:

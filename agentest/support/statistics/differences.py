@@ -117,13 +117,10 @@ def _total(clusters: Sequence[Cluster]) -> Cluster:
     return sum(total for total, _ in clusters), sum(n for _, n in clusters)
 
 
-def _difference(sums: _Sums) -> float:
-    return sums[2] / sums[3] - sums[0] / sums[1]
-
-
 def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     columns = _blocks(sums)
-    observed = _difference(_added(columns))
+    total = _added(columns)
+    observed = total[2] / total[3] - total[0] / total[1]
     p = _swap_p_value(columns, observed)
     random = Random(_SEED)
     blocks = range(len(columns[0]))
