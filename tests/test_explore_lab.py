@@ -16,7 +16,7 @@ from benchmarks.explore_lab.server import serving, talk
 def test_there_are_thirty_bugs() -> None:
     """Each has scenarios, and there are no others."""
     folder = Path(sys.modules["benchmarks.explore_lab"].__path__[0]) / "scenarios"
-    assert {file.name.removesuffix(".sim.py") for file in folder.glob("*.sim.py")} == set(BUGS)
+    assert {file.stem for file in folder.glob("*.py")} == set(BUGS)
     assert len(BUGS) == 30
 
 

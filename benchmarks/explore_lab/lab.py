@@ -48,7 +48,8 @@ def project(bug: str, is_right: bool, port: int, keep: Path | None = None) -> It
     with tempfile.TemporaryDirectory(prefix="agentest-lab-") as made:
         folder = Path(made)
         (folder / "scenarios").mkdir()
-        shutil.copy(_SCENARIOS / f"{bug}.sim.py", folder / "scenarios")
+        # Stored without `.sim.py`, so that `agentest run` in this repository does not discover them.
+        shutil.copy(_SCENARIOS / f"{bug}.py", folder / "scenarios" / f"{bug}.sim.py")
         configure(folder, bug, is_right, port)
         yield folder
         if keep:

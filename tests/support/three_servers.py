@@ -107,6 +107,7 @@ async def three_servers(
             only_way=False,
             passthrough=True,
             root=root,
+            outputs=root / "outputs",
             client=await stack.enter_async_context(open_client()),
             stack=stack,
             on_note=notes.append,
