@@ -36,7 +36,6 @@ USUAL_PLACES = (
 )
 """Listed in docs/agents/http.md."""
 _FAILED = ("error", "failed", "failure")
-"""Values of `status` that mark an answer as an error."""
 
 
 def find_reply_path(answer: Any) -> JsonPath | None:

@@ -38,7 +38,6 @@ _FEW = 20
 _COMMIT_CHARS = 7
 _HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
 _NUMBER_COLUMNS = range(3, 8)
-"""Right-aligned columns."""
 
 
 @click.command()

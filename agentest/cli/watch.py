@@ -44,7 +44,6 @@ _SETTLED_S, _LONGEST_SERIES_S = 0.1, 2.0
 _CHANGED = -1
 """A modification time that no file has."""
 _SOURCES = frozenset({".py", ".csv", ".json", ".jsonl", ".tsv", ".yaml", ".yml"})
-"""Suffixes of files that define scenarios."""
 _WILDCARDS = frozenset("*?[")
 _TOOL_FILES_FILTER = DefaultFilter()
 """Ignores files that tools write: `__pycache__`, `.git`, `node_modules`, editor files."""
@@ -479,7 +478,6 @@ def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]
 _Choice = Callable[[PlanEntry, LatestVerdicts], bool]
 """Returns True if a run includes an entry, given the latest verdicts."""
 _Identity = tuple[str, str, str]
-"""File, name and agent."""
 
 
 def _everything(_: PlanEntry, __: LatestVerdicts) -> bool:

@@ -32,7 +32,6 @@ ENTER = frozenset("\r\n")
 _ESCAPE = "\x1b"
 _ERASE = frozenset("\x7f\b")
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.)")
-"""What keys such as the arrows send."""
 _BACKGROUND_POLL_S = 0.2
 
 

@@ -103,7 +103,6 @@ def unknown_type_message(name: str) -> str:
 
 
 _MAX_ALTERNATIVES = 2
-"""Messages offer at most two alternatives."""
 _USE_AGENT_OBJECT = (
     "name the agent object itself, where it is one of pydantic-ai, the OpenAI Agents SDK, LangGraph or "
     "google-adk (handler: pkg.module:agent, type: custom)"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from agentest.domain.repeat_setting import Repeat
 
 _CALL = Path("define_config")
-"""Replaces the path of a configuration in error messages."""
 
 
 class RunSettings(TypedDict, total=False):

@@ -23,7 +23,6 @@ _EXAMPLES = {
     "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}',
     "agent.endpoint": 'endpoint: "http://HOST:PORT/PATH"',
 }
-"""Missing key → what to write."""
 _FEW_TYPES = 4
 
 

@@ -202,7 +202,6 @@ def parse_reports(texts: Iterable[str], root: Path) -> tuple[ReportRequest, ...]
 PORT = "{port}"
 """The normal form. Users may also write `{{port}}`."""
 _PLACEHOLDER = re.compile(r"\{\{\s*port\s*\}\}|(?<![${])\{port\}")
-"""`${port}` is a shell variable."""
 _URL_PORT = re.compile(r"^(\w+://[^/?#]*:)(?:\{\{\s*port\s*\}\}|\{port\})(?=[/?#]|$)")
 """Only in the port position of a URL: in the path, `{{port}}` may be a saved value."""
 _ANY_PORT = 9

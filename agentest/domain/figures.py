@@ -55,7 +55,6 @@ def with_figures(result: ScenarioResult, conversations: Sequence[ConversationRes
 
 
 _BANS = frozenset({"never_says", "check", "no_secret", "no_obeyed_injection", "consent", ATTACK_CHECK})
-"""Checks that an attack makes fail."""
 
 
 def attack_succeeded(result: ConversationResult) -> bool:

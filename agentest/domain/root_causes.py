@@ -49,7 +49,6 @@ _MOST_ARGUMENTS = 3
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")
 _URL = re.compile(r"(?<!\w)\w+://\S+")
 _NUMBERED = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
-"""A number, a time, an id."""
 _PATH = re.compile(r"(?<![\w.~-])(?:[\w.~-]*/){2,}[\w.~-]*")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(

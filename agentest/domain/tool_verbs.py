@@ -33,7 +33,6 @@ _AMBIGUOUS = _verbs(
     "order book return ship place call open start record log mail email bill credit sign top print tag "
     "report copy lock release turn block import export"
 )
-"""Verbs that are nouns, too."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 

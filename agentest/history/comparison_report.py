@@ -49,7 +49,6 @@ _LOOKS = {
     Change.NEW: ("", "➕"),
     Change.UNCHANGED: ("", ""),
 }
-"""Style and icon of each change."""
 _MAX_MARKDOWN_SCENARIOS = 50
 """Maximum number of scenarios in the table, because a GitHub job summary is limited to 1 MiB."""
 

@@ -489,7 +489,6 @@ def _yes_at(pattern: re.Pattern[str], text: str) -> int | None:
 
 class _Agreement(NamedTuple):
     replies: list[str]
-    """What the agent said since the user's last answer."""
     message: str
     says: _Consent | None
     done: list[tuple[int, set[str]]]

@@ -21,7 +21,6 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 _FAILING = 400
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TRANSPORT_HEADERS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
-"""Transport headers, which the server sets."""
 
 
 class HttpResponse(Exception):

@@ -31,7 +31,6 @@ _FAST_GROWTH_LIMIT = 0.85
 _SLOW_GROWTH_STEP = 16
 """Beyond that, a round of successes returns at least one slot per this many."""
 _INSTANT_S = 1e-6
-"""Shorter waits are rounding errors of the clock."""
 _CHARS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
 

@@ -29,7 +29,6 @@ FILE = "cache/answers.sqlite3"
 _WRITTEN_AT_ONCE = 50
 """Answers are written together, because each write costs as much as the rest of a call."""
 _WAIT_S = 5.0
-"""How long to wait for another process that writes."""
 _TABLE = (
     "create table if not exists answers (day text, question text, answer text, primary key (day, question))"
 )

@@ -29,7 +29,6 @@ _NO_MODEL_OF_ROLE = {
     "user": "no model is configured for the user, who follows rules",
 }
 _SHOWN = 3
-"""Number of places that a note names."""
 
 
 @dataclass(frozen=True, slots=True)

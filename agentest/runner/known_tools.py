@@ -283,7 +283,6 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 _NEAR = 2
-"""Maximum edit distance of a misspelling."""
 
 
 class NamedTool(NamedTuple):

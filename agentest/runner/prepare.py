@@ -440,7 +440,6 @@ def _calibrations(
 
 
 _Specs = tuple["ModelSpec | None", "ModelSpec | None"]
-"""The models that play the user and judge."""
 
 
 def _model_specs(

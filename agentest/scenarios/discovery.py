@@ -30,7 +30,6 @@ from agentest.support.redaction import Redactor
 from agentest.support.text import nearest
 
 _MOST_BYTES = 10_000_000
-"""Size limit for a scenario file."""
 DATA_ENDINGS = (".sim.yaml", ".sim.yml")
 ENDINGS = (".sim.py", *DATA_ENDINGS)
 """Endings of scenario files; `include` may match other Python files, too."""

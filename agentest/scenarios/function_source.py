@@ -21,7 +21,6 @@ from agentest.support.importing import is_users_file
 from agentest.support.lazy_dataclasses import dataclass
 
 _MOST_DEPTH = 5
-"""How far functions that use functions are followed."""
 
 
 @dataclass(frozen=True, slots=True)

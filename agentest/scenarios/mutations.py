@@ -54,8 +54,10 @@ _AGREEMENT = re.compile(
 _MOST_AGREEMENT_WORDS = 8
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _JOINT = re.compile(r"(?<!\s),?\s++(?=and\s)|[;,]\s+", re.IGNORECASE)
+_PREPOSITION = re.compile(r"\s+(?=(?:at|on|for|with|from|by)\s)", re.IGNORECASE)
 _REFERS = re.compile(r"\b(?:it|this|that|these|those|them|one|both|first|second|last|then)\b", re.IGNORECASE)
 _FACT = re.compile(r"(?<!\S)\S*[\d@/_]\S*|\"[^\"]*\"")
+_ID = re.compile(r"(?<![\w@./-])([A-Za-z]{1,6})(-?)(\d+)(?![\w@/-]|[.,]\d)")
 _PLAIN_WORD = re.compile(r"(?<![\w@./-])[a-z]{5,}(?![\w@/-])")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _VALUE = re.compile(r"(?<![\w.,:-])\d+(?![\w:-]|[.,]\d)|\b(?:" + "|".join(_DAYS) + r")\b")
@@ -129,9 +131,10 @@ def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
 
 
 def _split(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    cuts = [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], _SENTENCE)]
-    cuts = cuts or [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], _JOINT)]
-    if not cuts:
+    for pattern in (_SENTENCE, _JOINT, _PREPOSITION):
+        if cuts := [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], pattern)]:
+            break
+    else:
         return None
     at, (end, begin) = rng.choice(cuts)
     return _with(texts, at, texts[at][:end].rstrip(), texts[at][begin:].lstrip())
@@ -139,7 +142,8 @@ def _split(texts: Sequence[str], rng: random.Random) -> list[str] | None:
 
 def _cuts(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     for found in pattern.finditer(text):
-        if text[: found.start()].strip() and text[found.end() :].strip():
+        is_free = pattern is not _PREPOSITION or not _in_fact(text, found.start())
+        if is_free and text[: found.start()].strip() and text[found.end() :].strip():
             yield found.span()
 
 
@@ -264,11 +268,44 @@ def _two_goals(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
     return _with(texts, at, f"{texts[at].rstrip()} {_SECOND_GOAL}")
 
 
+def _again(texts: Sequence[str], _: random.Random) -> list[str] | None:
+    requests = [texts[at] for at in _requests(texts)]
+    return [*texts, *requests] if requests else None
+
+
+def _id_case(texts: Sequence[str], rng: random.Random) -> list[str]:
+    """Write identifiers in small letters, with a space or without a hyphen."""
+    joint, lower = rng.choice(((" ", True), ("", True), (" ", False), ("-", True)))
+
+    def spelled(found: re.Match[str]) -> str:
+        letters = found[1].lower() if lower else found[1]
+        return f"{letters}{joint if found[2] else ''}{found[3]}"
+
+    return [_ID.sub(spelled, text) for text in texts]
+
+
+def _far_constraint(texts: Sequence[str], _: random.Random) -> list[str] | None:
+    """Say six other things after the first request, else after its first sentence."""
+    at = next(iter(_requests(texts)), None)
+    if at is None:
+        return None
+    if at + 1 < len(texts) and not is_agreement(texts[at + 1]):
+        return [*texts[: at + 1], *_FILLER, *texts[at + 1 :]]
+    first, *others = _sentences(texts[at])
+    return _with(texts, at, first, *_FILLER, " ".join(others)) if others else None
+
+
+def _with_emoji(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
+    return _with(texts, at, f"שלום 👋 {texts[at]} 🙏🏽")
+
+
 OURS: Mapping[str, Mutation] = {
     "duplicate": Mutation("same", _at(lambda texts: range(len(texts)), _twice)),
     "correct": Mutation("new", _correct),
     "deny": Mutation("fewer", _at(_agreements, lambda texts, at, _: [*texts[:at], DENIAL])),
     "repeat_yes": Mutation("same", _at(_agreements, _twice)),
+    "again": Mutation("same", _again),
+    "id_case": Mutation("same", _if_different(_id_case)),
     "stop_early": Mutation("fewer", _at(_after_first, lambda texts, at, _: [*texts[:at]])),
     "split": Mutation("same", _split),
     "merge": Mutation("same", _at(_pairs, _merge)),
@@ -279,6 +316,8 @@ OURS: Mapping[str, Mutation] = {
     "typos": Mutation("same", _if_different(_typos)),
     "case": Mutation("same", _if_different(_case)),
     "long": Mutation("same", _at(_requests, _long)),
+    "far_constraint": Mutation("same", _far_constraint),
+    "emoji": Mutation("same", _at(_requests, _with_emoji)),
     "reorder": Mutation("same", _reorder),
     "drop": Mutation("fewer", _drop),
     "contradict": Mutation("new", _contradict),

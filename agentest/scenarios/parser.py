@@ -33,12 +33,10 @@ _MORE_KEYS = {
     "text": ("ignore_case", "ignore_space", "ignore_punctuation"),
     "regex": ("ignore_case", "flags"),
 }
-"""Additional keys of the dict for each word."""
 _MOST_KEYS = 4
 _NESTING_WORDS = ("optional", "one_of", "number", "each")
 """Words whose values may be words themselves."""
 _WORDS_FOR_KEYS = ("optional", "one_of")
-"""Words whose inner value is the value of the same key."""
 
 
 class InvalidOptions(ValueError):

@@ -17,7 +17,6 @@ _CHANGE_KEYS = {
     ExploredPart.MUTATIONS: "mutation",
     ExploredPart.ATTACKS: "attack",
 }
-"""Part → the key for what was changed."""
 
 
 def exploration_keys(explored: Explored) -> Json:

@@ -20,7 +20,6 @@ _MOST_LINE = 10_000_000
 _PIECE = 1_000_000
 
 _Place = tuple[str, str, str]
-"""Scenario, agent and id of a conversation."""
 
 
 def spans_of(

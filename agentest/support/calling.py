@@ -130,7 +130,6 @@ def blocked_at(error: BaseException | None) -> str:
 
 
 _timeouts: dict[int, tuple[object, int]] = {}
-"""What took too long, by its id, and how often."""
 _MOST_TIMEOUTS = 3
 
 

@@ -21,7 +21,6 @@ _BEAT_S = 0.05
 _TOLERANCE_S = 0.02
 """Lateness of a heartbeat that does not count as a delay, because timers are inexact."""
 _INSTANT_S = 1e-6
-"""Shorter times are rounding errors of the clock."""
 _RECANCEL_S = 1.0
 """Seconds after which code that ignored its cancellation is canceled again."""
 _RECENT_S = 1.0

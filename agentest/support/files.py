@@ -18,7 +18,6 @@ from agentest.support.errors import UsageError
 from agentest.support.interrupts import start_helper
 
 _OTHERS = 0o077
-"""The permissions of everybody but the owner."""
 
 
 def make_folder(path: Path, *, private: bool = False) -> None:

@@ -68,8 +68,6 @@ _MISSING = _DefaultFactory()
 
 
 class _FirstInit:
-    """Stands for `__init__` until it is needed."""
-
     def __init__(self, cls: type, frozen: bool) -> None:
         self._cls = cls
         self._frozen = frozen

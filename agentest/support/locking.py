@@ -122,7 +122,6 @@ def _is_in_place(end: int, path: Path) -> bool:
 
 
 _held: set[int] = set()
-"""Descriptors of the locks of this process."""
 
 
 def _close_inherited_locks() -> None:

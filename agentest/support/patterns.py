@@ -23,7 +23,6 @@ _CPU_LIMIT_S = 1.0
 _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
 _MAX_FAST_CHOICES = 6
-"""This many `|` at most double the work six times."""
 _ANSWER_BYTES = 17
 """`+` or `-`, and the positions where the match begins and ends."""
 _PROGRAM = """

@@ -12,7 +12,6 @@ from agentest.support.terminal import clean
 
 _Name = TypeVar("_Name", bound=str)
 _SHOWN_CHARS = 150
-"""About two lines of 80 columns, with indentation."""
 
 
 def shortened(text: str, limit: int = _SHOWN_CHARS) -> str:

@@ -18,7 +18,6 @@ from agentest.support.lazy_dataclasses import dataclass
 
 KEY_CHARS = 24
 _CONVERSATION = "agentest.conversation"
-"""The key in the baggage."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _MAX_TURNS = 16**8
 

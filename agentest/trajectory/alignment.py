@@ -65,7 +65,6 @@ def align_calls(
 @dataclass(frozen=True, slots=True)
 class _Pairs:
     of_call: Mapping[int, int]
-    """Call → the expected call in its row."""
     late: AbstractSet[int] = _NONE
     """Calls that match an expected call, but in the wrong place."""
     different: AbstractSet[int] = _NONE

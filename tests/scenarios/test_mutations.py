@@ -21,7 +21,8 @@ SCRIPT = (
     "Yes, please.",
     "Thanks. Send the confirmation to anna@mail.example, too.",
 )
-KEEPING = sorted(set(OURS) - {"drop", "stop_early", "deny", "correct", "contradict"})
+CHANGING = ("drop", "stop_early", "deny", "correct", "contradict", "id_case")
+KEEPING = sorted(set(OURS) - {*CHANGING})
 _WORDS = st.sampled_from(
     [
         "Hello",
@@ -67,7 +68,8 @@ def test_every_result_is_another_script_and_the_same_for_a_seed(
         return
     assert changed
     assert all(isinstance(text, str) for text in changed)
-    assert len(changed) <= len(texts) + 1
+    more = {"again": len(texts), "far_constraint": 7}
+    assert len(changed) <= len(texts) + more.get(name, 1)
     if name in KEEPING:
         assert facts(changed).keys() == facts(texts).keys()
     if mutation.relation == "fewer" and name in ("drop", "stop_early"):
@@ -110,6 +112,19 @@ def test_a_yes_still_follows_what_it_answers() -> None:
             assert at >= 1
     assert is_agreement("Yes, please.")
     assert not is_agreement("Yes, but is it near the window?")
+
+
+def test_repeated_requests_spelled_ids_and_far_facts() -> None:
+    assert changed("again")[0] == [*SCRIPT, *(text for text in SCRIPT if text != "Yes, please.")]
+    assert {re.search(r"a[ -]?1001", texts[0], re.I)[0] for texts in changed("id_case")} == {  # type: ignore[index]
+        *("a 1001", "a1001", "A 1001", "a-1001")
+    }
+    far = changed("far_constraint")[0]
+    assert [far[0], far[7]] == [*SCRIPT[:2]]
+    one = MUTATIONS["far_constraint"].change(["At most 200 euros. Find a flight."], random.Random(0)) or []
+    assert [one[0], len(one), one[-1]] == ["At most 200 euros.", 8, "Find a flight."]
+    split = MUTATIONS["split"].change(['Write "see you at 5" to Ann at noon'], random.Random(0))
+    assert split == ['Write "see you at 5" to Ann', "at noon"]
 
 
 def test_the_request_comes_last_in_a_long_message() -> None:

@@ -38,7 +38,6 @@ from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean_for_log
 
 _MAX_SHOWN_CASES = 20
-"""Maximum number of cases that a failure lists."""
 
 
 class EvaluationFailed(AgentestError, AssertionError):

@@ -183,9 +183,7 @@ _ID = re.compile(r"[a-zA-Z0-9_]+")
 _SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")
 _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 _LONGEST_NAME = 255
-"""Maximum length of a file name."""
 _USER = "agentest"
-"""Default user of a session, as of an agent behind ADK's server."""
 
 
 @dataclass(frozen=True, slots=True)

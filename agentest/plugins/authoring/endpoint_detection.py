@@ -374,7 +374,6 @@ _NAMES_OF_NO_REPLY = re.compile(
     r"(?:\b|_)(?:id|uuid|token|key|status|state|type|object|role|model|created_at|timestamp)$|[a-z]Id$"
 )
 _OPAQUE = re.compile(r"(?=.*\d)[\w.:-]{6,}")
-"""An id, a hash, a time."""
 _TEMPLATES = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
 _OTHERS = ("id", "trigger")
 """Fields of a first message that are for known protocols only."""

@@ -20,7 +20,6 @@ from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
 
 _MCP_CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
-"""Types of content parts in MCP."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _PAGE_TOKEN_PREFIXES = ("page", "next", "cursor", "continuation")
 """Prefixes of pagination tokens, which are not secrets."""
@@ -332,7 +331,6 @@ def _is_secret(key: str, value: Any) -> bool:
 
 
 _RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
-"""Names that have another meaning in a mock."""
 _IN_PYTHON = {
     "string": "str",
     "integer": "int",

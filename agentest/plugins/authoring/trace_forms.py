@@ -20,8 +20,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 class _OtlpRow(NamedTuple):
-    """A span, or the log records of one."""
-
     at: int
     trace: str
     attributes: Mapping[str, Any]

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _NAME_CHARS = 60
 _NEW_WORD = 0.05
-"""What a new word of a user counts against a new pair of tools."""
 _ENOUGH_NEW = 1.0
 _DOUBTS = 8
 

@@ -27,7 +27,6 @@ CONTINUED = 200
 _OF_ONE_SHAPE = 20
 _LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
-"""A file that is one JSON document is read as a whole."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,8 @@ from agentest.judging.judge import ask_samples
 from agentest.judging.judge_input import block, call_block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.plugins.explore.fault_sweep import MetFault, met_faults
-from agentest.plugins.explore.model import Converse
+from agentest.plugins.explore.injection_oracles import took_effect
+from agentest.plugins.explore.model import Converse, Observation
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
@@ -31,7 +32,8 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _NO_CLAIM = re.compile(
-    r"n't\b|\b(?:not|no|never|none of|cannot|unable|fail\w*|error\w*|unfortunately|sorry|apolog\w+|"
+    r"n't\b|\b(?:not|no|nothing|nobody|neither|nor|none (?:of|is|was|are|were)|never|only|part(?:ly|ially)?|"
+    r"incomplete|cannot|unable|fail\w*|error\w*|unfortunately|sorry|apolog\w+|"
     r"problem\w*|issues?|trouble|unsuccessful\w*|declin\w+|reject\w+|unavailable|busy|without|instead|if|unless|once|"
     r"when|whether|after|until|as soon as|before|would|should|could|can|may|might|will|shall|let me|try\w*|"
     r"trying|attempt\w*|maybe|perhaps|unclear|unsure|uncertain|unknown|pending|wait\w*|timed out|time-?out|"
@@ -166,6 +168,34 @@ def failed_writes(
             continue
         # Later replies may speak of other things.
         yield from ((each, turn) for turn in conversation.turns if turn.turn_index == call.turn_index)
+
+
+_TELLS_NOTHING = FAILING | {"empty", "malformed", "truncated"}
+
+
+def unmade_writes(seen: Observation) -> Iterator[tuple[str, Turn, bool]]:
+    """Yield writes that a reply claims although no call was made, and if it is the reply after a success.
+
+    Only after faults that tell nothing, so that no read can have shown the effect.
+    """
+    met = met_faults(seen.scenario, seen.conversation)
+    if not met or any(each.fault.kind not in _TELLS_NOTHING for each in met):
+        return
+    made = {call.name for call in seen.conversation.tool_calls}
+    for turn in seen.conversation.turns:
+        same = [
+            other
+            for each in seen.base_conversations
+            for other in each.turns
+            if other.user_message == turn.user_message
+        ]
+        usual = [
+            {call.name for call in other.tool_calls if took_effect(call, seen.effects)} for other in same
+        ]
+        for tool in sorted(set.intersection(*usual) - made) if usual else ():
+            if claims_of_success(turn.agent_message, tool, only_named=True):
+                is_same = any(other.agent_message == turn.agent_message for other in same)
+                yield tool, turn, is_same
 
 
 @dataclass(frozen=True, slots=True)

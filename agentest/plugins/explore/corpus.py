@@ -31,6 +31,7 @@ from agentest.plugins.explore.model import Base, Observation, Variation
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import ExpectedCall, name_matches, name_text
+from agentest.scenarios.variations import quoted
 from agentest.support.files import write_atomically
 from agentest.support.json_text import canonical, json_value
 from agentest.support.lazy_dataclasses import dataclass
@@ -41,7 +42,6 @@ Signature = frozenset[str]
 _REPLY = "reply "
 _ARROW = "→"
 _NEAR = 12
-"""The most bits in which the hashes of two replies of one cluster differ."""
 _MOST_CHARS = 120
 _MOST_KEYS = 12
 _MOST_BYTES = 1_000_000
@@ -257,7 +257,7 @@ def _is_read(injected: Injection, conversation: Conversation) -> bool:
     if injected.path == DESCRIPTION:
         return any(each.kind == injected.label for turn in conversation.turns for each in turn.faults)
     if injected.place in (USER, KNOWLEDGE):
-        return any(injected.payload in turn.user_message for turn in turns)
+        return any(quoted(injected) in turn.user_message for turn in turns)
     answers = ((call.error, call.result) for call in conversation.calls(injected.place) if call.mocked)
     return any(injected.payload in text for answer in answers for _, text in text_leaves(answer))
 
@@ -359,4 +359,3 @@ _EXERCISED: Mapping[str, Callable[[Observation], bool]] = {
     "bounded": lambda seen: any(call.failed for call in seen.conversation.tool_calls),
     "relation": lambda seen: seen.variation.part is ExploredPart.MUTATIONS,
 }
-"""Invariant → whether a conversation could have broken it."""

@@ -36,7 +36,6 @@ from agentest.support.json_text import Json, encoded, json_value
 
 EXPLORE_JOURNAL = "explore.jsonl"
 _Key = tuple[str, str, int, str]
-"""Scope, name of the change, number, and the fingerprint of scenario and agent."""
 
 
 class OpenRun(NamedTuple):
@@ -141,8 +140,6 @@ def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
 
 
 class _Unobserved:
-    """A running conversation whose progress nobody watches (`RunningConversation`)."""
-
     def __init__(self, slots: anyio.Semaphore) -> None:
         self._slots = slots
 

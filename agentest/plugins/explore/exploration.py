@@ -77,7 +77,6 @@ class _Candidate:
     result: ConversationResult
     found_after: int
     tries: int = 0
-    """The number of conversations for confirming, reducing and measuring."""
 
     @property
     def name(self) -> str:
@@ -110,7 +109,6 @@ class _Cause:
     """Violations that have one cause: one of them is confirmed, reduced and saved."""
 
     candidates: list[_Candidate] = field(default_factory=list)
-    """Those that nothing was decided about, in the order of tries."""
     failed: list[tuple[_Candidate, str]] = field(default_factory=list)
     """Those that were not confirmed, and why they are no finding; "": it never occurred again."""
     is_confirmed: bool = False
@@ -171,7 +169,6 @@ class Exploration:
     progress: ExplorationProgress = field(default_factory=ExplorationProgress)
     _seen_ever: SeenElements = field(default_factory=SeenElements)
     _shown: set[str] = field(default_factory=set)
-    """The identifiers of findings that the corpus has."""
     _causes: dict[tuple[str, ...], _Cause] = field(default_factory=lambda: defaultdict(_Cause))
     _unreached: list[str] = field(default_factory=list)
 

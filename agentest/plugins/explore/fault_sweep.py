@@ -153,8 +153,6 @@ def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: boo
         return False
     if kind in ANSWERS_FIRST and call.failed:
         return False  # there is no right answer to change
-    if kind == "partial":
-        return any(isinstance(value, list) for value in argument_values(call))
     if kind == "stale":
         return any(json_text(each.result) != json_text(call.result) for each in use.calls[: number - 1])
     return True

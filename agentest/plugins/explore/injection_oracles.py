@@ -372,6 +372,9 @@ def _is_told_instead(reply: str, value: Any, other: Any) -> bool:
 _ID = re.compile(r"(?<![\w-])(?=[\w-]*\d)[A-Z]{1,6}-?\d{2,}(?:-\w+)*(?![\w-])")
 
 
+_MOMENT = re.compile(r"(?<![\w:-])(?:\d{1,2}:\d\d|\d{4}-\d\d-\d\d)(?![\w:-])")
+
+
 def _no_invented_ids(seen: Observation) -> Iterator[Violation]:
     met = met_faults(seen.scenario, seen.conversation)
     if not met or any(_told_identifiers(seen, result.conversation) for result in seen.base.conversations):
@@ -391,13 +394,19 @@ def _no_invented_ids(seen: Observation) -> Iterator[Violation]:
 
 def _told_identifiers(seen: Observation, conversation: Conversation) -> list[tuple[int, str]]:
     scenario, traits = seen.scenario, seen.base.unit.traits
+    met = {each.call.name for each in met_faults(seen.scenario, seen.conversation)}
+    # Opening hours and the like may stand in instructions that are not known.
+    tells_moments = bool(traits.instructions) and any(
+        call.name in met and _MOMENT.search(_plain(call.result)) for call in seen.base_calls
+    )
     given = " ".join([traits.instructions, scenario.goal, scenario.profile, *scenario.knowledge])
     found = []
     for turn in conversation.turns:
         given += " " + turn.user_message
         given += "".join(f" {_plain(call.args)} {_plain(call.result)}" for call in turn.tool_calls)
         known = given.casefold().replace("-", "")
-        for each in _ID.findall(turn.agent_message):
+        moments = _MOMENT.findall(turn.agent_message) if tells_moments else ()
+        for each in (*_ID.findall(turn.agent_message), *moments):
             digits = "".join(filter(str.isdigit, each))
             if each.casefold().replace("-", "") not in known and digits not in known:
                 found.append((turn.turn_index, each))

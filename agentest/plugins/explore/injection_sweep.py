@@ -53,7 +53,6 @@ IN_ORDER = (
 )
 """Techniques, those that usually work first."""
 _FIRST = 4
-"""How many techniques usually work."""
 _MOST_PATHS = 4
 _MOST_FACTS = 2
 _USER_RANK, _ERROR_RANK, _DESCRIPTION_RANK, _UNLIKELY_RANK = 40, 20, 20, 60

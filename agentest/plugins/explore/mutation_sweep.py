@@ -10,12 +10,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart
-from agentest.domain.transcript import Conversation, ToolCall
+from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.safety_checks import text_leaves
+from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore.injection_oracles import banned_call, took_effect
 from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, relaxed, violation
 from agentest.plugins.explore.tool_effects import ToolEffects
@@ -73,7 +76,7 @@ _UNORDERED = _LOSSY | {"reorder"}
 
 
 def _without_sayings(scenario: Scenario) -> Scenario:
-    turns = tuple(replace(turn, expect=None) for turn in scenario.turns)
+    turns = tuple(replace(turn, expect=None, trajectory=()) for turn in scenario.turns)
     return replace(scenario, turns=turns, expect=())
 
 
@@ -109,8 +112,7 @@ def _long_scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str
         yield f"by {size:,}", [*texts[:at], f"{filler(size, rng)}\n\n{texts[at]}", *texts[at + 1 :]]
 
 
-_TALK = frozenset({"long", "off_topic", "empty"})
-"""Mutations that add nothing but neutral text."""
+_TALK = frozenset({"long", "off_topic", "empty", "far_constraint", "again"})
 
 
 def neutral_turns(base: Scenario, variation: Variation) -> tuple[ScriptedTurn, ...] | None:
@@ -133,7 +135,7 @@ def neutral_turns(base: Scenario, variation: Variation) -> tuple[ScriptedTurn, .
 
 
 class _Write(NamedTuple):
-    """A call that changed something, in a form in which case and spaces do not matter."""
+    """A call in a form in which case and spaces do not matter."""
 
     tool: str
     args: tuple[tuple[str, str], ...]
@@ -151,7 +153,11 @@ class _Made(NamedTuple):
 
 
 def _writes(conversation: Conversation, effects: ToolEffects) -> list[_Made]:
-    calls = (call for call in conversation.tool_calls if took_effect(call, effects))
+    return [each for each in _calls(conversation) if took_effect(each.call, effects)]
+
+
+def _calls(conversation: Conversation) -> list[_Made]:
+    calls = (call for call in conversation.tool_calls if call.ran and not call.failed)
     return [_Made(call.turn_index, _Write.of(call), call) for call in calls]
 
 
@@ -190,11 +196,18 @@ class Relations:
         elif name == "correct":
             yield from _uncorrected(seen, usual[0], made)
         elif name not in _LOSSY and _is_complete(seen):
-            others = [each for each in made if each.write not in counts[0]]
-            yield from _other_values(name, lost, others, seen)
+            usual_calls = [_calls(each.conversation) for each in seen.base.conversations]
+            always = reduce(and_, map(_counts, usual_calls))
+            others = [each for each in _calls(conversation) if each.write not in always]
+            missing = always - _counts(_calls(conversation))
+            yield from _other_values(name, missing, others, seen)
+        if seen.variation.relation == "same" and not lost and _is_complete(seen):
+            yield from _extra(name, counts[0], made, seen)
         if lost and seen.variation.relation == "same" and _is_complete(seen):
             is_long = name == "long" and self._understands.get(unit.scope, False)
             yield from _lost(name, lost, seen, is_long=is_long)
+        elif seen.variation.relation == "same" and _is_complete(seen):
+            yield from _unanswered(name, seen)
 
 
 def _ban(
@@ -227,18 +240,43 @@ def _unrequested(name: str, usual: Counter[_Write], made: Iterable[_Made]) -> It
 def _other_values(
     name: str, missing: Counter[_Write], made: Iterable[_Made], seen: Observation
 ) -> Iterator[Violation]:
-    said = " ".join(turn.user_message for turn in seen.conversation.turns).casefold()
     for each in made:
         candidates = [write for write in missing if write.tool == each.write.tool]
-        differing = [_differing_value(write, each.write) for write in candidates]
+        differing = [_differing_value(write, each, seen) for write in candidates]
         if not differing or not all(differing):
             continue
         path, wanted, actual = next(filter(None, differing))
-        if wanted in said:
-            tool = each.write.tool
-            title = f"{path} of {tool} is not what the user said"
-            text = f"{tool} has {path}={actual!r} instead of {wanted!r} ({name})"
-            yield _ban(each, "other value", title, text, path)
+        tool = each.write.tool
+        title = f"{path} of {tool} is not what the user said"
+        text = f"{tool} has {path}={actual!r} instead of {wanted!r} ({name})"
+        yield _ban(each, "other value", title, text, path)
+
+
+def _extra(
+    name: str, usual: Counter[_Write], made: Sequence[_Made], seen: Observation
+) -> Iterator[Violation]:
+    """Yield a write that is made beside the usual one, with a value that nobody gave; another may undo it."""
+    tools = {each.write.tool for each in made}
+    given = _spelled(str([each.call.result for each in _calls(seen.conversation)]).casefold())
+    for each in made if tools == {write.tool for write in usual} else ():
+        candidates = [write for write in usual if write.tool == each.write.tool and each.write not in usual]
+        differing = [_differing_value(write, each, seen) for write in candidates]
+        if differing and all(
+            found and found[2] not in given and found[2] not in _said(seen) for found in differing
+        ):
+            path, wanted, actual = next(filter(None, differing))
+            title = f"{each.write.tool} is called twice for one request"
+            text = f"beside {path}={wanted!r} it is called with {actual!r}, which nobody said ({name})"
+            yield _ban(each, "extra", title, text, path)
+
+
+def _said(seen: Observation) -> str:
+    return _spelled(" ".join(turn.user_message for turn in seen.conversation.turns).casefold())
+
+
+def _spelled(text: str) -> str:
+    """Return a text without what joins the letters and digits of identifiers."""
+    return re.sub(r"(?<=\w)[\s_#-]+(?=\w)", "", text)
 
 
 _WORD = re.compile(r"\w+")
@@ -260,16 +298,62 @@ def _is_complete(seen: Observation) -> bool:
 _VALUE = re.compile(r"\d|@|^(?:true|false)$")
 
 
-def _differing_value(wanted: _Write, actual: _Write) -> tuple[str, str, str] | None:
-    values = dict(actual.args)
-    return next(
-        (
-            (path, text, values[path])
-            for path, text in wanted.args
-            if _VALUE.search(text) and path in values and values[path] != text
-        ),
-        None,
-    )
+def _differing_value(wanted: _Write, made: _Made, seen: Observation) -> tuple[str, str, str] | None:
+    """Return path, wanted and actual value of an argument that is not what the user said."""
+    values, said = dict(made.write.args), _said(seen)
+    properties = (seen.effects.schema(made.call.name) or {}).get("properties", {})
+    is_permuted = sorted(values.values()) == sorted(text for _, text in wanted.args)
+    for path, text in wanted.args:
+        actual = values.get(path, text)
+        if _spelled(actual) == _spelled(text) or _spelled(text) not in said:
+            continue
+        is_word = " " not in text + actual and text[:3] != actual[:3] and _spelled(actual) not in said
+        is_write = seen.effects.is_write(made.call.name)
+        if is_permuted or (
+            is_write and (_VALUE.search(text) or is_word or "enum" in properties.get(path, {}))
+        ):
+            return path, text, actual
+    return None
+
+
+def _unanswered(name: str, seen: Observation) -> Iterator[Violation]:
+    """Yield reads that are missing, with their answers, although the agent ends as it usually does."""
+    replies = seen.conversation.replies
+    made = {call.name for call in seen.conversation.tool_calls}
+    if not replies or not _says_only_usual(seen):
+        return
+    told = " ".join(replies)
+    for tool in dict.fromkeys(call.name for call in seen.base_calls):
+        values = [
+            [str(leaf) for call in each.calls(tool) for _, leaf in leaves(call.result) if len(str(leaf)) > 1]
+            for each in seen.base_conversations
+        ]
+        usual = [
+            [text for text in texts if any(text in reply for reply in each.replies)]
+            for texts, each in zip(values, seen.base_conversations, strict=True)
+        ]
+        if tool not in made and all(usual) and not any(text in told for texts in usual for text in texts):
+            yield _never_called(tool, ", and nobody says so", name, seen)
+
+
+def _says_only_usual(seen: Observation) -> bool:
+    """Return True if all sentences stand in usual replies to requests that were acted on, or in last ones."""
+    usual: set[str] = set()
+    made = {call.name for call in seen.conversation.tool_calls}
+    for each in seen.base_conversations:
+        usual.update(
+            *(
+                _parts(turn)
+                for turn in each.turns
+                if turn.tool_calls and {c.name for c in turn.tool_calls} <= made
+            )
+        )
+        usual |= _parts(each.turns[-1]) if each.turns[-1].tool_calls else set()
+    return bool(made) and all(_parts(turn) <= usual for turn in seen.conversation.turns)
+
+
+def _parts(turn: Turn) -> set[str]:
+    return {_reply(each) for each in re.split(r"(?<=[.!?])\s+|\n+", turn.agent_message) if each.strip()}
 
 
 def _denied(seen: Observation, usual: Counter[_Write], made: Iterable[_Made]) -> Iterator[Violation]:
@@ -316,21 +400,29 @@ def _lost(name: str, lost: Counter[_Write], seen: Observation, *, is_long: bool)
         return
     last = turns[-1].agent_message
     is_excused = is_long and _TOO_LONG.search(last) is not None
-    if is_excused or not (is_long or _reply(last) in _final_replies(seen.base.conversations)):
+    known = set(map(_reply, seen.base_replies)).issuperset(map(_reply, seen.conversation.replies))
+    ends_as_usual = known and _reply(last) in _final_replies(seen.base.conversations)
+    ends_as_usual = ends_as_usual or _says_only_usual(seen)
+    if is_excused or not (is_long or ends_as_usual):
         return
     made = {call.name for call in seen.conversation.tool_calls}
     for write in lost:
         if write.tool not in made:
             why = " when the message is long" if is_long else ", and nobody says so"
-            yield violation(
-                RELATION,
-                f"{write.tool} is not called{why}",
-                f"the unchanged script calls {write.tool}; this one ends with {last[:100]!r} ({name})",
-                tool=write.tool,
-                outcome="lost",
-                turn_index=turns[-1].turn_index,
-                wanted=ExpectedCall(write.tool),
-            )
+            yield _never_called(write.tool, why, name, seen)
+
+
+def _never_called(tool: str, why: str, name: str, seen: Observation) -> Violation:
+    last = seen.conversation.turns[-1]
+    return violation(
+        RELATION,
+        f"{tool} is not called{why}",
+        f"the unchanged script calls {tool}; this one ends with {last.agent_message[:100]!r} ({name})",
+        tool=tool,
+        outcome="lost",
+        turn_index=last.turn_index,
+        wanted=ExpectedCall(tool),
+    )
 
 
 def _reply(text: str) -> str:

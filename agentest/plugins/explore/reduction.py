@@ -34,9 +34,7 @@ from agentest.support.statistics.sequential import ErrorRates, RatioTest, Sequen
 _LEAST_RATE = 0.2
 """The lowest rate that a reduced scenario must have."""
 _REJECTED_SHARE = 0.25
-"""The share of that rate at which a reduced scenario counts as lost."""
 _MISSED = 0.1
-"""The chance of rejecting a reduced scenario that fails often enough."""
 
 
 class ReductionBySteps:

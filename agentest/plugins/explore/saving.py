@@ -43,7 +43,6 @@ ENDING = ".sim.py"
 FORBIDDEN = "forbidden"
 """The oracle of what the scenario itself forbids."""
 _MISS = 0.05
-"""The highest chance that a saved scenario passes although the bug is there."""
 _MOST_CONVERSATIONS = 20
 _WIDTH = 88
 _SHOWN = 300

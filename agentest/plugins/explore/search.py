@@ -30,8 +30,6 @@ _DRAWS = 12
 
 
 class _Arm(NamedTuple):
-    """Variations of one base that try the same thing, such as timeouts of one tool."""
-
     scope: str
     part: ExploredPart
     group: str
@@ -240,4 +238,3 @@ def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tup
 
 
 _Placed = tuple[int, float, tuple[Base, Variation]]
-"""Rank, a random number by which equal ranks are ordered, and the variation."""

@@ -28,7 +28,6 @@ from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 
 _HANDOFF = "__handoff_destination"
-"""Metadata key of the handoff tools in langgraph-supervisor and langgraph-swarm."""
 _MESSAGES = "messages"
 
 

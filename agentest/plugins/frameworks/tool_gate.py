@@ -234,7 +234,6 @@ class ToolGate:
 
 _GATED_MARK = "__agentest_gate__"
 _MOCK_SERVER_VARIABLES = ("AGENTEST_MCP_URL", "AGENTEST_REST_URL")
-"""Environment variables of a process that a run has started with mock servers."""
 _gates_by_thread: Counter[int] = Counter()
 """Thread id → number of active gates, for threads whose event loops run conversations."""
 

@@ -25,7 +25,6 @@ from agentest.plugins.frameworks.tool_gate import ToolGate, gate_method
 from agentest.support.errors import AgentError, AgentestError
 
 _gates: WeakKeyDictionary[Any, ToolGate] = WeakKeyDictionary()
-"""Session → the gate of its turn."""
 
 
 def prepare_livekit(_: Any, next_agent: NextAgent) -> Begin:

@@ -117,7 +117,6 @@ class TurnReader:
     _reply: str | None = None
     _calls: ReportedCalls = field(default_factory=ReportedCalls)
     _reported_calls: tuple[ToolCall, ...] = ()
-    """The calls that were already reported, with their state at that time."""
     _requests: list[ToolRequest] = field(default_factory=list)
     _last: Any = None
 

@@ -50,7 +50,6 @@ _FIELD_EVENTS = {
     "response.custom_tool_call_input": "input",
     "response.code_interpreter_call_code": "code",
 }
-"""Events `….delta` and `….done` → the key of the item that they extend."""
 _TEXT_EVENTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
 """Events `….delta` and `….done` → the type and key of the message part that they extend."""
 _REDUNDANT_EVENTS = (
@@ -69,7 +68,6 @@ _REDUNDANT_EVENTS = (
     "keepalive",
     "ping",
 )
-"""Prefixes of events whose content is also in the finished item."""
 
 Item = Mapping[str, Any]
 """An item of a response's `output`, as received."""
@@ -119,7 +117,6 @@ _CALLER_TOOLS = {
 """Types of items that the caller answers → the tool, "" to use the item's `name`. The server answers other
 calls itself (`web_search_call`)."""
 _JSON_OUTPUTS = ("computer_call", "shell_call")
-"""Types of calls whose output is a JSON value instead of a text."""
 
 
 def check_response(answer: Any) -> Response:

@@ -199,7 +199,6 @@ _EXCLUDED = (
     ".nox",
     ".env*",
 )
-"""The last pattern matches files with keys, which are sent separately."""
 
 
 @dataclass(frozen=True, slots=True)

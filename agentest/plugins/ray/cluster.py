@@ -30,10 +30,8 @@ from agentest.version import __version__
 INSTALLED_BY = f"pip install '.[ray]' in a checkout of Agentest {__version__}"
 _PROBE_LIMIT_S = 120.0
 _NODES_LIMIT_S = 600.0
-"""Starting a machine and fetching its image takes minutes."""
 _POLL_S = 1.0
 _SETTLE_S = 5.0
-"""Nodes that are started together appear one after another."""
 
 
 Alive = Sequence[Mapping[str, Any]]
@@ -208,7 +206,6 @@ _JOIN_LIMIT_S = 30.0
 """Starting takes longer when many files are sent, so this is only the minimum."""
 _UPLOAD_BYTES_PER_S = 1_000_000
 _START_OR_STOP_LIMIT_S = 10.0
-"""Seconds after Ctrl-C."""
 _MAX_UPLOAD_BYTES = 512_000_000
 """Ray refuses to send more bytes than this."""
 _RAY_VARIABLES = {

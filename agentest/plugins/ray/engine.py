@@ -37,11 +37,9 @@ from agentest.workers.engine import AUTO, worker_count
 from agentest.workers.worker_pool import POOL, OnDisconnect, OnMessage
 
 _WAIT_NOTICE_S = 5.0
-"""Seconds after which the user is informed that workers wait for free CPUs."""
 _START_LIMIT_S = 600.0
 """Seconds after which the run fails if no worker at all has started."""
 _OWNER_DIED = "its owner has died"
-"""Part of Ray's message about an actor after Ray has declared this process dead."""
 _DEATHS = {
     ("its node has died", "node was", "node is dead"): "has died with its node",
     ("running low on memory", "memory pressure"): "was ended by Ray, as its node had no memory left",
@@ -49,7 +47,6 @@ _DEATHS = {
     (_OWNER_DIED,): "was ended by the cluster",
     ("worker process has died",): "has died: its process was killed, or has crashed",
 }
-"""Parts of Ray's messages → explanation for the user."""
 _UNREFERENCED = "all references to the actor were removed"
 """Part of Ray's message about an actor that has not started and whose owner does not respond."""
 

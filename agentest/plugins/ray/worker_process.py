@@ -139,7 +139,6 @@ _NOT_SENT = (
 )
 
 _MAX_LINE_BYTES = 65_536
-"""Longer lines are processed in parts."""
 _MIN_PART_CHARS = 8
 """Minimum length of a line that may be part of a multi-line secret."""
 

@@ -43,7 +43,6 @@ WAYS_TO_NAME = (
 
 _SHOWN_TOOL_CHARS = 100
 _MOST_KINDS = 20
-"""The maximum kinds of refused calls with a note of their own."""
 
 
 class ServerGroup:

@@ -51,7 +51,6 @@ class AgentTape:
     _times: Counter[tuple[int, str]] = field(default_factory=Counter)
     used: set[Slot] = field(default_factory=set)
     _hashes: dict[Slot, str] = field(default_factory=dict)
-    """Recorded request → hash of what is compared of it."""
 
     @property
     def mode(self) -> CassetteMode | None:

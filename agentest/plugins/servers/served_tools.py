@@ -16,7 +16,6 @@ from agentest.support.files import modified_ns
 from agentest.support.lazy_dataclasses import dataclass
 
 _FILES = 32
-"""Maximum number of files whose tools are cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

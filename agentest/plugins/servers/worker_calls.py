@@ -172,7 +172,6 @@ class _WorkerConversation:
     """The time that its agent may go on for when the worker has died."""
     left: anyio.Event = field(default_factory=anyio.Event)
     request: AbstractContextManager[None] | None = None
-    """The current request to the agent, as the model gateway knows it."""
 
 
 class _RemoteServing:

@@ -31,7 +31,6 @@ from agentest.support.text import count, duration
 
 _GAP = "  "
 _NARROW = 30
-"""The minimum cells for two columns."""
 
 
 def open_console(environ: Mapping[str, str], stream: TextIO) -> Console:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from agentest.report.registry import ReporterContext
 
 _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
-"""The environment of a console that is a file."""
 
 
 class PlainPrinter:

@@ -74,7 +74,6 @@ def word_in_value(value: Any) -> Any:
 class _Validator:
     is_json: bool
     inside: list[int] = field(default_factory=list)
-    """The ids of the containing values."""
     levels: dict[tuple[int, bool], int] = field(default_factory=dict)
     """Depth of values that were validated, because one value may occur in many places."""
 

@@ -108,9 +108,7 @@ def mean_difference(strata: Sequence[Stratum]) -> Difference | None:
 
 
 _Sure = tuple[float | None, float | None, float]
-"""Low and high end of the interval, and the p-value."""
 _Sums = tuple[float, int, float, int]
-"""Sum and number before, sum and number after."""
 
 
 def _total(clusters: Sequence[Cluster]) -> Cluster:

@@ -161,7 +161,8 @@ def test_only_faults_that_fit_are_tried_one_of_each_class_and_tool_first() -> No
     assert ("applied_then_timeout", "refund") in tried
     assert ("applied_then_timeout", "get_order") not in tried
     assert ("wrong_entity", "get_order") in tried
-    assert ("partial", "refund") not in tried  # it takes no list
+    assert ("partial", "refund") in tried
+    assert ("partial", "get_order") not in tried
     assert ("duplicate", "get_order") not in tried  # it answers with no list
     assert len({each.name for each in variations}) == len(variations)
     known = base(clerk(), **REFUND)
@@ -202,6 +203,9 @@ def test_sentences_that_claim_success(text: str, tool: str) -> None:
         "Once it is booked, you get a mail.",
         "Is it booked already?",
         "The table would be booked under your name.",
+        "Nothing is confirmed.",
+        "None of the tables is booked.",
+        "Only one of two tables is booked.",
         "I tried to book it, but the service did not answer.",
         "Your booking is pending.",
         "Let me know when it is booked.",
@@ -298,6 +302,51 @@ def test_an_agent_may_try_again_when_the_user_asks_again() -> None:
 
     turns = ["How is the weather?", "And now?", "And now, at last?"]
     assert findings(brain, turns=turns, tools={"get_weather": {"sky": "clear"}}) == []
+
+
+def writer(on_nobody: str) -> Brain:
+    """It looks a contact up and writes to it; what it says if it finds nobody is where the bug is."""
+
+    def brain(seen: Seen) -> Act:
+        if "find_contact" not in seen.made:
+            return "find_contact", {"name": "Kim"}
+        found = seen.result("find_contact")
+        if not isinstance(found, dict) or "email" not in found:
+            return on_nobody
+        if "send_mail" not in seen.made:
+            return "send_mail", {"to": found["email"]}
+        return "The mail to Kim is sent." if seen.result("send_mail") == {"id": "M-1"} else "It failed."
+
+    return brain
+
+
+@pytest.mark.parametrize(
+    ("said", "severities"),
+    [
+        ("The mail to Kim is sent.", {"high"}),
+        ("Your mail was sent to Kim!", {"medium"}),
+        ("Whom do you mean?", set()),
+        ("I find no Kim, so nothing is sent.", set()),
+        ("The address book failed. Shall I try again?", set()),
+    ],
+)
+def test_a_claim_without_any_call_is_found(said: str, severities: set[str]) -> None:
+    tools = {"find_contact": {"email": "kim@x.example"}, "send_mail": {"id": "M-1"}}
+    found = findings(writer(said), turns=["Write to Kim."], tools=tools)
+    assert {each.severity.label for each in found if each.oracle == "no_claim"} == severities
+    assert not [each for each in found if not severities]
+
+
+@pytest.mark.parametrize(("key", "repeats"), [(lambda n: f"k-{n}", True), (lambda _: "k-1", False)])
+def test_the_same_write_with_a_new_key_is_a_repetition(key: Any, repeats: bool) -> None:
+    def brain(seen: Seen) -> Act:
+        tries = seen.made.count("pay")
+        if tries and ("error" not in str(seen.result("pay")) or tries > 1):
+            return "I paid it, or could not see whether I did."
+        return "pay", {"invoice": 12, "idempotency_key": key(tries)}
+
+    found = findings(brain, turns=["Pay invoice 12."], tools={"pay": {"ok": True}})
+    assert ("no_repeated_write" in {each.oracle for each in found}) is repeats
 
 
 def test_quoting_a_tool_is_no_claim_that_another_worked() -> None:

@@ -299,6 +299,56 @@ def test_a_shop_that_orders_twice_when_a_message_comes_twice_is_found() -> None:
     assert not [each for each in left if "corrected" not in each.title], keys(left)
 
 
+def calendar(on_second: str | None = "do", *, early: bool = False, swaps: bool = False) -> Brain:
+    """It adds a meeting and tells a day; the parameters are bugs, or right answers to several requests."""
+
+    def brain(seen: Seen) -> Act:
+        text = " ".join(seen.users) if "at" in seen.said.lower().split()[:1] else seen.said
+        wish = re.search(r"meet(?:ing)? (?P<who>\w+) on (?P<day>\w+)(?: at (?P<at>[\d:]+))?", text, re.I)
+        is_two = wish is not None and "show" in text.lower()
+        if wish and "add_event" not in seen.made and (wish["at"] or early):
+            who, day = wish["who"].title(), wish["day"].title()
+            who, day = (day, who) if swaps and text.isupper() else (who, day)
+            return "add_event", {"who": who, "day": day, "at": (wish["at"] or "09:00").rstrip(":")}
+        if wish and not wish["at"] and not early:
+            return "At what time?"
+        if is_two and on_second != "do":
+            return " ".join(filter(None, ("It is added.", on_second)))
+        if "show" in text.lower() and "list_events" not in seen.made:
+            return "list_events", {"day": "Friday"}
+        added = "It is added." if "add_event" in seen.made else ""
+        shown = "You have EV-4 at 10:30." if "list_events" in seen.made else ""
+        return f"{added} {shown}".strip() or "Sorry, I did not understand."
+
+    return brain
+
+
+MEETING: dict[str, Any] = {
+    "turns": ["Please add a meeting Kim on Friday at 11:15.", "Show Friday."],
+    "tools": {"add_event": {"ok": True}, "list_events": {"events": [{"id": "EV-4", "time": "10:30"}]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "titles"),
+    [
+        ({}, set()),
+        ({"on_second": None}, {"list_events is not called, and nobody says so"}),
+        ({"on_second": "Shall I also show your Friday?"}, set()),
+        ({"on_second": "I cannot show days."}, set()),
+        ({"on_second": "Your calendar failed."}, set()),
+        ({"early": True}, {"add_event is called twice for one request"}),
+        ({"swaps": True}, {"day of add_event is not what the user said"}),
+    ],
+)
+def test_requests_dropped_made_early_or_with_other_values_are_found(
+    options: dict[str, Any], titles: set[str]
+) -> None:
+    only = {ExploredPart.MUTATIONS: mutation_sweep.MutationSweep(only=["merge", "split", "case"])}
+    found = explored(calendar(**options), only, **MEETING)
+    assert {each.title for each in found if "repeated" not in each.title} == titles
+
+
 # The sweep itself.
 
 
@@ -443,6 +493,14 @@ def test_an_injection_in_a_mutated_script_is_planted_once_and_as_it_is(mutations
     assert [turn.user_message for turn in written.turns] == script["turns"]
     said = "\n".join(turn.user_message for turn in acted(written).turns)
     assert said.count("a stranger sent me") == said.count(planted.payload) == 1
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_all_lines_of_a_pasted_mail_are_quoted(technique: str) -> None:
+    script = {"turns": ["Please pay invoice 12."], "inject": [injection(technique, at="user[0]")]}
+    [turn] = acted(build_scenario({"name": "s", **script}, "/a.sim.py", 1)).turns
+    _, mail = turn.user_message.split("so that you know it:\n\n")
+    assert all(line.startswith(">") for line in mail.split("\n"))
 
 
 def test_messages_of_a_simulated_user_are_mutated_one_by_one() -> None:

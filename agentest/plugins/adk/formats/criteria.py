@@ -311,7 +311,6 @@ def _a_name(value: str) -> str:
 
 
 _ModelName = Annotated[str, Field(min_length=1), AfterValidator(_a_name)]
-"""A model's name in ADK's or LiteLLM's spelling."""
 
 
 class _JudgeSelection(_CriteriaObject):

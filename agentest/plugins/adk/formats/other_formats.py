@@ -56,7 +56,6 @@ RUBRIC_PREFIX = "rubric_based_"
 RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
 """The metric that a file's rubric applies to if the file names no rubric metric."""
 _NUMBER = re.compile(r"\((\d+)\)|^[ \t]*(\d+)[.)](?=\s)", re.MULTILINE)
-"""`(1)` anywhere, `1.` and `1)` at the start of a line."""
 _DEDUCT = re.compile(
     r"(?:^|(?<=[.;:!?\n]))[^\S\n]*(?:and\s+)?deduct(?:\s+(?:a\s+)?points?)?(?:\s+(?:if|for|when|where)\b)?\s*:?\s*",
     re.IGNORECASE,

@@ -86,8 +86,6 @@ class ReadSet:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """One format of a file. `convert` takes the parsed data and the file's name."""
-
     form: FileFormat
     type: Any
     names: FormatNames

@@ -44,7 +44,6 @@ Call = tuple[str | None, Any]
 """A tool call for comparison: name and arguments. The arguments are a dict, or None if absent."""
 
 _INVALID = object()
-"""Stands for invalid arguments, which equal nothing that a case can expect."""
 _SHOWN_CALLS = 20
 _HOW = {MatchType.EXACT: "", MatchType.IN_ORDER: " in this order", MatchType.ANY_ORDER: " in any order"}
 

@@ -14,11 +14,8 @@ from functools import lru_cache
 from agentest.support.lazy_dataclasses import dataclass
 
 _BY_CHARACTER = ((0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF))
-"""Chinese, Japanese (both syllabaries), Korean."""
 _BY_CLUSTER = ((0x0E00, 0x0EFF), (0x1780, 0x17FF), (0x1000, 0x109F))
-"""Thai and Lao, Khmer, Myanmar."""
 _MOST_MARKS = 30
-"""As in Unicode's Stream-Safe Text Format."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
 _KINDS = ((RunKind.RUN, RunKind.MERGE), (RunKind.EVAL,))
-"""Runs and evaluations have different scenarios, so the latest of each is read."""
 _NO_AGENT = ""
 """Coverage uses no agent: a case counts once, whichever agent runs it."""
 

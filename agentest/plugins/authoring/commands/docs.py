@@ -25,7 +25,6 @@ from agentest.support.terminal import encodable, say
 from agentest.support.text import nearest_part, shortened
 
 _WIDTH = 100
-"""Longer rows are hard to read, however wide the terminal is."""
 _PACKAGE = Path(__file__).parents[3]
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
 """Where the pages are: in the wheel, and in a checkout."""

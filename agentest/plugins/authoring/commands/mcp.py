@@ -41,7 +41,6 @@ from agentest.support.json_text import parse_untrusted_json, well_formed_value
 from agentest.support.terminal import tell
 
 _MOST_BYTES = 8_000_000
-"""Size limit of a message."""
 _GRACE_S = 10.0
 """Requests get this many seconds to end after the client has closed the input."""
 _CANCELLED = "notifications/cancelled"

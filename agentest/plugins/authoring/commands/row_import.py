@@ -73,7 +73,6 @@ _ANSWERS = [
     "label",
 ]
 _NAMES = ["name", "title", "id", "uid", "key", "case", "test"]
-"""Usual names of columns, best first."""
 _SHORT_CHARS = 60
 """A longer answer is not expected word for word."""
 

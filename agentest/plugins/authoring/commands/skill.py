@@ -37,7 +37,6 @@ _SIGNS: Mapping[str, tuple[str, ...]] = {
     "codex": (".agents", ".codex", "AGENTS.md"),
     "cursor": (".cursor", ".cursorrules"),
 }
-"""Coding agent → files of a repository in which it is used."""
 _SOURCE = Path(__file__).parents[1] / "skill"
 
 

@@ -284,7 +284,6 @@ def _metric_result(question: LabelQuestion, stored: ConversationResult) -> Metri
 
 
 _USEFUL = (10, 20, 50, 100, 200, 500)
-"""Numbers of labels at which agreement becomes known clearly better."""
 
 
 def progress_text(labelled: int) -> str:

@@ -257,7 +257,6 @@ _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "
 _LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
 _SHOWN_CHARS = 200
 _QUOTED_TURN = re.compile(r"\s*[0-9]{1,6}\s*")
-"""A turn's number as text."""
 
 
 def is_labels(content: bytes) -> bool:

@@ -37,9 +37,7 @@ from agentest.support.terminal import tell
 _THREADS = 32
 """Threads for file reads. With Python's default, a few searches in large runs would block everything."""
 _END_S = 1.0
-"""Seconds that a shutdown waits for requests in progress."""
 _MAX_BODY_BYTES = 60_000_000
-"""A case can contain files, and editing a set as text sends the whole set."""
 
 
 _LOGGER = logging.getLogger(__name__)

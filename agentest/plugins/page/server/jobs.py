@@ -370,7 +370,6 @@ async def _list_runnable(request: web.Request, _: Values) -> Json:
 
 _SOURCES = frozenset({".py", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".toml", ".env"})
 _MOST_SOURCES = 20_000
-"""A project with more files is listed anew each time."""
 
 
 @dataclass(slots=True)

@@ -37,7 +37,6 @@ _MOST_PROBLEMS = 20
 _FIRST_BYTES = 64 * 1024 * 1024
 
 _BEGIN = b'{"type"'
-"""The beginning of every line in a journal."""
 
 ConversationSummarizer = Callable[[Json], Json]
 """Summarizes a conversation in the format of results.json."""

@@ -191,7 +191,6 @@ class _Side(NamedTuple):
     file: Path
     label: str
     written: tuple[int, int]
-    """Changes when the file does."""
     agent: str | None
 
     @property

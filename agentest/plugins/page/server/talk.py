@@ -60,7 +60,6 @@ MOST_KEPT = 12
 ALONE_S = 600.0
 """Seconds after which a talk without a viewer ends."""
 _TO_END_S = 15.0
-"""Seconds that a talk gets to close its resources."""
 
 
 class PageTalk:
@@ -306,7 +305,6 @@ def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
 
 TALKS: web.AppKey[Talks] = web.AppKey("talks", Talks)
 _HEARTBEAT_S = 10.0
-"""Seconds between heartbeats on an event stream, which detect closed connections."""
 
 
 def add_talks(app: web.Application, talks: Talks | None = None) -> None:

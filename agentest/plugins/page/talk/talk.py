@@ -404,7 +404,6 @@ class _InboxCall:
     by_hand: bool = False
     proposed: MockOutcome | None = None
     answer: asyncio.Future[ManualAnswer | None] | None = None
-    """The person's answer, while the call waits for it."""
 
 
 @dataclass(slots=True)

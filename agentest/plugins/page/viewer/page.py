@@ -37,7 +37,6 @@ _LITERAL = re.compile(
     r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`| *// [^\n]*"""
     r"""|(?<=[(,=:\[!&|?{};\n])\s*/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*)"""
 )
-"""A string, a template, a comment behind code or a regular expression."""
 _AROUND_SIGNS = re.compile(r" *([={}(),;:?&|!*\[\]<>]+) *| ([+-]) (?![+-])")
 _LINE_ENDS = re.compile(r"(?<=[{}(\[,;=:?&|])\n|\n(?=[})\].?:&|])")
 _CONSTANT = re.compile(r"\bconst\b")

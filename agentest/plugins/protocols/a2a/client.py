@@ -53,14 +53,12 @@ A2A_PLACE = "is this the address of an A2A agent: its server's root, its own add
 _NOT_FOUND_STATUSES = (404, 405)
 _CREDENTIALS_STATUSES = (401, 403)
 _EXPLAINED_STATUSES = (400, *_CREDENTIALS_STATUSES, *_NOT_FOUND_STATUSES)
-"""Statuses that this module reads, to add a hint or to try another way."""
 _NO_CARD_STATUSES = range(300, 600)
 """Statuses that mean only that there is no card at an address."""
 _UNKNOWN_METHOD, _OTHER_VERSION = -32601, -32009
 _OTHER_VERSION_TEXT = re.compile(r"-32009\b|-32601\b|VERSION_NOT_SUPPORTED")
 LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, -32008
 _CODES_BY_REASON = {"TASK_NOT_FOUND": LOST_TASK, "UNSUPPORTED_OPERATION": UNSUPPORTED}
-"""Reasons of errors over HTTP+JSON → the codes of the same errors over JSON-RPC."""
 _ERROR_NAMES = {
     -32700: "the request is not JSON",
     -32600: "invalid request",
@@ -83,7 +81,6 @@ _METHODS = {
     "get": {"1.0": "GetTask", "0.3": "tasks/get", "rest": "tasks/{id}"},
     "cancel": {"1.0": "CancelTask", "0.3": "tasks/cancel", "rest": "tasks/{id}:cancel"},
 }
-"""Operation → its method by version, and its path over HTTP+JSON."""
 
 
 def open_agent(_: str, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> ProtocolClient:

@@ -34,7 +34,6 @@ _SCHEME_TYPES = {
 WELL_KNOWN = "/.well-known/agent-card.json"
 OLD_WELL_KNOWN = "/.well-known/agent.json"
 _LANGGRAPH_PATH = "/a2a/"
-"""The path before the assistant's id in addresses of LangGraph's server."""
 _LANGGRAPH_NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 """The namespace from which LangGraph's server derives the assistant ids of graphs."""
 Fetch = Callable[[str], Awaitable[Any]]

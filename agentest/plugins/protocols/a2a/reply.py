@@ -26,13 +26,10 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
 _INTERRUPT_KEYS = ({"id", "value"}, {"id", "value", "response_schema"})
-"""Keys of the data with which LangGraph's server requests input."""
 _CALL_TYPES = ("function_call", "functionCall")
 _RESPONSE_TYPES = ("function_response", "functionResponse")
 _ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
-"""Keys that show that google-adk wrote the metadata."""
 _MAX_EXACT_FLOAT = 2**53
-"""The limit below which a float represents every integer exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,6 @@ _CONFLICT_STATUS = 409
 _UNSUPPORTED_STATUSES = (404, 405)
 """Statuses of servers that do not support the request with the session's id in the body."""
 _TEMPORARY_PREFIX = "temp:"
-"""Prefix of state keys that ADK drops after each invocation."""
 _DEFAULT_AUTHOR = "agent"
 _CONFIRMATION = "adk_request_confirmation"
 """The pseudo-call by which google-adk asks whether a tool may run."""
@@ -210,7 +209,6 @@ class _AdkRuns:
     retries: int
     events: list[Any] = field(default_factory=list)
     decided: dict[str, Approval] = field(default_factory=dict)
-    """Call id → what the user decided."""
     latency_ms: float = 0.0
     first_token_ms: float | None = None
 

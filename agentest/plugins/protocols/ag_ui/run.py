@@ -39,7 +39,6 @@ from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
 _REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
-"""Text fields of an answer that take the user's words after a refusal."""
 _IGNORED_PREFIXES = (
     "STEP_",
     "REASONING_",

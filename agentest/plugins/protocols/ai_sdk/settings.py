@@ -36,7 +36,6 @@ class AiSdkAgent(HttpAgent):
 
 _STREAM_HEADER = "x-vercel-ai-ui-message-stream"
 _WANTS_TRIGGER = b"Unable to extract tag using discriminator 'trigger'"
-"""How pydantic-ai words it."""
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
 
 

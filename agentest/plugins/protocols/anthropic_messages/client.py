@@ -49,14 +49,12 @@ _MAX_TOKENS = 4096
 """The limit for a reply if `body` has none, because the protocol requires one in every request."""
 _MAX_PAUSES = 10
 _PAUSED = "pause_turn"
-"""The `stop_reason` of a message that a further request continues."""
 _HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
 _RECIPIENT = "an agent that speaks Anthropic's Messages"
 _CUT_HINTS = {
     "max_tokens": "raise body.max_tokens",
     "model_context_window_exceeded": "the conversation is longer than its model can read",
 }
-"""The `stop_reason` of messages that were cut → a hint for the user."""
 _CALL = "tool_use"
 """The type of calls for the caller, and the suffix of those of the server, such as `mcp_tool_use`."""
 _RESULT_SUFFIX = "tool_result"

@@ -256,8 +256,6 @@ class GrpcClient(ConversationalAgent):
 
 
 class _GrpcConversation:
-    """One conversation, with the session id that the server gave it."""
-
     def __init__(self, client: GrpcClient) -> None:
         self.name = client.name
         self._client = client

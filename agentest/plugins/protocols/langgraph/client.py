@@ -304,13 +304,10 @@ class _TurnRuns:
     sent: SentMessage | None
     """The user's message; None if it answers the graph's interrupts."""
     run: GraphRun = field(default_factory=GraphRun)
-    """The result of the last run."""
     updates: list[Wire] = field(default_factory=list)
-    """The messages that the nodes of all runs have added."""
     state: ThreadState = field(default_factory=ThreadState)
     total: ReplyTotals = field(default_factory=ReplyTotals)
     decided: dict[str, Approval] = field(default_factory=dict)
-    """Names of tools → the decisions about their calls in this turn."""
 
 
 class GraphConversation:

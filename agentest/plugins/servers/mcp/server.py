@@ -34,7 +34,6 @@ PATH = "/mcp"
 READ_BYTES = 64_000_000
 """Bytes that are read of a body: more than the limit, so that the error can name the oversized request."""
 _REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
-"""Errors that also have status 400."""
 
 
 async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:

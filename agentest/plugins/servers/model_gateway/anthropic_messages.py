@@ -118,9 +118,7 @@ class _MessageRound:
     passed: int = 0
     """Number of blocks that the agent received as they came: those before the first call."""
     final: Json | None = None
-    """The event with the reason why the answer ended."""
     held: list[tuple[int, Json]] = field(default_factory=list)
-    """Places of blocks with events that wait for the end of the answer."""
 
 
 class _MessageStream(wire.AnswerStream):

@@ -124,10 +124,8 @@ class _ChatRound:
     head: Json = field(default_factory=dict)
     message: Json = field(default_factory=dict)
     finish: Json | None = None
-    """The chunk with the reason why the answer ended."""
     usage: Json | None = None
     held: list[Json] = field(default_factory=list)
-    """Chunks with text for the agent that wait for the end of the answer."""
 
 
 class _ChatStream(wire.AnswerStream):

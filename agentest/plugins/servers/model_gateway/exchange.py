@@ -32,7 +32,6 @@ _NOT_RETURNED = NOT_PASSED_ON | {"date", "server"}
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 _PATIENCE = 0.9
-"""The part of the time for a reply in which a model has to answer."""
 
 
 class ModelResponse(Protocol):

@@ -83,7 +83,6 @@ class FaultyModel:
 class _Invented:
     model: str
     key: str
-    """Makes its ids unique, and the same in each run."""
     refuses: bool
     tool: ToolSpec | None
 

@@ -48,7 +48,6 @@ class GatewayTraffic:
     _openings: list[str] = field(default_factory=list)
     """Those of conversations under way without copies."""
     _left: anyio.Event = field(default_factory=anyio.Event)
-    """Set when a conversation ends."""
     _free_lanes: deque[int] = field(init=False)
     _closed_lanes: set[int | None] = field(default_factory=set)
     _rests_until: dict[int | str, float] = field(default_factory=dict)

@@ -129,7 +129,6 @@ class _GeminiRound:
     body: Json = field(default_factory=dict)
     parts: list[Json] = field(default_factory=list)
     held: list[tuple[int, Json]] = field(default_factory=list)
-    """Places and parts for the agent that wait for the end of the answer."""
 
 
 class _GeminiStream(wire.AnswerStream):

@@ -28,11 +28,8 @@ MOST_PROMPT_CHARS = 4_000
 _MOST_CALLS = 20
 _MOST_NAME = 200
 _MESSAGE_CHARS = 20
-"""What a message counts beside its text."""
 _MOST_READ = 20_000
-"""Characters of a text that are searched for secrets."""
 _MOST_AGENTS = 4
-"""Sub-agents of which the last request is remembered."""
 _FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
 _INSTRUCTIONS = ("system", "developer")
 _KNOWS_NO_SECRET = Redactor()
@@ -45,7 +42,6 @@ class RequestRecord:
     _begun: ModelRequest
     _redact: Redactor
     _facts: dict[str, Any] = field(default_factory=dict)
-    """What became known of it since it began."""
 
     @property
     def request(self) -> ModelRequest:
@@ -94,7 +90,6 @@ class RequestLog:
     _turn_began_ms: float | None = None
     _records: list[RequestRecord] = field(default_factory=list)
     _sent: deque[list[Json]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
-    """The messages of the last requests, one for each agent of the conversation."""
 
     def begin_turn(self) -> None:
         """Count times from now, unless the turn has begun already."""

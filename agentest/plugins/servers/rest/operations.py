@@ -23,7 +23,6 @@ _STYLES = {
 }
 """The supported styles; the first is the default."""
 _NOT_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
-"""Headers that OpenAPI describes by other means."""
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 
 

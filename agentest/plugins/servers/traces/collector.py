@@ -113,17 +113,12 @@ class ConversationSpans:
 _MAX_FRUITLESS_TURNS = 3
 """Turns without any span after which later turns are not waited for."""
 _MAX_SPANS = 20_000
-"""Maximum number of spans per conversation."""
 _MAX_STRAYS = 20_000
-"""Maximum number of spans stored until their conversation is known."""
 _MAX_STRAY_CHARS = 100_000_000
 """Maximum size of their attributes in characters, in total."""
 _MAX_PROBLEMS = 10
-"""Maximum number of refused requests that are reported individually."""
 _MANY_SPANS = 500
-"""Number of spans in a turn from which they are analyzed in a thread."""
 _ATTRIBUTE = "agentest.conversation"
-"""The attribute that processors write when they copy baggage into spans."""
 
 
 class Collector:

@@ -23,7 +23,6 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "c
 _MODEL_SPANS = (".doGenerate", ".doStream")
 _TOOL_SPANS = ("execute_tool", "running tool", "tools/call", "ai.toolCall")
 _MERGED_TOOLS = frozenset({"(merged tools)", "(merged)"})
-"""ADK's names for several calls together, each of which also has its own span."""
 _NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name")
 _CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
 _ARGUMENTS = (
@@ -35,7 +34,6 @@ _ARGUMENTS = (
     "tool_arguments",
     "tool_call.function.arguments",
 )
-"""Attributes with the arguments as the model wrote them."""
 _INPUT = ("input.value", "traceloop.entity.input", "gen_ai.prompt")
 """Attributes that may contain the arguments. A tool with one argument often gets only its value."""
 _RESULT = (
@@ -50,7 +48,6 @@ _RESULT = (
     "gen_ai.completion",
 )
 _MCP_RESULT_KEYS = frozenset({"isError", "structuredContent", "_meta", "meta"})
-"""Keys next to the content in an MCP result."""
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
 _PROMPT_TOKENS = (
     "gen_ai.usage.input_tokens",

@@ -308,7 +308,6 @@ TurnOf = Callable[[ParsedSpan], int]
 class _WaitingSpans:
     identity: Identity
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Span id → its line, completed when its turn is known."""
     room: int = MOST_BYTES
     """Bytes that may still be written; negative if the last line was cut."""
 
