@@ -86,7 +86,6 @@ UNUSED_KEYS = {
 """Variables without which clients of model APIs refuse to start, even if no API is called."""
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _OVERRIDING = {f"{_OTLP}TRACES_{end}": f"{_OTLP}{end}" for end in ("ENDPOINT", "PROTOCOL")}
-"""Variables for traces → the general variable that they override."""
 _FOR_EXPORTERS = {
     f"{_OTLP}PROTOCOL": "http/protobuf",
     f"{_OTLP}TRACES_PROTOCOL": "http/protobuf",

@@ -34,7 +34,6 @@ from agentest.support.templates import NO_VALUES, Template, Values
 
 _STREAM_OPTIONS = "stream_options"
 _REJECTED = (400, 422)
-"""Statuses that servers return for unknown request fields."""
 WireMessage = dict[str, Any]
 """A chat-completions message in JSON form."""
 _ReadReply = Callable[[DirectResponse], Awaitable[AgentReply]]

@@ -65,7 +65,6 @@ _WORDS = (
     ),
     ("query", "prompt", "generate", "reply", "respond", "completion", "stream"),
 )
-"""Words of paths that lead to an agent, the most telling first."""
 _OTHER_WORDS = {
     "search", "knowledge", "health", "ready", "status", "metrics", "feedback", "upload", "documents",
     "ingest", "embed", "embeddings", "index", "login", "token", "auth", "register", "config",

@@ -22,7 +22,6 @@ _EXAMPLES = {
     "tool_calls": "name, args and result, like tools[].{name: tool, args: input, result: output}",
     "tool_request": "id, name and args, like {id: call_id, name: tool, args: input}",
 }
-"""Key → an example of the form that its path has to return."""
 _USUAL_KEYS = (
     "tool_calls",
     "toolCalls",

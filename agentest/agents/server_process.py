@@ -97,8 +97,6 @@ class ServerCallbacks:
 
 
 class _RunningServer:
-    """A started server, its output, and whether we are ending it."""
-
     def __init__(
         self, process: ChildProcess, output: asyncio.StreamReader, name: str, callbacks: ServerCallbacks
     ) -> None:

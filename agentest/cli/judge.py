@@ -146,7 +146,6 @@ def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:
 
 
 _MODES = {"false": "off", "true": "turn"}
-"""Values of `judge.batch` that have a different name here."""
 _OTHERS = {
     "criteria": lambda: (
         f"# system, all metrics\n{SYSTEM}\n\n"

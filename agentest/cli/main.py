@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from agentest.support.redaction import Redactor
 
 _REPLACEMENTS = {"web": ("ui", "use `agentest ui`, which shows runs, talks to the agent and writes cases")}
-"""Maps a command of ADK to ours, and the advice to use it."""
 
 _FIRST_SECTIONS = ("Run and compare", "Start", "Write tests", "Coding agents", "Judges")
 """The first sections of commands, in order. Others follow in the order of plug-ins."""

@@ -27,7 +27,6 @@ _FEW_TYPES = 4
 
 
 _SCENARIO_KEYS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
-"""Scenario options that users tend to put at the top of the configuration."""
 _OTHER_ROLE = {"user": "judge", "judge": "user"}
 
 

@@ -107,7 +107,6 @@ Your tools:
 {{tools}}"""
 
 _PROMPT_SENTENCES = sentences_of("\n".join((PERSONA, RULES, TOOLS)))
-"""Nobody says these sentences but a model that repeats its instructions."""
 OPENING = "(The chat window is open. Write your first message.)"
 MAX_ROUNDS = 10
 """How often a user may use its tools before it must write a message."""

@@ -45,7 +45,6 @@ _MOST_WORDS = 25
 """The length of an error's pattern; a message begins with the cause."""
 _MOST_PLACES = 40
 _MOST_ARGUMENTS = 3
-"""The number of arguments of one call that a title shows in full."""
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")
 _URL = re.compile(r"(?<!\w)\w+://\S+")
 _NUMBERED = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
@@ -157,7 +156,6 @@ def _is_goal(reason: Reason) -> bool:
 
 
 def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool) -> Iterator[_Finding]:
-    """Yield the faults behind a reason."""
     if reason.status is not Status.FAILED:
         yield _errored_finding(reason)
     elif _is_goal(reason):

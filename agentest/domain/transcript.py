@@ -102,7 +102,6 @@ class ToolCall:
 
 
 _REPORTING = frozenset({SeenBy.AGENT, SeenBy.MODEL, SeenBy.SPANS})
-"""Sources for calls that the agent makes itself, wherever its tools run."""
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
 CANCELLED = "cancelled before it answered"

@@ -20,7 +20,6 @@ from agentest.support.statistics.differences import Cluster
 
 _PASSED = {Status.PASSED: True, Status.FAILED: False}
 _AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
-"""Times and token counts, for which more is neither better nor worse."""
 _MAX_NAMES_SHOWN = 5
 
 

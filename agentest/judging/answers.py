@@ -48,7 +48,6 @@ _REASON_CHARS = 10_000
 _SEVERE = ("critical", "high")
 """Severities that contradict an empty list of labels. Weak models give a lower one instead of null."""
 _NO_LABEL = (NO_FAILURE, "none", "None")
-"""Values that models put in a list of labels that should be empty."""
 
 
 def choices_of(names: Iterable[StrEnum]) -> WithJsonSchema:
@@ -212,11 +211,9 @@ WITHOUT_EVIDENCE = {
 
 _WITH_EVIDENCE = ("faithfulness", "agent_behavior_failure")
 _EXCLUDED_BY = {Evidence.CONTRADICTED: (5,), Evidence.UNSUPPORTED: (5,), Evidence.SUPPORTED: (1, 2)}
-"""Evidence → the values of faithfulness that its definition excludes."""
 _OF_MANNER = {"repetition", "asked again", "wrong language", "wrong order", "repeated tool call"} | {
     "unnecessary tool call"
 }
-"""Labels that leave open why the main statement of a reply is wrong."""
 _OF_WORTH = ("helpfulness", "relevance", "coherence", "faithfulness")
 """Metrics that cannot all be 1 in every turn if the goal was reached."""
 

@@ -39,7 +39,6 @@ _MAX_TURNS = 100
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
 _ABOUT_CHARS = 6_000
-"""Limit for each of the instructions, the goal and the expected outcome."""
 _LABEL_CHARS = 100
 """Limit for a label, because custom metrics may return labels of any length."""
 

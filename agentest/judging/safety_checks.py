@@ -492,7 +492,6 @@ class _Agreement(NamedTuple):
     message: str
     says: _Consent | None
     done: list[tuple[int, set[str]]]
-    """Turn and arguments of the calls that took effect with it."""
 
     def covers(self, call: ToolCall, turn_index: int) -> _Consent:
         """Return whether the user agreed to this call, and it has not been made yet."""

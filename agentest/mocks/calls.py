@@ -80,7 +80,6 @@ def _reason_phrase(status: int) -> str:
 _PROTOCOL_SOURCES = frozenset({SeenBy.CALLER, SeenBy.AGENT})
 """Sources whose ids come from one protocol, so that different ids are different calls."""
 _SOURCE_RANKING = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.MODEL, SeenBy.AGENT, SeenBy.SPANS)
-"""Sources by how much they know of a call, first those that answer it."""
 
 
 class RecordedCall:

@@ -21,7 +21,6 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _TABLE = "model_prices_and_context_window_backup.json"
 _EXAMPLE = "sample_spec"
-"""The entry that explains the table's fields. All its prices are 0."""
 _PROVIDER_ALIASES = {
     "bedrock": frozenset({"bedrock_converse"}),
     "cohere": frozenset({"cohere_chat"}),

@@ -47,7 +47,6 @@ class _Cassette:
     has_answers: bool = False
     recorded: Sheets = field(default_factory=dict)
     salvaged: Sheets = field(default_factory=dict)
-    """Answers of an unfinished run, which this run completes."""
     fresh: Sheets = field(default_factory=dict)
     begun: bool = False
     """True if this run continues the content of the `.partial` file."""

@@ -14,9 +14,7 @@ from agentest.support.http.retries import MAX_RETRY_AFTER_S
 from agentest.support.lazy_dataclasses import dataclass
 
 _FAILURES = 3
-"""Failed attempts in a row, over all calls, that count as an outage."""
 _STORM_S = 2.0
-"""Seconds of nothing but 429 responses that also count as an outage."""
 _WRONG_ADDRESS_S = 60.0
 """Seconds to wait for a model if nothing in this run shows that its address is right."""
 _FIRST_PROBE_S = 0.25

@@ -240,7 +240,6 @@ _ROUTES = (
     "_PROJECT",
     "_LOCATION",
 )
-"""Ends of the environment variables by which litellm chooses an endpoint."""
 _RESOURCES = frozenset({"apigee", "projects", "publishers"})
 """First parts of resource names in Google's cloud, which do not determine how to reach a model."""
 _SPELLING = {"google": "gemini"}

@@ -25,7 +25,6 @@ from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean
 
 _OPTIONS = re.compile(r"--(config|offline)\b")
-"""Options of `agentest run` in messages, which have other names in pytest."""
 Entry = Unit | ScenarioResult
 
 

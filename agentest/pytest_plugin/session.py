@@ -34,7 +34,6 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_for_log
 
 _WORKER_OUTPUT = "agentest"
-"""Key under which a pytest-xdist worker sends its notes to the controller."""
 
 
 def register(config: pytest.Config) -> None:

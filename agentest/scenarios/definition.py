@@ -542,7 +542,6 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     "check": parse_check,
     "final_session_state": parse_expected_state,
 }
-"""Option → parser of its value. The others depend on each other."""
 
 
 def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:

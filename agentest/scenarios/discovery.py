@@ -35,10 +35,8 @@ ENDINGS = (".sim.py", *DATA_ENDINGS)
 """Endings of scenario files; `include` may match other Python files, too."""
 EXACT_NAME_PREFIX = "="
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
-"""A location as editors and tracebacks write it, with an optional column."""
 _IN_FILE = "::"
 _BETWEEN_PROBLEMS = re.compile(r"\n(?=[^\n]+:\d+: scenario )")
-"""Each problem of a refused scenario begins with its file and line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,6 @@ _MEANT = {
     "expect": "asserts expected expectations",
     "conversations_per_scenario": "conversations runs repeats",
 }
-"""Key → what users write in its place, as other tools call it."""
 
 
 def meant(name: str, valid: Sequence[str]) -> str:

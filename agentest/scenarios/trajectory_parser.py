@@ -57,7 +57,6 @@ from agentest.support.text import snake_case
 
 _CALL_KEYS = ("name", "args", "arg_match_mode", "where", "result", "first", "last", "nth")
 _MOST_CALLS = 10_000
-"""Limit for the calls in one `any_of`, including nested ones."""
 _MAX_DEPTH = 20
 OrderKind = Literal["before", "never_after"]
 ORDERS: tuple[OrderKind, ...] = ("before", "never_after")

@@ -180,7 +180,6 @@ class _Contents:
     scenarios: list[Json] = field(default_factory=list)
     conversations: dict[Place, dict[int, Json]] = field(default_factory=dict)
     _places: dict[Place, int] = field(default_factory=dict)
-    """The index of the last of the `scenarios` with this name and agent."""
 
     def add(self, line: Line) -> None:
         """Add a line. Raises JournalError if it amends a scenario that has not finished."""

@@ -147,7 +147,6 @@ end_process: Callable[[int], NoReturn] = os._exit
 """End the process immediately with a status, even after `guard_process_exit`."""
 
 _EXIT_FUNCTIONS = ("_exit", "abort", "execv", "execve")
-"""Other functions that replace the program call one of the last two."""
 _SIGNAL_FUNCTIONS = {"kill": "pid", "killpg": "group", "raise_signal": ""}
 """Function that sends a signal → meaning of its first argument; "" if the signal goes to this process."""
 _HARMLESS_SIGNALS = ("SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGWINCH")

@@ -24,7 +24,6 @@ _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
 _MAX_FAST_CHOICES = 6
 _ANSWER_BYTES = 17
-"""`+` or `-`, and the positions where the match begins and ends."""
 _PROGRAM = """
 import pickle, re, signal, sys
 limited = hasattr(signal, "setitimer")

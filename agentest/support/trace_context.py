@@ -73,7 +73,6 @@ class SentRequests:
 
 
 _CURRENT: ContextVar[tuple[TraceContext, SentRequests] | None] = ContextVar("agentest_turn", default=None)
-"""The turn that all requests name, whichever client sends them."""
 
 
 @contextmanager

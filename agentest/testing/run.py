@@ -41,9 +41,7 @@ AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAg
 ConfigLike = str | Path | Mapping[str, Any] | Config
 _SUFFIXES = frozenset(Path(name).suffix for name in NAMES)
 _ERROR_PLACE = Path("run_scenarios")
-"""Replaces the path of a configuration in error messages."""
 _MAX_SCENARIOS_SHOWN = 20
-"""Maximum number of scenarios that an error shows in full."""
 
 
 class RunNeverStarted(AgentestError):

@@ -35,7 +35,6 @@ MOST_ROWS = 200
 _TEXT_CHARS = 300
 _FAILED_CALL = "answered with an error, so it is not the expected call (ignore_failed)"
 _MOST_NEAR = 20
-"""Number of allowed calls of one tool to compare with a call."""
 _MOST_COMPARED = 400
 """Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 _MOST_DIFFERENCES = 5
@@ -66,9 +65,7 @@ def align_calls(
 class _Pairs:
     of_call: Mapping[int, int]
     late: AbstractSet[int] = _NONE
-    """Calls that match an expected call, but in the wrong place."""
     different: AbstractSet[int] = _NONE
-    """Calls that differ from the missing expected call in their row."""
     repeated: AbstractSet[int] = _NONE
     """Calls that were made more often than expected."""
 

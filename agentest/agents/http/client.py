@@ -343,7 +343,6 @@ class HttpConversation:
         return {**(self._logged_in.saved if self._logged_in else {}), **self._saved}
 
     def _save(self, step: TurnStep, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:
-        """Save the session id and the values in `save`."""
         sources, config = step.kept, self._client.config
         kept = {**gathering.kept, **sources.in_jar(self._jar)}
         before = self._saved.get(SESSION)

@@ -296,7 +296,6 @@ def _value_of(request: web.Request, body: bytes) -> dict[str, Any]:
 
 
 _receivers: WeakKeyDictionary[Sender, dict[int, WebhookReceiver]] = WeakKeyDictionary()
-"""The receivers of each run, which has a client of its own."""
 
 
 async def open_receivers(

@@ -189,7 +189,6 @@ _LETTERS = re.compile(r"%20|[^\W_]+")
 _LETTER = r"[^\W_\u2e80-\U0003ffff]"
 """A letter or digit, except of scripts without spaces between words."""
 _BEGINNING = 3
-"""Letters by which names are looked up."""
 _DASHES = str.maketrans("‐‑‒–—", "-----")
 
 

@@ -16,7 +16,6 @@ from agentest.support.text import shortened
 
 _BRIEF_CHARS = 150
 _ADDRESS = re.compile(r"(?<=[\w>]) at 0x[0-9a-fA-F]+(?=>)")
-"""The address in an object's default repr, which differs in every run."""
 FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,

@@ -36,7 +36,6 @@ _ROUNDING = 1e-9
 _ENOUGH, _ENOUGH_STRATA = 10**6, 40
 """More permutations than this make no difference."""
 _BESIDE_ZERO = 0.026
-"""The smallest one-sided p-value beside a 95% interval that contains 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
