@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from agentest.agents.port import AppFailed
 from agentest.support.calling import end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, EventLoopBlocked
 from agentest.support.function_threads import BlockingTimer
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import DirectResponse, Headers
@@ -196,11 +196,11 @@ class Lifespan:
     async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
         try:
-            await self._app(scope, self._receive, self._send)
+            await BlockingTimer().of(self._app(scope, self._receive, self._send))
         except BaseException as error:  # the application may raise anything
             if ends_the_run(error):
                 raise
-            if self._receive_calls and self._problem is None:
+            if (self._receive_calls or isinstance(error, EventLoopBlocked)) and self._problem is None:
                 self._problem = describe_app_error(error)
         finally:
             self._started.set()

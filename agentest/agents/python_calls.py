@@ -53,10 +53,8 @@ async def call_with_timeout(
         if task.cancelled() and (at := blocked_at(_cancellation_of(task))):
             too_late += f" ({at})"
         if left:
-            too_late += (
-                "; it swallowed its cancellation and continues unobserved. Where it "
-                "catches asyncio.CancelledError, it must raise it again"
-            )
+            too_late += "; it swallowed its cancellation and continues unobserved. "
+            too_late += "Where it catches asyncio.CancelledError, it must raise it again"
         raise AgentError(too_late) from None
     except BaseException:  # the run ends
         with anyio.CancelScope(shield=True):

@@ -6,6 +6,7 @@ import errno
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from agentest.domain.events import (
 from agentest.domain.figures import Forecast
 from agentest.plugin import PLUGINS
 from agentest.store.runs.folder import report_file
-from agentest.support.errors import OutputError
+from agentest.support.errors import EventLoopBlocked, OutputError
 from agentest.support.files import shown_path
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -123,18 +124,31 @@ class _PublicEvents:
         return hidden
 
 
-class _PublicReporter:
-    """A reporter whose report may leave the machine, so that it receives public events."""
+class _ForeignReporter:
+    """A reporter of another package, which is interrupted if it blocks."""
 
-    def __init__(self, reporter: Reporter, public: _PublicEvents) -> None:
+    def __init__(self, reporter: Reporter) -> None:
         self.name = reporter.name
-        self._reporter, self._public = reporter, public
-        self._hidden: tuple[type[Event], ...] = (ScenarioFinished, ScenarioAmended, RunFinished)
-        if not _has(reporter, "counts_conversations"):
-            self._hidden += (ConversationFinished,)
+        self._reporter = reporter
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reporter, name)
+
+    def on_event(self, event: Event) -> None:
+        from agentest.support.function_threads import call_interruptibly
+
+        call_interruptibly(self._reporter.on_event, event)
+
+
+class _PublicReporter(_ForeignReporter):
+    """A reporter whose report may leave the machine, so that it receives public events."""
+
+    def __init__(self, reporter: Reporter, public: _PublicEvents) -> None:
+        super().__init__(reporter)
+        self._public = public
+        self._hidden: tuple[type[Event], ...] = (ScenarioFinished, ScenarioAmended, RunFinished)
+        if not _has(reporter, "counts_conversations"):
+            self._hidden += (ConversationFinished,)
 
     def on_event(self, event: Event) -> None:
         self._reporter.on_event(self._public(event) if isinstance(event, self._hidden) else event)
@@ -151,7 +165,7 @@ def _make(report: ReportRequest, all: Sequence[ReportRequest], context: Reporter
     paths = (each.path for each in all if each.name != report.name)
     others = tuple(shown_path(path, context.root) for path in paths if path)
     reporter: Reporter = feature.call(replace(context, other_files=others), report.path)
-    return reporter
+    return reporter if feature.path.startswith("agentest.") else _ForeignReporter(reporter)
 
 
 def _progress_log(context: ReporterContext) -> Reporter:
@@ -200,21 +214,15 @@ class Broadcast:
         kind = type(event)
         if kind not in self._receivers:
             self._receivers[kind] = [each for each in self._reporters if receives(each, kind)]
+        is_last = isinstance(event, RunFinished)
         for reporter in self._receivers[kind]:
             try:
-                if isinstance(event, RunFinished):
-                    with with_reminders(f"writing the report of {reporter.name}"):
-                        reporter.on_event(event)
-                else:
+                with with_reminders(f"writing the report of {reporter.name}") if is_last else nullcontext():
                     reporter.on_event(event)
-            except Exception as error:  # noqa: BLE001 - a reporter's trouble must not cost the run its results
+            except (Exception, EventLoopBlocked) as error:  # noqa: BLE001 - must not cost the run its results
                 self._reporters.remove(reporter)
                 self._receivers.clear()
-                if (
-                    _may_pass(error)
-                    and isinstance(event, RunFinished)
-                    and getattr(reporter, "repeats", False)
-                ):
+                if is_last and _may_pass(error) and getattr(reporter, "repeats", False):
                     self._warn(f"reporter {reporter.name} failed: {_message(error)}; it will be tried again")
                     self._again.append((reporter, event))
                 else:
@@ -228,7 +236,7 @@ class Broadcast:
             for reporter, event in waiting:
                 try:
                     reporter.on_event(event)
-                except Exception as error:  # noqa: BLE001 - as above
+                except (Exception, EventLoopBlocked) as error:  # noqa: BLE001 - as above
                     if number < len(_PAUSES_S) and _may_pass(error):
                         self._again.append((reporter, event))
                     else:
@@ -236,17 +244,17 @@ class Broadcast:
             if not self._again:
                 return
 
-    def _fail(self, reporter: Reporter, error: Exception) -> None:
+    def _fail(self, reporter: Reporter, error: BaseException) -> None:
         self.failed.add(reporter.name)
         self.problems.append(f"reporter {reporter.name} failed: {_message(error)}")
         self._warn(self.problems[-1])
 
 
-def _may_pass(error: Exception) -> bool:
+def _may_pass(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     return str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
 
 

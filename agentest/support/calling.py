@@ -47,12 +47,9 @@ def ends_the_run(error: BaseException) -> bool:
     A function may also raise SystemExit, KeyboardInterrupt (signals do not arrive that way), pytest's
     exceptions, or the CancelledError of something it awaited. Passed on, those would end other conversations.
     """
-    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
-        return False
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # a thread without an event loop, which nothing cancels
-        return False
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit) or not asyncio._get_running_loop():
+        return False  # nothing cancels a thread without an event loop
+    task = asyncio.current_task()
     if isinstance(error, GeneratorExit):  # a coroutine is being closed, and no task runs it
         return task is None
     return task is None or task.cancelling() > 0
@@ -200,11 +197,11 @@ class LoopIndependentFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._home = _running_loop()
+        self._home = asyncio._get_running_loop()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return an awaitable in any event loop, or the result in a thread without one."""
-        running = _running_loop()
+        running = asyncio._get_running_loop()
         call = self._function(*args, **kwargs)
         if running is self._home or self._home is None:
             return call
@@ -214,13 +211,12 @@ class LoopIndependentFunction:
 
     def plainly(self, *args: Any) -> Any:
         """Wait for the result in synchronous code, wherever it runs."""
-        if self._home is not None and _running_loop() is not self._home:
+        if self._home is not None and asyncio._get_running_loop() is not self._home:
             return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
         # The event loop is blocked until this returns, so the function runs in another thread.
         result = self._function(*args)
-        if not inspect.iscoroutine(result):
-            return result
-        return NonWaitingExecutor().submit(asyncio.run, result).result()
+        is_async = inspect.iscoroutine(result)
+        return NonWaitingExecutor().submit(asyncio.run, result).result() if is_async else result
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
@@ -230,13 +226,6 @@ async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any,
 def make_loop_independent(function: Callable[..., Any]) -> LoopIndependentFunction:
     """Wrap the function, unless it is wrapped already."""
     return function if isinstance(function, LoopIndependentFunction) else LoopIndependentFunction(function)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:  # a plain handler in its thread
-        return None
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -107,7 +107,7 @@ class EventLoopBlocked(BaseException):
     """An async function did not wait with `await`, so that nothing else could run."""
 
     def __init__(self, at: str = "") -> None:
-        remedy = "write `await` where it waits, or a plain `def`, which may block"
+        remedy = "an `async def` must `await` where it waits"
         super().__init__(f"it blocked the event loop for a minute{f' at {at}' if at else ''}; {remedy}")
 
 

@@ -209,9 +209,7 @@ async def arun_scenarios(
 
 def refuse_in_async_code(name: str, instead: str) -> None:
     """Raise UsageError if the caller is async code, because waiting for a run would block its event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if asyncio._get_running_loop() is None:
         return
     raise UsageError(
         f"{name} cannot wait inside async code, such as a test that is an `async def`: "

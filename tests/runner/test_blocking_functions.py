@@ -112,6 +112,98 @@ def test_no_kind_of_function_blocks_the_run(project: Project) -> None:
         assert any(line in text for line in lines), (name, text)
 
 
+PUPPETS = """
+from agentest.agents.port import AgentReply
+from agentest.plugin import Plugin
+from agentest.plugins.frameworks.client import Framework
+
+plugin = Plugin("puppets")
+plugin.agent_object("Puppets", "puppets:open_puppet", classes="puppets:Puppet", help="a Puppet")
+plugin.reporter("slow", "puppets:Slow", help="Block.")
+
+class Puppet:
+    async def turn(self, messages, gate): return AgentReply("done")
+
+class Slow:
+    name = "slow"
+    def __init__(self, *_): ...
+    def on_event(self, event): blocks()
+
+open_puppet = Framework("Puppets", lambda puppet: lambda context, key: puppet).open
+"""
+OPENED = """
+from puppets import Puppet
+agent = Puppet()
+def make(): return blocks() and agent
+async def make_async(): return await asyncio.sleep(1e6)
+async def make_blocked(): return await blocks_the_loop()
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+    blocks()
+import asyncio
+"""
+
+
+def opened(project: Project, agent: str, reporters: str = "json") -> subprocess.CompletedProcess[str]:
+    settings = f"agent: {{{agent}}}\nplugins: [puppets]\nreporters: [{reporters}]\nrequest_timeout_ms: 4000\n"
+    project.write("agentest.config.yaml", settings)
+    project.write("kinds.py", KINDS + OPENED)
+    project.write("puppets.py", PUPPETS.replace("blocks()", "__import__('kinds').blocks()"))
+    project.write(
+        "a.sim.py", "from agentest import scenario\nscenario('a', turns=['hello'], expect={'says': 'done'})\n"
+    )
+    return run_to_end(project)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agent", "text"),
+    [
+        (
+            "type: custom, handler: 'kinds:make'",
+            "handler: make() raised EventLoopBlocked: it blocked the event loop for a minute at ",
+        ),
+        ("type: custom, handler: 'kinds:make_async'", "handler: make_async() gave no answer within 2 s"),
+        (
+            "type: custom, handler: 'kinds:make_blocked'",
+            "handler: make_blocked() raised EventLoopBlocked: it blocked the event loop for a minute at ",
+        ),
+        ("type: http, app: 'kinds:app', body: {a: '{{message}}'}, reply: a", "it blocked the event loop for"),
+    ],
+)
+def test_an_agent_that_is_never_made_ends_the_run(project: Project, agent: str, text: str) -> None:
+    """By a factory, or the startup of an application; the message names the line that blocks."""
+    ended = opened(project, agent)
+    assert ended.returncode == 2
+    assert text in ended.stderr, ended.stderr
+    assert re.search(r"within 2 s|kinds\.py:\d+", ended.stderr), ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["blocks", "blocks_the_loop", "make_async"])
+def test_a_context_that_is_never_made_fails_its_conversation(project: Project, context: str) -> None:
+    """As the agent's own code."""
+    ended = opened(project, f"type: custom, handler: 'kinds:agent', context: 'kinds:{context}'")
+    assert ended.returncode in (1, 2), ended.stderr
+    (each,) = project.results["scenarios"]
+    assert each["status"] == "failed"
+    late = r"`context` names raised EventLoopBlocked: .* for a minute at kinds\.py:\d+|not answer within 4 s"
+    assert re.search(late, str(each)), each
+
+
+@pytest.mark.slow
+def test_a_reporter_that_blocks_costs_nothing_but_its_report(project: Project) -> None:
+    """The other reports are complete, and the run says which reporter failed, and where."""
+    ended = opened(project, "type: custom, handler: 'kinds:handler'", "slow, json")
+    assert [each["status"] for each in project.results["scenarios"]] == ["passed"], ended.stderr
+    assert re.search(
+        r"reporter slow failed: EventLoopBlocked: it blocked the event loop for a minute at \S*kinds\.py:\d+",
+        ended.stderr,
+    )
+    assert ended.returncode == 2
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no timer of processor time")
 def test_a_function_that_never_returns_the_lock_of_python(project: Project) -> None:

@@ -18,7 +18,7 @@ from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.frameworks.tool_gate import ToolGate, gate_in_front
 from agentest.plugins.protocols.approvals import Decision
 from agentest.support.calling import ends_the_run, message_of_error
-from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.errors import AgentError, CannotSend, ConfigError, EventLoopBlocked
 from agentest.support.function_threads import BlockingTimer
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
@@ -132,7 +132,7 @@ class ObjectConversation:
         gate = ToolGate.of(ctx)
         try:
             with gate_in_front(gate):
-                conversation = self._conversation or await self._start_conversation(ctx)
+                conversation = self._conversation or await steps.of(self._start_conversation(ctx))
                 reply = with_decisions(await steps.of(conversation.turn(messages, gate)), gate)
         except BaseException as error:
             if gate.ended is None or ends_the_run(error):
@@ -162,7 +162,7 @@ async def _create_context(make_context: MakeContext | None, session: Session) ->
     try:
         made = make_context(session) if takes_session else make_context()
         return await made if inspect.isawaitable(made) else made
-    except Exception as error:
+    except (Exception, EventLoopBlocked) as error:
         problem = f"{type(error).__name__}: {message_of_error(error)}"
         raise AgentError(f"the function that `context` names raised {problem}") from error
 
