@@ -18,13 +18,7 @@ from agentest.agents.python_calls import call_with_timeout, read_answer
 from agentest.config.agents.in_process import CustomAgent, accepted_handlers, agent_object_of, check_handler
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message
-from agentest.support.calling import (
-    FunctionTimeout,
-    NonWaitingExecutor,
-    is_async,
-    message_of_error,
-    result_of,
-)
+from agentest.support.calling import NonWaitingExecutor, is_async, message_of_error, result_of
 from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.errors import AgentError, ConfigError, EventLoopBlocked
 from agentest.support.function_threads import BlockingTimer, in_thread
@@ -95,8 +89,6 @@ async def _agent_from_factory(name: str, handler: Any) -> Any:
 
     try:
         made = await result_of(make, limit=TimeLimit(FUNCTION_S))
-    except FunctionTimeout as error:
-        raise ConfigError(f"agent {name!r}: handler: {handler.__name__}() {error}") from None
     except (Exception, EventLoopBlocked) as error:
         problem = f"{type(error).__name__}: {message_of_error(error)}"
         raise ConfigError(f"agent {name!r}: handler: {handler.__name__}() raised {problem}") from error

@@ -6,7 +6,7 @@ import errno
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,9 +135,13 @@ class _ForeignReporter:
         return getattr(self._reporter, name)
 
     def on_event(self, event: Event) -> None:
-        from agentest.support.function_threads import call_interruptibly
+        from agentest.support.function_threads import BlockingTimer
 
-        call_interruptibly(self._reporter.on_event, event)
+        with suppress(StopIteration):
+            BlockingTimer().of(self._pass_on(event)).send(None)
+
+    async def _pass_on(self, event: Event) -> None:
+        self._reporter.on_event(event)
 
 
 class _PublicReporter(_ForeignReporter):

@@ -361,16 +361,6 @@ class BlockingTimer:
                 step = partial(next, running) if sent is None else partial(running.send, sent)
 
 
-def call_interruptibly(function: Callable[..., object], *args: Any) -> None:
-    """Call a plain function in this thread. Raises EventLoopBlocked if it blocks."""
-
-    async def call() -> None:
-        function(*args)
-
-    with suppress(StopIteration):
-        BlockingTimer().of(call()).send(None)
-
-
 def _throw(running: Any, error: BaseException) -> Any:
     if not hasattr(running, "throw"):
         raise error

@@ -164,7 +164,10 @@ def opened(project: Project, agent: str, reporters: str = "json") -> subprocess.
             "type: custom, handler: 'kinds:make'",
             "handler: make() raised EventLoopBlocked: it blocked the event loop for a minute at ",
         ),
-        ("type: custom, handler: 'kinds:make_async'", "handler: make_async() gave no answer within 2 s"),
+        (
+            "type: custom, handler: 'kinds:make_async'",
+            "handler: make_async() raised FunctionTimeout: gave no answer within 2 s",
+        ),
         (
             "type: custom, handler: 'kinds:make_blocked'",
             "handler: make_blocked() raised EventLoopBlocked: it blocked the event loop for a minute at ",

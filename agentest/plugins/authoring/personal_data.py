@@ -406,7 +406,6 @@ class PersonalData:
         return "".join((*parts, text[end:]))
 
     def _name_at(self, begin: int, text: str, at: int, letters: str) -> re.Match[str] | None:
-        """Return the longest name that begins there, in the text and in its letters."""
         beginnings = {letters[at : at + n] for n in range(1, _BEGINNING + 1)}
         lengths = {length for each in beginnings for length in self._lengths.get(each, ())}
         names = {name for n in lengths for name in self._by_letters.get(letters[at : at + n], ())}
@@ -465,9 +464,8 @@ class PersonalData:
         return self._shaped("phone", match[0]) if is_number else match[0]
 
     def _street(self, match: re.Match[str]) -> str:
-        if "Example Street" in match[0]:
-            return match[0]
-        return self._replaced("street", match[0], _address)
+        is_hidden = "Example Street" in match[0]
+        return match[0] if is_hidden else self._replaced("street", match[0], _address)
 
     def _more_of(self, kind: str, match: re.Match[str]) -> str:
         return self._shaped(kind, match[0])
