@@ -8,12 +8,15 @@ not know is a part of no kind.
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_count, read_result, text_at
 from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
+from agentest.support.lazy_dataclasses import dataclass
 
 Json = dict[str, Any]
 """A JSON object of a model API."""
@@ -36,6 +39,7 @@ _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
 
+_MOST_REMEMBERED_BYTES = 4_000
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
 
@@ -66,33 +70,45 @@ class MessagePart(NamedTuple):
         return _texts(self.id, *(self.raw.get(key) for key in _KNOWN_BY))
 
 
-class ModelMessage(NamedTuple):
-    """A message of a request or an answer."""
+@dataclass(frozen=True)
+class ModelMessage:
+    """A message of a request or an answer. What was read of it once is stored."""
 
     role: str | None
     """`user`, `assistant`, `tool`, `instructions`, or None if it is unknown."""
     parts: tuple[MessagePart, ...]
     raw: Mapping[str, Any]
 
-    @property
+    @cached_property
     def text(self) -> str:
-        return "".join(part.value for part in self.parts if part.kind == "text")
+        return "".join([part.value for part in self.parts if part.kind == "text"])
 
-    @property
-    def calls(self) -> list[MessagePart]:
-        return [part for part in self.parts if part.kind == "call"]
+    @cached_property
+    def calls(self) -> tuple[MessagePart, ...]:
+        return tuple([part for part in self.parts if part.kind == "call"])
 
-    @property
-    def results(self) -> list[MessagePart]:
-        return [part for part in self.parts if part.kind == "result"]
+    @cached_property
+    def results(self) -> tuple[MessagePart, ...]:
+        return tuple([part for part in self.parts if part.kind == "result"])
 
-    @property
-    def ids(self) -> list[str]:
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
         """The ids of all but results, and that of the message if it is an item of Responses."""
         found = [known for part in self.parts if part.kind != "result" for known in part.ids]
         if "type" in self.raw and not self.results:
             found += _texts(*(self.raw.get(key) for key in _KNOWN_BY))
-        return list(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found))
+
+
+def read_again(raw: Mapping[str, Any]) -> ModelMessage:
+    """Read a message that many requests repeat, as `read_message`. Its values must not be changed."""
+    written = marshal.dumps(raw, 2)
+    return _read_once(written) if len(written) <= _MOST_REMEMBERED_BYTES else read_message(raw)
+
+
+@lru_cache(2_000)
+def _read_once(written: bytes) -> ModelMessage:
+    return read_message(marshal.loads(written))
 
 
 def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
@@ -207,9 +223,13 @@ def inner(value: Any, key: str) -> Json:
     """Return the object under a key in camel case or, as some clients write it, in snake case; or {}."""
     if not isinstance(value, Mapping):
         return {}
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-    found = value.get(key, value.get(snake))
+    found = value.get(key, value.get(_in_snake_case(key)))
     return found if isinstance(found, dict) else {}
+
+
+@lru_cache
+def _in_snake_case(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
 
 
 def entry(value: Any, *keys: str) -> Json:

@@ -104,9 +104,11 @@ def openai_error(status: int, message: str) -> Json:
 
 def _observed(body: Json) -> tuple[wire.CallResult, ...]:
     *_, made, seen = [texts_of(each.get("content")) for each in [{}, {}, *objects(body.get("messages"))[-2:]]]
+    if "Calling tools:\n" not in made:  # as smolagents writes them
+        return ()
     ids = re.findall(r"'id': '([^']+)'", made.rpartition("Calling tools:\n")[2])
     error = re.search(r"(?:^|\n)Call id: \S+\nError:\n(.*?)(?:\nNow let's retry|$)", seen, re.DOTALL)
-    if "Calling tools:\n" not in made or not (error or "Observation:\n" in seen):
+    if not (error or "Observation:\n" in seen):
         return ()
     text = seen.partition("Observation:\n")[2].partition("\nNew task:\n")[0].strip()
     text = error[1] if error else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.wire_form import WireRequest, normalized
@@ -55,7 +56,7 @@ def place(
     if owner is None:
         texts = [text for each in request.user_texts if (text := _UserText(each)).text]
         # Those that have ended are no rivals of one that accounts for everything, and there are many.
-        owner = _by_text(texts, [*active, *filter(_is_rival, ended)], wholly=True)
+        owner = _by_text(texts, _likely(texts, [*active, *filter(_is_rival, ended)]), wholly=True)
         if not isinstance(owner, GatewayConversation):
             owner = _by_text(texts, [*active, *ended])
     if owner is None and len(active) == 1:
@@ -94,7 +95,7 @@ def _by_id(
     request: WireRequest, active: Collection[GatewayConversation], owners: Owners
 ) -> GatewayConversation | str | None:
     found = _owners(request.ids, owners) or _owners(
-        (known for text in reversed(request.history_texts) for known in _WRITTEN_ID.findall(text)), owners
+        (known for text in reversed(request.history_texts) for known in _written_ids(text)), owners
     )
     if not found:
         return None
@@ -111,12 +112,33 @@ def _by_id(
     return newest
 
 
+@lru_cache(500)
+def _written_ids(text: str) -> tuple[str, ...]:
+    return tuple(_WRITTEN_ID.findall(text))
+
+
 def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
     found: dict[str, GatewayConversation] = {}
     for known in ids if owners else ():
         if owner := owners.get(known):
             found.setdefault(owner.who.key, owner)
     return list(found.values())
+
+
+def _likely(
+    texts: Sequence[_UserText], conversations: Sequence[GatewayConversation]
+) -> Sequence[GatewayConversation]:
+    """Leave out conversations that cannot account for the newest text, if one has said all texts."""
+    said = {text.text for text in texts}
+    if not said or not any(said.issubset(each.texts) for each in conversations):
+        return conversations
+    newest = texts[-1].text
+    return [
+        each
+        for each in conversations
+        if newest in "\n".join((*each.texts, *each.arguments))
+        or any(map(newest.__contains__, (*each.texts, *each.arguments, *each.model_texts)))
+    ]
 
 
 def _by_text(

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from operator import attrgetter
+from operator import attrgetter, eq
 from time import perf_counter
 from typing import Any
 
@@ -173,8 +173,7 @@ def _now_ms() -> float:
 
 
 def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
+    return [*map(eq, one, other), False].index(False)
 
 
 def _messages(body: Json) -> list[Json]:

@@ -13,6 +13,7 @@ from agentest.plugins.protocols.model_messages import (
     entry,
     messages_of,
     objects,
+    read_again,
     read_message,
     texts_of,
 )
@@ -37,7 +38,7 @@ class Responses(wire.WireForm):
     def facts(self, body: Json, path: str) -> Json:
         del path
         choice = body.get("tool_choice")
-        items = map(read_message, reversed(messages_of(body)))
+        items = map(read_again, reversed(messages_of(body)))
         named = [body.get("previous_response_id"), conversation_id(body)]
         return {
             "ids": (*filter(None, named), *(known for each in items for known in each.ids)),

@@ -7,6 +7,7 @@ of that API, because whatever the gateway does not understand must pass through 
 from __future__ import annotations
 
 import json
+import marshal
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from agentest.plugins.protocols.model_messages import (
     instructions_of,
     messages_of,
     objects,
+    read_again,
     read_message,
     texts_of,
     usage_of,
@@ -237,7 +239,7 @@ class WireForm(ABC):
     """The keys of a declared tool that may have the schema of its arguments."""
 
     def request(self, body: Json, path: str) -> WireRequest:
-        messages = [read_message(each) for each in messages_of(body)]
+        messages = [read_again(each) for each in messages_of(body)]
         last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
         names = {str(call.id): call.name for each in messages for call in each.calls}
         told = [instructions_of(body), *(each.text for each in messages if each.role == "instructions")]
@@ -404,7 +406,7 @@ class WireForm(ABC):
         """Return the body of an error response."""
 
 
-_OFFERED: deque[tuple[str, Mapping[str, ToolSpec]]] = deque(maxlen=8)
+_OFFERED: deque[tuple[bytes, Mapping[str, ToolSpec]]] = deque(maxlen=8)
 """What was read last, because agents send the same tools with each request."""
 
 
@@ -415,7 +417,7 @@ def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[st
         schema_keys: the keys that may have the schema of the arguments.
     """
     listed = list(declarations)
-    declared = repr((schema_keys, listed))  # the order of keys tells output tools from others
+    declared = marshal.dumps((schema_keys, listed), 2)  # the order of keys tells output tools from others
     for known, tools in _OFFERED:
         if known == declared:
             return tools
