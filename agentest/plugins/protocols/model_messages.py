@@ -38,6 +38,7 @@ _SILENT = ("reasoning", "reasoning_text", "summary_text", "thinking")
 _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
+_KNOWN = frozenset(_KNOWN_BY)
 
 _MOST_REMEMBERED_BYTES = 4_000
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -67,6 +68,8 @@ class MessagePart(NamedTuple):
     @property
     def ids(self) -> Iterator[str]:
         """By what a later request may refer to it."""
+        if self.id is None and _KNOWN.isdisjoint(self.raw):  # as most parts
+            return iter(())
         return _texts(self.id, *(self.raw.get(key) for key in _KNOWN_BY))
 
 
@@ -100,7 +103,7 @@ class ModelMessage:
         return tuple(dict.fromkeys(found))
 
 
-def read_again(raw: Mapping[str, Any]) -> ModelMessage:
+def read_again(raw: Json) -> ModelMessage:
     """Read a message that many requests repeat, as `read_message`. Its values must not be changed."""
     written = marshal.dumps(raw, 2)
     return _read_once(written) if len(written) <= _MOST_REMEMBERED_BYTES else read_message(raw)
@@ -135,7 +138,7 @@ def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
 def _parts(values: Any) -> Iterator[MessagePart]:
     place = 0
     for value in values if isinstance(values, list) else ():
-        if isinstance(value, Mapping):
+        if isinstance(value, (dict, Mapping)):
             yield _part(value, place)
             place += 1
         elif isinstance(value, str):
@@ -221,7 +224,7 @@ def texts_of(content: Any) -> str:
 
 def inner(value: Any, key: str) -> Json:
     """Return the object under a key in camel case or, as some clients write it, in snake case; or {}."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):  # the first answers at once
         return {}
     found = value.get(key, value.get(_in_snake_case(key)))
     return found if isinstance(found, dict) else {}
@@ -235,7 +238,7 @@ def _in_snake_case(key: str) -> str:
 def entry(value: Any, *keys: str) -> Json:
     """Return the object under nested keys; {} if there is none."""
     for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, (dict, Mapping)) else None
     return value if isinstance(value, dict) else {}
 
 

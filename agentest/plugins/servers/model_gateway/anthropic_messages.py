@@ -142,11 +142,11 @@ class _MessageStream(wire.AnswerStream):
         if kind == "message_stop":
             return b""
         if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
-            return self._block(kind, data)
+            return self._block(kind, data, event.data)
         self.told = self.told or kind == "error"
         return wire.sse(event.data, event.name)
 
-    def _block(self, kind: str, data: Json) -> bytes:
+    def _block(self, kind: str, data: Json, given: str) -> bytes:
         index, now = count(data.get("index")), self._round
         if kind == "content_block_start":
             block = dict(entry(data, "content_block"))
@@ -160,7 +160,8 @@ class _MessageStream(wire.AnswerStream):
         if not now.held and now.content.is_content(place):
             now.passed = max(now.passed, place + 1)
         if place < now.passed:
-            return wire.sse({**data, "index": self._shown + place}, kind)
+            shown = self._shown + place
+            return wire.sse(given if data.get("index") == shown else {**data, "index": shown}, kind)
         now.held.append((place, data))
         return b""
 

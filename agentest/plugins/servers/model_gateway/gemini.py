@@ -139,6 +139,8 @@ class _GeminiStream(wire.AnswerStream):
         self._form = form
         self._round, self._last = _GeminiRound(), _GeminiRound()
         self._kept: Json | None = None
+        self._kept_as = ""
+        """How it came, if nothing of it has changed."""
         self._id: Any = None
         self._parts: list[Json] = []
 
@@ -159,7 +161,10 @@ class _GeminiStream(wire.AnswerStream):
         late = [part for _, part in self._last.held if not inner(part, "functionCall")]
         self._last.held = []
         shown = [*late, *(part for place, part in enumerate(parts, before) if not self._holds(place, part))]
-        return self._keep(_chunk(chunk, shown)) if shown else b""
+        if not shown:
+            return b""
+        chunk = _chunk(chunk, shown)
+        return self._keep(chunk, shown, event.data if chunk == data else "")
 
     def _holds(self, place: int, part: Json) -> bool:
         held = self._round.held
@@ -167,15 +172,15 @@ class _GeminiStream(wire.AnswerStream):
             held.append((place, part))
         return bool(held)
 
-    def _keep(self, chunk: Json) -> bytes:
-        kept, self._kept = self._kept, chunk
-        parts = _parts(_content(chunk))
+    def _keep(self, chunk: Json, parts: Sequence[Json], given: str = "") -> bytes:
+        kept = self._kept_as or self._kept
+        self._kept, self._kept_as = chunk, given
         self._parts += parts
         return wire.sse(kept) if kept else b""
 
     def _note_passed(self) -> None:
         read = read_message({"parts": self._parts})
-        self.text, self.ids = self._form.text_of(read.parts), read.ids
+        self.text, self.ids = self._form.text_of(read.parts), list(read.ids)
 
     def round(self) -> Json:
         now = self._round
@@ -193,8 +198,10 @@ class _GeminiStream(wire.AnswerStream):
         parts = [part for _, part in self._last.held]
         answered = {call.place for call in hidden}
         held = _without(parts, {i for i, (place, _) in enumerate(self._last.held) if place in answered})
-        before = self._keep(_chunk(shown, held)) if held else b""
-        self._note_passed()
+        before = b""
+        if held:
+            before = self._keep(_chunk(shown, held), held)
+            self._note_passed()
         kept = _parts(_content(self._kept)) if self._kept else [{"text": ""}]
         return before + wire.sse(_chunk(shown, kept, last=True))
 
@@ -203,11 +210,14 @@ class _GeminiStream(wire.AnswerStream):
 
 
 def _candidate(body: Json) -> Json:
-    return next(iter(objects(body.get("candidates"))), {})
+    candidates = body.get("candidates")
+    first = candidates[0] if isinstance(candidates, list) and candidates else None
+    return first if isinstance(first, dict) else next(iter(objects(candidates)), {})
 
 
 def _content(body: Json) -> Json:
-    return entry(_candidate(body), "content")
+    content = _candidate(body).get("content")
+    return content if isinstance(content, dict) else {}
 
 
 def _blocked(body: Json) -> bool:

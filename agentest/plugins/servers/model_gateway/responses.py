@@ -188,7 +188,6 @@ class _ResponseStream(wire.AnswerStream):
         self._number = 0
 
     def take(self, data: Json, event: Event) -> bytes:
-        del event
         kind = data.get("type")
         if kind in _BEGIN:
             response_id = entry(data, "response").get("id")
@@ -196,41 +195,46 @@ class _ResponseStream(wire.AnswerStream):
                 self._id = response_id
                 self.ids.append(response_id)
             held = self._released({place for place, item in enumerate(self._items) if _is_call(item)})
-            return held + (self._sent(data) if response_id == self._id else b"")
+            return held + (self._sent(data, event.data) if response_id == self._id else b"")
         if kind in _END:
             self._round.final = data
             return b""
         if not {"output_index", "item_id", "item"}.isdisjoint(data):
-            return self._of_item(str(kind), data)
+            return self._of_item(str(kind), data, event.data)
         self.told = self.told or kind in ("error", "response.failed")
-        return self._sent(data)
+        return self._sent(data, event.data)
 
-    def _of_item(self, kind: str, data: Json) -> bytes:
+    def _of_item(self, kind: str, data: Json, given: str) -> bytes:
         now, item = self._round, entry(data, "item")
         place = now.place(data)
         if kind == "response.output_item.done":
             now.items[place] = item
         if kind == "response.output_text.delta":
             self.text += texts_of(data.get("delta"))
-        if item:
-            data = {**data, "item": _without_encrypted(item, asked=self._asked)}
+        if item and not self._asked:
+            data, given = {**data, "item": _without_encrypted(item, asked=False)}, ""
         if place not in now.passed:
             if now.held or _is_call(item) or kind.startswith(_CALL_EVENTS):
                 now.held.append((place, data))
                 return b""
             now.passed[place] = self._indices
             self._indices += 1
-        return self._sent({**data, "output_index": now.passed[place]})
+        if data.get("output_index") != now.passed[place]:
+            data, given = {**data, "output_index": now.passed[place]}, ""
+        return self._sent(data, given)
 
     def _released(self, hidden: Collection[int]) -> bytes:
         held, self._last.held = self._last.held, []
         events, self._indices = wire.released(held, hidden, self._indices, "output_index")
         return b"".join(map(self._sent, events))
 
-    def _sent(self, data: Json) -> bytes:
+    def _sent(self, data: Json, given: str = "") -> bytes:
+        """Return an event. `given`: how it came, if nothing of it has changed."""
         if "sequence_number" in data:
-            data, self._number = {**data, "sequence_number": self._number}, self._number + 1
-        return wire.sse(data, data.get("type"))
+            if data["sequence_number"] != self._number:
+                data, given = {**data, "sequence_number": self._number}, ""
+            self._number += 1
+        return wire.sse(given or data, data.get("type"))
 
     def round(self) -> Json:
         now = self._round
