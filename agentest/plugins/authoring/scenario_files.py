@@ -234,7 +234,6 @@ class _NoAliases(yaml.SafeDumper):
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """Quote unusual line breaks, which YAML would read back as other ones."""
         style = '"' if _UNUSUAL_BREAKS & {*data} else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style)
 

@@ -119,7 +119,6 @@ class _Cause:
 
     @property
     def worst(self) -> _Candidate:
-        """The most severe candidate, with the fewest changes."""
         return min(self.candidates, key=lambda each: (-each.violation.severity, len(each.variation.names)))
 
 

@@ -259,7 +259,6 @@ class _Corpus:
         self._numbers |= {each.lstrip("0") for each in _DIGITS.findall(text)}
 
     def has(self, value: str) -> bool:
-        """Return True if a value, or its longest number, was given."""
         longest: Sequence[Any] = sorted(_DIGITS.findall(value), key=len)[-1:]
         if _letters(value) in self._letters or _letters(value.partition("@")[0]) in self._letters:
             return True

@@ -171,10 +171,6 @@ class _PackedRun:
     details: Chunks = field(default_factory=Chunks)
 
     def overview(self, result: RunResult, run: Json, trend: Sequence[Json]) -> Json:
-        """Pack the scenarios, which get room worst first, and return the overview of the run.
-
-        Raises OSError if conversations cannot be read.
-        """
         by_number: dict[int, tuple[Json, Place | None]] = {}
         in_order = enumerate(result.scenarios)
         for number, scenario in sorted(in_order, key=lambda each: WORST_FIRST.index(each[1].verdict.status)):

@@ -328,13 +328,6 @@ class _Init:
     def inside(
         self, what: str, within_s: float | None = None, *, ends_within_s: float = 0.0
     ) -> Iterator[BaseException | None]:
-        """Yield the error of `ray.init`, if any, and call `ray.shutdown` at the end.
-
-        Args:
-            what: description such as "starting Ray".
-            ends_within_s: how long it may continue after Ctrl-C, because Ray cannot be shut down half
-                started.
-        """
         try:
             with _capture_errors() as captured, with_reminders(what, captured.say):
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()

@@ -266,7 +266,6 @@ class _ModelConfig(BaseModel):
     def requested(
         self, role: Literal["user", "judge"], model: str | None, file: str, key: str
     ) -> RequestedModel | None:
-        """Return the model that a file requests; None for the configured one without changes."""
         sampling = Sampling(
             max_tokens=self.max_output_tokens or self.max_tokens,
             **{name: getattr(self, name) for name in _SAMPLING},

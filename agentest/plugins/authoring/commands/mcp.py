@@ -120,7 +120,6 @@ class _StdioServer:
         self._writing = anyio.Lock()
 
     def accept(self, line: bytes, tasks: TaskGroup) -> None:
-        """Begin to answer the message in a line, or cancel the request that it names."""
         message: Any = None
         try:
             if len(line) > _MOST_BYTES:

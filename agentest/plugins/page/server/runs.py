@@ -177,7 +177,6 @@ class _ComparableRun:
     record: RunRecord | None
 
     def side(self, agent: str | None = None) -> _Side:
-        """Return the run, or one of its agents, as it is stored now. Raises UsageError if it is gone."""
         try:
             status = self.file.stat()
         except OSError:

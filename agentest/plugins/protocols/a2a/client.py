@@ -98,11 +98,9 @@ class _A2aEndpoint(ProtocolEndpoint):
         self._streaming = config.streaming
 
     def credentials(self) -> str:
-        """Describe the credentials that the agent's card requires; "" for none."""
         return self.contact.card.credentials if self.contact.card else ""
 
     def streams(self) -> bool:
-        """Return whether to request streams. If the agent's card refuses them, note that once."""
         refused = self.contact.card is not None and not self.contact.card.streams
         if self._streaming and refused:
             self.notes.add(
@@ -122,11 +120,6 @@ class _A2aEndpoint(ProtocolEndpoint):
         streaming: bool,
         only_place: bool,
     ) -> HttpAnswer[None]:
-        """Send a message and add the agent's response to `work`.
-
-        If there is no other address to try (`only_place`), a missing address raises NoReply, which has a
-        better message than WayRefused. Raises NoReply, WayRefused, ReportedError, CannotSend.
-        """
         operation = "stream" if streaming else "send"
         read = self._reader(work, method_of(way, operation), streaming, only_place)
         request = _request(way, operation, params, "text/event-stream" if streaming else "application/json")
@@ -135,13 +128,11 @@ class _A2aEndpoint(ProtocolEndpoint):
     async def get_task(
         self, way: RequestWay, task_id: str, work: AgentWork, values: Values
     ) -> HttpAnswer[None]:
-        """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
         read = self._reader(work, method_of(way, "get"), streaming=False, only_place=True)
         request = _request(way, "get", {"id": task_id})
         return _raised(await self.sender.send(request, read, _EXPLAINED_STATUSES, values=values))
 
     async def cancel(self, way: RequestWay, task_id: str, values: Values) -> None:
-        """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
         request = _request(way, "cancel", {"id": task_id})
         await self.sender.send(request, _read_card, _EXPLAINED_STATUSES, values=values)
 
@@ -160,7 +151,6 @@ class _A2aEndpoint(ProtocolEndpoint):
         return read
 
     async def fetch(self, url: str, values: Values) -> Any:
-        """Fetch the JSON value at an address; None if there is none."""
         try:
             answer = await self.sender.get(
                 url, _read_card, _NO_CARD_STATUSES, values=values, headers={"accept": "application/json"}
@@ -294,11 +284,9 @@ class _MessageExchange:
 
     @property
     def url(self) -> str:
-        """The address that the message was sent to; "" before it is sent."""
         return self._way.url
 
     async def send(self, context_id: str | None, task_id: str | None) -> None:
-        """Send the message in the first way that the agent accepts. Raises AgentError, CannotSend."""
         endpoint = self._endpoint
         body = endpoint.body.filled(self._values)
 
@@ -315,12 +303,10 @@ class _MessageExchange:
         await endpoint.contact.use_first_way(lambda url: endpoint.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
-        """Cancel the agent's task if it has not ended. Raises NoReply, CannotSend."""
         if self.work.task_id and not self.work.ended:
             await self._endpoint.cancel(self._way, self.work.task_id, self._values)
 
     async def finish(self) -> None:
-        """Poll the task until it has ended. Raises AgentError."""
         work, timeout_s = self.work, self._endpoint.timeout_s
         if work.ended:
             return

@@ -220,7 +220,6 @@ class _AdkRuns:
         self.first_token_ms = self.first_token_ms or answer.first_token_ms
 
     def answer(self, approver: Approver, words: str | None = None) -> Mapping[str, Any] | None:
-        """Return the message that answers the confirmations; None if the user has to decide."""
         tools = [call.get("name") for call in self.asked.values()]
         decision = approver.decision(tools, words) if tools else None
         if decision is None:
@@ -335,7 +334,6 @@ class _Event:
 
     @property
     def text(self) -> str:
-        """The texts without thoughts, joined as in ADK's metrics."""
         return "\n".join(part["text"] for part in self.parts if part.get("text") and not part.get("thought"))
 
 

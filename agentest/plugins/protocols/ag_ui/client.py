@@ -70,8 +70,6 @@ class _AgUiEndpoint(ProtocolEndpoint):
         self.config = config
 
     async def send(self, payload: Wire, run: AgUiRun, values: TurnValues, total: ReplyTotals) -> None:
-        """Send a request and add its events to `run`. Raises NoReply; `run` then has the earlier events."""
-
         async def read_events(events: EventStream) -> None:
             is_ag_ui = False
             async for kind, event in json_events(events):

@@ -66,8 +66,6 @@ class _Backend(ProtocolEndpoint):
         self.config = config
 
     async def send(self, payload: Wire, result: StreamResult, values: TurnValues, total: ReplyTotals) -> None:
-        """Send a request and read the response into `result`. Raises NoReply."""
-
         async def read(response: DirectResponse) -> None:
             await read_stream(response, result)
 

@@ -84,7 +84,6 @@ class _MessagesEndpoint(ProtocolEndpoint):
     async def send(
         self, messages: Sequence[WrittenMessage], values: TurnValues, assembly: MessageAssembly
     ) -> HttpAnswer[ReceivedMessage]:
-        """Send a conversation and return the agent's message, read into `assembly`. Raises NoReply."""
         body = self.body.filled(values)
         streamed = {"stream": True} if self._streaming else {}
         all_messages = merged([*body.get("messages", []), *messages])
@@ -108,7 +107,6 @@ class _MessagesConversation:
         """Ids of the calls in the history."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to the last messages. Raises NoReply, CannotSend, MockBypassed."""
         if not self._known:
             self._endpoint.own_tools.check_before(ctx)
         self._history += map(_written, messages[self._known :])

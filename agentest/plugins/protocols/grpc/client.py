@@ -262,7 +262,6 @@ class _GrpcConversation:
         self._session_id: str | None = None
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Return the reply to the user's last message. Raises NoReply, CannotSend."""
         known = {} if self._session_id is None else {"session_id": self._session_id}
         unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
         reply, heard = await self._client.call(TurnValues(messages, ctx, known), unknown, ctx.turn_index)

@@ -113,12 +113,10 @@ class _RealtimeConversation:
         """True once the server has handed a call over or reported one. Tools in its session show nothing."""
 
     async def close(self) -> None:
-        """Close the connection. Never raises."""
         if self._socket is not None:
             await self._socket.close()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Return the reply to a user message or to tool results. Raises NoReply, CannotSend, MockBypassed."""
         client, limit = self._client, TimeLimit(self._client.timeout_s)
         assembly, retries = ResponseAssembly(client.ignored), 0
         first: list[float] = []

@@ -81,18 +81,6 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         *,
         first: bool,
     ) -> Response:
-        """Send items of one conversation, wait until the response has ended, and return it.
-
-        Args:
-            history: fields that refer to the history on the server.
-            items: the items to send.
-            values: the turn's values for templates.
-            total: receives the timing.
-            turn_index: the turn of the calls.
-            first: True if the server has no history, so that `body.input` is sent first.
-
-        Raises InvalidRequest, CannotSend, or NoReply with the calls that the agent made before the error.
-        """
         body = self.body.filled(values)
         streamed = {"stream": True} if self._streaming else {}
         before = body.get("input", []) if first else []
@@ -140,18 +128,15 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         return response
 
     async def start_conversation(self, values: Values, ctx: TurnContext) -> Any:
-        """Start a conversation of `history: conversation` and return its id. Raises NoReply, CannotSend."""
         if self._names_conversation:
             return self.body.filled(values)["conversation"]
         return await self.create_conversation(values) if self._creates_conversations else ctx.session_id
 
     def should_create(self, refused: InvalidRequest) -> bool:
-        """Return whether a refusal suggests that the server accepts only conversations that it created."""
         is_possible = _conversations_url(self._url) is not None and not self._names_conversation
         return is_possible and refused.is_about("conversation")
 
     async def create_conversation(self, values: Values) -> str:
-        """Create a conversation on the server and return its id. Raises NoReply."""
         url = _conversations_url(self._url)
         assert url is not None  # checked by should_create
         made = (await self.sender.post(url, {}, _read_conversation, values=values)).value
@@ -198,7 +183,6 @@ class _ResponsesConversation:
         """The conversation's id on the server, or an object with the id."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to the last messages. Raises NoReply, CannotSend, MockBypassed."""
         if not self._known:
             self._endpoint.own_tools.check_before(ctx)
         new = written(messages[self._known :], requested_by_id(self._items))

@@ -242,11 +242,9 @@ class _Incoming:
 
     @property
     def is_over(self) -> bool:
-        """True if the turn is done, or the agent requests a tool."""
         return self._hearing is not None and (self._hearing.done or self._hearing.asks)
 
     async def next(self) -> Any:
-        """Read a message. Raises AgentError, SocketClosed and NotText."""
         text = await self.socket.next()
         self._chars += len(text)
         if self._chars > MAX_BODY_BYTES:

@@ -68,7 +68,6 @@ class _Server:
         """The open streams, by an unguessable name."""
 
     async def post(self, request: web.Request) -> web.Response:
-        """Streamable HTTP: the response to the request has the result."""
         named = request.match_info.get("conversation")
         try:
             answer = await self._answer(request, None if named == "sse" else named, tools_in(request))
@@ -80,7 +79,6 @@ class _Server:
         return _json(answer, 400 if failure and failure["code"] in _REFUSED else 200)
 
     async def post_to_stream(self, request: web.Request) -> web.Response:
-        """The older transport: an event of the stream has the result."""
         stream = self._streams.get(request.match_info["stream"])
         if stream is None:
             return web.Response(status=404, text="this stream of events has ended; open another one")
@@ -96,7 +94,6 @@ class _Server:
     async def _answer(
         self, request: web.Request, conversation: str | None, tools: frozenset[str] | None
     ) -> Any:
-        """Raises RpcError if the body is not JSON-RPC."""
         sender = MessageSender(headers=headers_of(request), conversation=conversation, tools=tools)
         try:
             body = await read_body(request, READ_BYTES)
@@ -105,7 +102,6 @@ class _Server:
         return await self._methods.answers(body, sender)
 
     async def open_stream(self, request: web.Request) -> web.StreamResponse:
-        """Serve a stream for as long as the client is connected."""
         name, stream = token_hex(16), Stream(request)
         response = web.StreamResponse(
             headers={"content-type": "text/event-stream", "cache-control": "no-store"}
@@ -122,7 +118,6 @@ class _Server:
         return response
 
     async def close(self, _: web.Application) -> None:
-        """End all streams, because the server would wait for them."""
         for stream in self._streams.values():
             stream.waiting.put_nowait(None)
 

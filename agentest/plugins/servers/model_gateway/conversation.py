@@ -201,7 +201,6 @@ class GatewayConversation:
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
-    _outputs: tuple[Mapping[str, ToolSpec] | None, frozenset[str]] = None, frozenset()
 
     @property
     def at_work(self) -> bool:
@@ -230,15 +229,12 @@ class GatewayConversation:
 
         A tool that the scenario names is a tool like any other.
         """
-        if self._outputs[0] is not request.tools:
-            own = {*self.mocked, *self.recorded, *self.named}
-            found = frozenset(
-                name
-                for name, tool in request.tools.items()
-                if not _known(name, own) and (name in self.gateway.output_tools or is_output_tool(tool))
-            )
-            self._outputs = request.tools, found
-        return self._outputs[1]
+        own = {*self.mocked, *self.recorded, *self.named}
+        return frozenset(
+            name
+            for name, tool in request.tools.items()
+            if not _known(name, own) and (name in self.gateway.output_tools or is_output_tool(tool))
+        )
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
@@ -374,8 +370,7 @@ class GatewayConversation:
         if self.over:
             return
         self.answers.append(answer)
-        if text := wire.normalized(answer.shown.text):
-            self.model_texts.append(text)
+        self.model_texts.extend(filter(None, [wire.normalized(answer.shown.text)]))
         for known in answer.shown.ids:
             self.ids.add(known)
             if self.gateway.owners.setdefault(known, self) is not self:

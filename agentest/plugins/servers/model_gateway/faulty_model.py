@@ -92,7 +92,6 @@ class _Invented:
 
     @property
     def cut_arguments(self) -> str:
-        """The beginning of an arguments object."""
         properties = entry(self.tool.parameters, "properties") if self.tool else {}
         return f'{{{json.dumps(next(iter(properties), "value"))}: "'
 

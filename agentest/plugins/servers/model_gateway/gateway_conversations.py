@@ -237,7 +237,6 @@ class _Nobody:
     why: str
 
     async def answer(self, call: port.ServedCall) -> port.ServedAnswer:
-        """Refuse a call that must not run, and let the agent make any other."""
         await self.refused(f"was answered with a call of {call.tool!r}, but could not be placed")
         known = [*self.traffic.active, *self.traffic.ended]
         if not any(each.guards(call.tool) for each in known):
@@ -252,7 +251,6 @@ class _Nobody:
         """Do nothing: its result is of no conversation."""
 
     async def refused(self, why: str, *, ours: bool = False) -> None:
-        """Doubt the calls of all conversations under way."""
         for each in list(self.traffic.active):
             text = f"a request to the model that it may have made {why}: {self.why}"
             await each.serving.refused(text, ours=ours)

@@ -229,7 +229,6 @@ class _ResponseStream(wire.AnswerStream):
         return b"".join(map(self._sent, events))
 
     def _sent(self, data: Json, given: str = "") -> bytes:
-        """Return an event. `given`: how it came, if nothing of it has changed."""
         if "sequence_number" in data:
             if data["sequence_number"] != self._number:
                 data, given = {**data, "sequence_number": self._number}, ""

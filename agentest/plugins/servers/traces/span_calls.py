@@ -60,13 +60,11 @@ class _CallSpans:
 
     @property
     def arguments(self) -> Any:
-        """The arguments object if a span has one, else another value in its place; None if there is none."""
         values = [tool.arguments for tool in self.tools if tool.has_arguments]
         return next((each for each in values if isinstance(each, Mapping)), values[0] if values else None)
 
     @property
     def bare_value(self) -> Any:
-        """The value that may be that of the tool's only argument; None if there is none."""
         return next((tool.arguments for tool in self.tools if tool.is_bare), None)
 
 
@@ -267,7 +265,6 @@ class _RequestedCalls:
         ]
 
     def arguments_of(self, call: _CallSpans) -> Mapping[str, Any] | None:
-        """Return the arguments that a model requested; None if the match is ambiguous."""
         requested = self._by_id(call) if call.call_id else None
         requested = requested or self._by_value(call)
         if requested is None:
