@@ -293,7 +293,7 @@ def known_costs(prepared: Prepared, variant: RunVariant, output: RunOutput | Non
     if over := predicted and budget_warning(
         predicted, options.max_llm_calls, options.max_cost, variant.resumed_by
     ):
-        _note(prepared, over)
+        _note(prepared, over + "; stored responses need no call, so more may finish" * prepared.uses_cache)
     earlier = comparable_run(prepared, variant.name)
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,7 @@ from agentest.support.files import make_folder
 FILE = "cache/answers.sqlite3"
 _WRITTEN_AT_ONCE = 50
 """Answers are written together, because each write costs as much as the rest of a call."""
-_WAIT_S = 5.0
+_OPEN_S, _CLOSE_S = 0.2, 5.0  # waits for another process that writes; the event loop waits for the first
 _TABLE = (
     "create table if not exists answers (day text, question text, answer text, primary key (day, question))"
 )
@@ -44,7 +43,7 @@ class ResponseCache:
         tell: receives a message if the file cannot be used.
     """
 
-    def __init__(self, path: Path, redact: Callable[[str], str], tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, redact: Callable[[str], str], tell: Callable[[str], object]) -> None:
         self._path, self._redact, self._tell = path, redact, tell
         self._day = datetime.now(UTC).date().isoformat()
         self._database: sqlite3.Connection | None = None
@@ -53,11 +52,11 @@ class ResponseCache:
             make_folder(path.parent, private=True)
             path.touch(0o600)  # SQLite would let everybody read it.
             path.chmod(0o600)
-            self._database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            options: Any = {"isolation_level": None, "check_same_thread": False}
+            self._database = sqlite3.connect(path, _OPEN_S, **options)
             self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = off")  # lost answers are requested again
             self._database.execute(_TABLE)
-            self._database.execute("delete from answers where day <> ?", (self._day,))
             self._database.execute("pragma busy_timeout = 0")  # from now on, conversations would wait, too
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
@@ -99,18 +98,24 @@ class ResponseCache:
         self._unwritten = []
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write what is left, and close the file. It may be called in another thread."""
         database, self._database = self._database, None
-        if database is not None:
-            with suppress(sqlite3.Error):
-                database.execute(f"pragma busy_timeout = {_WAIT_S * 1000:.0f}")
+        if database is not None and self._unwritten:
+            try:
+                database.execute(f"pragma busy_timeout = {_CLOSE_S * 1000:.0f}")
+                database.execute("delete from answers where day <> ?", (self._day,))
                 self._write(database)
-            with suppress(sqlite3.Error):
-                database.close()
+            except sqlite3.Error as error:
+                self._tell(f"{len(self._unwritten)} model responses could not be stored: {error}")
+        if database is not None:
+            database.close()
 
     def _give_up(self, error: Exception) -> None:
+        self._unwritten = []
         self.close()
-        self._tell(f"stored model responses cannot be used ({error}): delete {self._path}, or use --no-cache")
+        is_locked = isinstance(error, sqlite3.Error) and _is_busy(error)
+        remedy = "another process writes to" if is_locked else "use --no-cache, or delete"
+        self._tell(f"stored model responses cannot be used ({error}): {remedy} {self._path}")
 
 
 class CachedModel:

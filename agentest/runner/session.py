@@ -220,8 +220,14 @@ def _response_cache(session: RunSession, stack: AsyncExitStack) -> ResponseCache
     from agentest.models.response_cache import FILE, ResponseCache
 
     path = prepared.request.root / prepared.loaded.config.output_dir / FILE
-    cache = ResponseCache(path, prepared.loaded.redact, session.say)
-    stack.callback(cache.close)
+
+    async def close() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(cache.close)  # it may wait for another process
+
+    later = asyncio.get_running_loop().call_soon_threadsafe
+    cache = ResponseCache(path, prepared.loaded.redact, lambda text: later(session.say, text))
+    stack.push_async_callback(close)
     return cache
 
 

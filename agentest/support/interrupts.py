@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import signal
@@ -34,6 +35,8 @@ def hear() -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _interrupted)
+            # Otherwise an exiting interpreter lets the signal end the process in place of the exit status.
+            atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def was_interrupted() -> bool:

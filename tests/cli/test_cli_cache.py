@@ -107,7 +107,10 @@ def test_an_unusable_cache_costs_only_calls(bench: Bench) -> None:
         (bench.project.root / ".agentest" / (FILE + name)).unlink(missing_ok=True)
     done = bench.project.run()
     assert done.returncode == 0
-    assert "stored model responses cannot be used (file is not a database): delete " in done.stderr
+    assert (
+        "stored model responses cannot be used (file is not a database): use --no-cache, or delete "
+        in done.stderr
+    )
     assert bench.project.results["summary"]["llmCalls"] == whole
 
 
@@ -119,6 +122,9 @@ def test_answers_survive_another_process_that_writes(tmp_path: Path) -> None:
     other.execute("begin exclusive")
     for number in range(60):
         cache.store(f"question {number}", ModelAnswer("yes"))
+    busy = ResponseCache(tmp_path / "answers", str, told.append)
+    assert busy.find("question 0") is None
+    busy.close()
     other.execute("rollback")
     cache.close()
     again = ResponseCache(tmp_path / "answers", str, told.append)
@@ -126,6 +132,27 @@ def test_answers_survive_another_process_that_writes(tmp_path: Path) -> None:
     assert told == []
     again.close()
     other.close()
+
+
+def test_a_locked_file_is_not_to_be_deleted(tmp_path: Path) -> None:
+    """A file that another process has locked is not used, without a wait of seconds."""
+    told: list[str] = []
+    other = sqlite3.connect(tmp_path / "answers", isolation_level=None)
+    other.execute("begin exclusive")
+    assert ResponseCache(tmp_path / "answers", str, told.append).find("question") is None
+    other.close()
+    (message,) = told
+    assert message.endswith(f"(database is locked): another process writes to {tmp_path / 'answers'}")
+
+
+def test_a_budget_that_stored_answers_do_not_need(bench: Bench) -> None:
+    """The warning before the run does not announce that nothing will finish, because all of it does."""
+    bench.run()
+    done = bench.project.run("--max-llm-calls", "0")
+    assert done.returncode == 0
+    assert (
+        "about 0 of 4 conversations will finish; agentest run --resume runs the rest; stored" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])

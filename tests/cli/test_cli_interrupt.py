@@ -55,6 +55,17 @@ def test_a_signal_during_imports(project: Project, number: signal.Signals, modul
     assert err.strip() in ("", "agentest: interrupted")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_interpreter_exits(number: signal.Signals) -> None:
+    """It is too late to change the exit status."""
+    code = (
+        f"import os, runpy\nclass Last:\n    def __del__(self, kill=os.kill, process=os.getpid()):\n"
+        f"        kill(process, {number})\nlast = Last()\nrunpy.run_module('agentest', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
     """After Ctrl-C reports have the finished scenario, and the unfinished one is not passed."""
     hanging = threading.Event()

@@ -137,15 +137,11 @@ def _is_value(step: Any) -> bool:
 def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults that fit a tool: the first call first, and one of each kind before a second."""
     write = known.is_write(use.name)
-    for number in _positions(len(use.calls)):
+    for number in dict.fromkeys([1, len(use.calls), *range(2, len(use.calls))]):
         call = use.calls[number - 1]
         fitting = (kind for kind in kinds if _fits(kind, call, use, number, write=write))
         columns = [_settings(kind, call, use, number) for kind in fitting]
         yield from (each for row in zip_longest(*columns) for each in row if each)
-
-
-def _positions(calls: int) -> list[int]:
-    return list(dict.fromkeys([1, calls, *range(2, calls)]))
 
 
 def _fits(kind: str, call: ToolCall, use: MockedTool, number: int, *, write: bool) -> bool:

@@ -420,14 +420,10 @@ def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tu
         "run": run,
         "status": str(report.status),
         "counts": {words: number for number, words, _ in report.counts},
-        "failures": [_plain(asdict(each)) for each in blocks[:number]],
+        "failures": [{**asdict(each), "status": str(each.status)} for each in blocks[:number]],
         "leftOut": len(blocks) - number,
     }
     return text, content
-
-
-def _plain(failure: Json) -> Json:
-    return {**failure, "status": str(failure["status"])}
 
 
 def _one_scenario(result: RunResult, wanted: ConversationCall) -> ScenarioResult:

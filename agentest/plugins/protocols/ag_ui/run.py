@@ -264,15 +264,12 @@ def _by_schema(schema: Mapping[str, Any], decision: Decision) -> Any:
     answer: Wire = {}
     for name, definition in properties.items():
         kind = definition.get("type") if isinstance(definition, Mapping) else None
+        is_reason = name in _REASON_FIELDS and not decision.approved
         if kind == "boolean" and (name in required or not required):
             answer[name] = decision.approved
-        elif kind == "string" and decision.words and (name in required or _is_reason(name, decision)):
+        elif kind == "string" and decision.words and (name in required or is_reason):
             answer[name] = decision.words
     return answer
-
-
-def _is_reason(name: str, decision: Decision) -> bool:
-    return name in _REASON_FIELDS and not decision.approved
 
 
 class AgUiRun:
