@@ -511,6 +511,7 @@ def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Findin
     for warning, units in evidence.silent.items():
         for unit in units:
             note = evidence.picked and _declares_check(unit) and not _can_pass_unseen(unit)
+            note = note or FOUND in unit.scenario.tags  # its calls were seen, and it must not make them
             yield unit, (warning.message, (), note)
 
 

@@ -375,7 +375,11 @@ def _never(scenario: Scenario) -> tuple[list[SourceNode], tuple[Saying, ...], tu
         for each in scenario.trajectory
         if each == Trajectory("contains", forbidden=each.forbidden, name="never")
     ]
-    never = [step(each) for ban in bans for each in ban.forbidden]
+    banned = [each for ban in bans for each in ban.forbidden]  # a name alone would be a text of a reply
+    never = [
+        call_of("call", [tool(each.name)]) if each == ExpectedCall(each.name) else step(each)
+        for each in banned
+    ]
     texts = [
         each for each in scenario.expect if each.never and each.in_turn is None and not callable(each.wanted)
     ]

@@ -31,6 +31,7 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import acted
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 Act = str | tuple[str, dict[str, Any]]
 """What an agent does next: it replies with a text, or calls a tool."""
@@ -129,7 +130,13 @@ async def converse(agent: Agent, scenario: Scenario, name: str) -> ConversationR
     user = ScriptedUser([turn.user_message for turn in scenario.turns])
     loop = TurnLoop(ConversationSpec(name, "s", len(scenario.turns) + 1), agent, user, mocks)
     conversation = await loop.run()
-    return ConversationResult(conversation, checks=await check_conversation(scenario, conversation))
+    calls = [(each, conversation.tool_calls) for each in scenario.trajectory]
+    for scripted, turn in zip(scenario.turns, conversation.turns, strict=False):
+        calls += [(each, turn.tool_calls) for each in scripted.trajectory]
+    matches = (TrajectoryMatcher(each).match(made, len(conversation.turns)) for each, made in calls)
+    missed = next((each for each in matches if not each.matched), None)
+    checks = await check_conversation(scenario, conversation)
+    return ConversationResult(conversation, trajectory=missed, checks=checks)
 
 
 class Confirming:
@@ -167,7 +174,7 @@ def explored(
     seed: int = 0,
     config: ExploreSettings | None = None,
     reduce: Reduce | None = None,
-    save: Save = lambda *_: None,
+    save: Save | None = None,
     corpus: Corpus | None = None,
     tried: list[str] | None = None,
     **options: Any,

@@ -52,6 +52,8 @@ _T = TypeVar("_T")
 SEARCHED = 0.7
 """The share of every budget that is searched before anything is confirmed."""
 _FEWEST_TO_CONFIRM = 2
+_TO_RUN_FILE = 2
+"""The conversations that a measurement leaves for running a saved file."""
 _OF_CHANGE = (NO_OBEYED_INJECTION, RELATION)
 """Oracles that blame a change, and not what the agent does. They need a control."""
 
@@ -63,7 +65,7 @@ class Tools:
     parts: Mapping[ExploredPart, Vary]
     invariants: Invariants
     reduce: Reduce
-    save: Save
+    save: Save | None
     describe: Callable[[Violation], tuple[str, tuple[str, ...]]] = lambda _: ("", ())
     """Returns the hint and the tags of a violation."""
     coverage: CoverageCounter | None = None
@@ -328,10 +330,19 @@ class Exploration:
             each.share.left = self.budget.left // len(confirmed) - self.confirm
         await _at_once([each.trial.shrink for each in confirmed])
         for each in confirmed:
-            each.share.left = self.budget.left // len(confirmed)
+            each.share.left = self.budget.left // len(confirmed) - _TO_RUN_FILE
         forms = await _at_once([each.trial.measure for each in confirmed])
-        for each, form in zip(confirmed, forms, strict=True):
-            self._add(each.cause, each.candidate, form, FindingStatus.NEW)
+        for each in confirmed:
+            each.share.left = self.budget.left // len(confirmed)
+        pairs = list(zip(confirmed, forms, strict=True))
+        await _at_once([partial(self._add_saved, *each) for each in pairs])
+
+    async def _add_saved(self, trial: _Trial, form: Reduced) -> None:
+        if self.tools.save:
+            each, unit = trial.candidate, trial.candidate.base.unit
+            file = await self.tools.save(each.violation.key, form, unit, each.variation, trial.share)
+            form = form._replace(file=file)
+        self._add(trial.cause, trial.candidate, form, FindingStatus.NEW)
 
     def _trials(self, converse: Callable[[Unit], Observe]) -> list[_Trial]:
         """Return a trial for each cause that can be confirmed now. Known findings need none."""
@@ -343,21 +354,19 @@ class Exploration:
         left = self.budget.left
         waiting = [each for each in self._causes.values() if each.is_open and each.candidates]
         for cause in sorted(waiting, key=lambda each: -each.worst.violation.severity):
-            share = _Share(
-                self.budget, converse(cause.worst.base.unit), cause.worst, min(self.confirm + 1, left)
-            )
+            worst = cause.worst
+            share = _Share(self.budget, converse(worst.base.unit), worst, min(self.confirm + 1, left))
             if share.left < _FEWEST_TO_CONFIRM or self.budget.exceeded(1.0):
                 break
             left -= share.left
-            trials.append(_Trial(cause, cause.worst, share, self._trial_of(cause.worst, share)))
+            trials.append(_Trial(cause, worst, share, self._trial_of(worst, share)))
         return trials
 
     def _trial_of(self, candidate: _Candidate, observe: Observe) -> CandidateTrial:
         scenario = candidate.variation.scenario
         if scenario.attack:  # its messages prove it, whatever a model would write next time
-            scenario = next(
-                iter(scripted(scenario, SeenConversations(candidate.result.conversation))), scenario
-            )
+            talks = SeenConversations(candidate.result.conversation)
+            scenario = next(iter(scripted(scenario, talks)), scenario)
         return self.tools.reduce(scenario, candidate.name, observe, partial(self._violation, candidate))
 
     async def _is_confirmed(self, each: _Trial) -> bool:
@@ -396,9 +405,6 @@ class Exploration:
         cause.candidates, cause.is_confirmed = [], status is not FindingStatus.SEEN_ONCE
         violation = reduced.violation if reduced else candidate.violation
         unit, key = candidate.base.unit, candidate.violation.key
-        file = self.known.get(finding_id(key))
-        if reduced:
-            file = self.tools.save(key, reduced, unit, candidate.variation)
         hint, tags = self.tools.describe(violation)
         if candidate.variation.scenario.attack:
             tags = tuple(dict.fromkeys((*tags, *candidate.variation.scenario.tags)))
@@ -418,7 +424,7 @@ class Exploration:
             line=unit.scenario.line,
             rate=reduced.rate if reduced else None,
             minimal=bool(reduced and reduced.minimal),
-            file=file,
+            file=reduced.file if reduced else self.known.get(finding_id(key)),
             text=violation.text,
             turn_index=violation.turn_index,
             transcript=reduced.example if reduced else candidate.result,

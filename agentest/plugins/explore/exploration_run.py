@@ -162,7 +162,7 @@ class ExplorationRun:
             parts=parts,
             invariants=invariants,
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
-            save=(lambda *_: None) if self.options.no_save else found,
+            save=None if self.options.no_save else found,
             describe=describe,
             coverage=CoverageCounter(self.settings.switched_off),
         )
@@ -228,15 +228,12 @@ def bases_of(
 
 def guesses(bases: Sequence[Base]) -> list[NotTried]:
     """Return notes about tools whose effects only their names show, and whose schemas cannot be used."""
-    guessed: dict[str, None] = {}
-    unusable: dict[str, None] = {}
-    for base in bases:
-        guessed |= dict.fromkeys(base.effects.guessed(base.scenario.tools))
-        unusable |= dict.fromkeys(base.effects.unusable_schemas())
+    guessed = dict.fromkeys(each for base in bases for each in base.effects.guessed(base.scenario.tools))
+    unusable = dict.fromkeys(each for base in bases for each in base.effects.unusable_schemas())
     notes = []
     if guessed:
-        why = "only their names show whether they write; declare `reads`, or `explore.writes`"
-        notes.append(NotTried(f"certainty about {quoted_names(guessed)}", why))
+        why = "guessed from their names; name the tools that change something in `explore.writes`"
+        notes.append(NotTried(f"effects of {quoted_names(guessed)}", why))
     if unusable:
         why = "the JSON Schemas of the arguments are not valid; correct them in the agent's `tools`"
         notes.append(NotTried(f"arguments of {quoted_names(unusable)}", why))
@@ -327,14 +324,8 @@ def dry_run_lines(prepared: Prepared, options: ExploreOptions) -> Iterator[str]:
     prepared, exploration = explore_scenarios(prepared, options)
     total = exploration.total
     parts = parts_of(options, settings)
-    variations = [
-        (base, each)
-        for base in (
-            Base(unit, (), settings) for unit in prepared.plan.units if unit.scope not in exploration.saved
-        )
-        for vary in parts.values()
-        for each in vary(base)
-    ]
+    bases = (Base(unit, (), settings) for unit in prepared.plan.units if unit.scope not in exploration.saved)
+    variations = [(base, each) for base in bases for vary in parts.values() for each in vary(base)]
     base = sum(unit.conversations for unit in prepared.plan.units)
     scenarios = count(len(prepared.plan.units), "scenario")
     yield f"{scenarios}, {count(base, 'conversation')} to see that they pass"

@@ -248,6 +248,7 @@ class Reduced(NamedTuple):
     """In the example."""
     rate: FindingRate
     minimal: bool = False
+    file: str | None = None
 
 
 class CandidateTrial(Protocol):
@@ -267,5 +268,5 @@ ViolationIn = Callable[[Scenario, ConversationResult], Violation | None]
 """Returns the violation of a candidate's key in a conversation, if it is there."""
 Reduce = Callable[[Scenario, str, Observe, ViolationIn], CandidateTrial]
 """Begins the trial of a candidate. The text is a prefix for the names of its conversations."""
-Save = Callable[[FindingKey, Reduced, Unit, Variation], str | None]
-"""Saves a finding; returns the path of the file, relative to the project, or None if it was not saved."""
+Save = Callable[[FindingKey, Reduced, Unit, Variation, Observe], Awaitable[str | None]]
+"""Saves a finding whose file fails; returns its path from the project, or None if it was not saved."""

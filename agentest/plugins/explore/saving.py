@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentest.config.config import INVARIANTS, ExploreSettings
-from agentest.domain.reasons import conversation_passed
+from agentest.domain.reasons import conversation_failed, conversation_passed
 from agentest.domain.results import ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import ExploredPart, Finding, FindingRate, FindingStatus, NotTried
 from agentest.domain.transcript import call_text
 from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.plugins.explore.exploration import changes_of, finding_id
-from agentest.plugins.explore.model import FindingKey, Reduced, Variation, relaxed
+from agentest.plugins.explore.model import BudgetSpent, FindingKey, Observe, Reduced, Variation, relaxed
 from agentest.plugins.explore.mutation_sweep import RELATION
 from agentest.plugins.explore.reduction_steps import recorded_mock
 from agentest.plugins.explore.saved_checks import Checked, FindingToSave, with_check
@@ -37,7 +37,7 @@ from agentest.support.files import readable, shown_path, write_atomically
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import replace
-from agentest.support.text import did_you_mean, shortened
+from agentest.support.text import count, did_you_mean, shortened
 
 ENDING = ".sim.py"
 FORBIDDEN = "forbidden"
@@ -83,21 +83,20 @@ class FoundScenarios:
         self.not_saved: list[NotTried] = []
         """Findings without a file, each with the reason."""
 
-    def __call__(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str | None:
+    async def __call__(
+        self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation, observe: Observe
+    ) -> str | None:
         name = finding_id(key)
         path = self.folder / f"{name}{ENDING}"
         if path.exists():  # a person may have changed it
             return shown_path(path, self._root)
         try:
             source = self.source(key, reduced, base, variation)
+            await _check_that_it_fails(_loaded(path, source), name, observe)
             self.folder.mkdir(parents=True, exist_ok=True)
-            problem = _problem(path, source, None if key.oracle not in _CHECKED else reduced)
-            if problem is None:
-                write_atomically(path, source.encode())
+            write_atomically(path, source.encode())
         except (OSError, ValueError, RecursionError) as error:
-            problem = str(error)
-        if problem is not None:
-            reason = f"cannot be saved: {shortened(problem, _SHOWN)}"
+            reason = f"cannot be saved: {shortened(str(error), _SHOWN)}"
             self.not_saved.append(NotTried(reduced.violation.title, reason))
             return None
         return shown_path(path, self._root)
@@ -181,27 +180,27 @@ _CHECKED = (*INVARIANTS, RELATION)
 """Oracles of findings whose scenario has no `check` of the user."""
 
 
-def _problem(path: Path, source: str, reduced: Reduced | None) -> str | None:
-    """Return why a source is not one valid scenario; None if it is.
-
-    Args:
-        reduced: the finding that the scenario's `check` must see in its example; None: it is not ours.
-    """
+def _loaded(path: Path, source: str) -> Scenario:
+    """Return the scenario of a source. Raises ValueError if it is not one valid scenario."""
     discovered = discover_file(path, Imports(), source=source.encode())
-    if discovered.broken:
-        return discovered.broken[0].message
-    refused = [each.refused for each in discovered.scenarios if each.refused]
-    if refused or len(discovered.scenarios) != 1:
-        return refused[0] if refused else "it defines no scenario"
-    check = discovered.scenarios[0].check
-    conversation = reduced.example.conversation if reduced else None
-    if check is None or conversation is None or conversation.failure or conversation.shortened:
-        return None
-    try:
-        check(conversation)
-    except AssertionError:
-        return None
-    return "its check would not fail in the conversation that shows it"
+    problems = [each.message for each in discovered.broken]
+    problems += [each.refused for each in discovered.scenarios if each.refused]
+    if problems or len(discovered.scenarios) != 1:
+        raise ValueError(next(iter(problems), "it defines no scenario"))
+    return discovered.scenarios[0]
+
+
+async def _check_that_it_fails(scenario: Scenario, name: str, observe: Observe) -> None:
+    """Run a scenario until it fails. Raises ValueError if it does not."""
+    most = scenario.conversations_per_scenario or 1
+    for number in range(1, most + 1):
+        try:
+            result = await observe(scenario, f"{name} · file", number)
+        except BudgetSpent:
+            raise ValueError("the budget was spent before its file had failed") from None
+        if conversation_failed(result):
+            return
+    raise ValueError(f"its file passed in {count(most, 'conversation')} with the bug")
 
 
 def _ended(text: str) -> str:

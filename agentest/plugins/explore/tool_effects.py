@@ -48,10 +48,6 @@ class ToolEffects:
         declared = self._declared(name)
         return declared == "write" if declared else verb_effect(name) == "write"
 
-    def is_guess(self, name: str) -> bool:
-        """Return True if only the name of a tool shows what it does."""
-        return not self._declared(name)
-
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON Schema of a tool's arguments; None if it is unknown."""
         return self._tools[name].parameters if name in self._tools else None
@@ -81,7 +77,7 @@ class ToolEffects:
 
     def guessed(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names whose effect is a guess, in order."""
-        return tuple(name for name in dict.fromkeys(names) if self.is_guess(name))
+        return tuple(name for name in dict.fromkeys(names) if not self._declared(name))
 
     def _declared(self, name: str) -> str:
         if any(_matches(each, name) for each in self._settings.writes):

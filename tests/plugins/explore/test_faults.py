@@ -415,7 +415,7 @@ def shop_options() -> dict[str, Any]:
 def test_contradicted_and_outdated_values_are_not_passed_on(bug: str, outcomes: set[tuple[str, str]]) -> None:
     saved: list[FindingKey] = []
 
-    def save(key: FindingKey, *_: Any) -> None:
+    async def save(key: FindingKey, *_: Any) -> None:
         saved.append(key)
 
     parts = {ExploredPart.FAULTS: FaultSweep()}

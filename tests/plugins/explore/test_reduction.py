@@ -355,7 +355,7 @@ def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> Non
         parts={ExploredPart.FAULTS: lambda _: variations},
         invariants=invariants,
         reduce=ReductionBySteps(ExploreSettings()),
-        save=lambda *_: None,
+        save=None,
     )
     exploration = Exploration(tools, ConversationBudget(500), width=1)
     anyio.run(exploration.run, [Base(unit, [outcome(fails=False)])], lambda _: observe)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import datetime
 import json
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from builders import conversation, conversation_result, scenario_result, tool_call, turn, verdict
+from builders import (
+    conversation,
+    conversation_result,
+    failing_conversation,
+    scenario_result,
+    tool_call,
+    turn,
+    verdict,
+)
 from explore_lab import Act, Brain, Seen, endpoint_of, explored, unit_of
 from project import Project
 from test_faults import shop, shop_options
@@ -19,12 +29,12 @@ from test_injections_and_mutations import MAILS, PAYING, mail_assistant, quotes_
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.changes import fault
-from agentest.domain.results import Severity, Status
+from agentest.domain.results import ConversationResult, Severity, Status
 from agentest.domain.results.exploration import ExploredPart, FindingRate, FindingStatus
 from agentest.mocks.calls import HttpResponse
 from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.injection_sweep import InjectionSweep
-from agentest.plugins.explore.model import FindingKey, Reduced, Variation, Vary, Violation
+from agentest.plugins.explore.model import BudgetSpent, FindingKey, Reduced, Variation, Vary, Violation
 from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.reduction import ReductionBySteps
 from agentest.plugins.explore.saving import (
@@ -223,12 +233,23 @@ def paying(**tools: Any) -> Scenario:
     return replace(made, line=12)
 
 
-def saved_as(root: Path, reduced: Reduced, key: FindingKey | None = None) -> str | None:
+def saved_as(
+    root: Path, reduced: Reduced, key: FindingKey | None = None, fails: Sequence[bool] = (True,)
+) -> str | None:
+    """Save a finding whose file fails in some conversations of the agent."""
+    answers = iter(fails)
+
+    async def observe(*_: Any) -> ConversationResult:
+        if (is_failing := next(answers, None)) is None:
+            raise BudgetSpent
+        return failing_conversation() if is_failing else conversation_result()
+
     variation = Variation(
         part=ExploredPart.FAULTS, name="error of pay, call 1", group="", scenario=reduced.scenario
     )
     save = FoundScenarios(root, ExploreSettings(), seed=3, date=DATE)
-    file = save(key or reduced.violation.key, reduced, unit_of(reduced.scenario), variation)
+    key = key or reduced.violation.key
+    file = anyio.run(save, key, reduced, unit_of(reduced.scenario), variation, observe)
     assert (file is None) == bool(save.not_saved)
     return file or save.not_saved[0].why
 
@@ -428,18 +449,22 @@ def test_a_tool_that_an_agent_made_up_cannot_put_code_into_a_file(
     assert len(discovered.scenarios) == 1
 
 
-def test_a_check_that_would_hold_is_not_saved(tmp_path: Path) -> None:
-    """A file must fail as long as the bug is there: this example repeats nothing."""
-    answer = saved_as(tmp_path, found(), FindingKey("no_repeated_write", "pay"))
-    assert answer == "cannot be saved: its check would not fail in the conversation that shows it"
+def test_a_file_that_does_not_fail_is_not_saved(tmp_path: Path) -> None:
+    """It would be called fixed. A file runs until it fails, or as often as it says."""
+    answer = saved_as(tmp_path, found(), fails=[False] * 20)
+    assert answer == "cannot be saved: its file passed in 10 conversations with the bug"
+    answer = saved_as(tmp_path, found(), fails=[False])
+    assert answer == "cannot be saved: the budget was spent before its file had failed"
     assert not list(tmp_path.glob("scenarios/found/*"))
+    saved_as(tmp_path, found(), fails=[False, True])
+    assert len(list(tmp_path.glob("scenarios/found/*"))) == 1
 
 
 def test_no_finding_is_saved_without_a_check(tmp_path: Path) -> None:
     """A way round a denied permission is a ban in its file; what no word expresses has no file."""
     saved_as(tmp_path, found(), FindingKey("no_way_round", "refund"))
     (file,) = tmp_path.glob("scenarios/found/*")
-    assert 'never=["refund"]' in file.read_text()
+    assert 'never=[call("refund")]' in file.read_text()
     answer = saved_as(tmp_path, found(), FindingKey("of_a_later_version", "pay"))
     assert answer == "cannot be saved: no word of a scenario expresses what was violated"
 
