@@ -143,7 +143,7 @@ def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
     """Return the command that runs again what failed, in the user's folder; "" if there is none."""
     request = prepared.request
     words = shlex.split(variant.resumed_by)
-    if not words:
+    if not words or variant.exploration:  # each finding has its own command
         return ""
     here = request.here or request.root
     if request.config:

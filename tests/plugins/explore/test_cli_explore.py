@@ -65,7 +65,8 @@ def test_findings_fail_the_command_are_saved_and_are_known_from_then_on(project:
         entries = [json.loads(path.read_text()) for path in corpus.iterdir()]
         coverage = json.loads(project.agentest("coverage", "--format=json").stdout)
         (corpus / "foreign.json").write_text("{}")
-        second = project.agentest(*FAULTS, "-q")
+        second = project.agentest(*FAULTS, "--reporter=console")
+    assert "explore --last-failed" not in second.stdout  # there is no such option
     assert explored["signatures"] > len(entries) > 0
     assert [finding["id"]] in [each["findings"] for each in entries]
     assert "Please" not in str(entries)
