@@ -231,7 +231,8 @@ config = {"agent": {"type": "custom", "handler": handler}, "concurrency": 1}
 def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
     """It ends a blocked run at once, with the cursor restored and results.json of what had finished."""
     project.write("agentest.config.py", BLOCKS)
-    project.scenario('scenario("quick", turns=["go"])\nscenario("stuck", turns=["block"])')
+    quick = '{"user_message": "go", "expect": {"says": "fine"}}'
+    project.scenario(f'scenario("quick", turns=[{quick}])\nscenario("stuck", turns=["block"])')
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [*COMMAND, "run"],
