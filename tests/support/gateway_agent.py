@@ -1,6 +1,7 @@
 """`python gateway_agent.py PORT FORM [stream]`: an HTTP agent that runs its own tools.
 
-It finds its model by the environment variables of the form's clients. POST /chat takes `{session, message}`.
+It finds its model by the environment variables of the form's clients, or at the gateway that a request names.
+POST /chat takes `{session, message}`, and `gateway` for the latter.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def main(port: str, form: str, *stream: str) -> None:
 
     async def chat(request: web.Request) -> web.Response:
         told = await request.json()
-        made = Conversation(FORM_OF[form](), _BASES[form], client, stream=bool(stream))
+        known = os.environ["AGENTEST_MODEL_URL"]
+        base = _BASES[form].replace(known, told.get("gateway", known))
+        made = Conversation(FORM_OF[form](), base, client, stream=bool(stream))
         try:
             reply = await sessions.setdefault(told["session"], made).say(told["message"])
         except Refused as error:

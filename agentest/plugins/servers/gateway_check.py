@@ -102,13 +102,14 @@ def lines_to_set(agent: AgentConfig, address: str) -> list[str]:
 
 def how_told(agent: AgentConfig) -> str:
     """Return in words how the agent learns the address."""
-    if agent.server:
+    is_sent = "model_url" in agent.sent_placeholders
+    if agent.server and (not is_sent or agent.server.copies > 1):
         told = "its `server` receives the address{} (OPENAI_BASE_URL and others)"
         if agent.server.copies > 1:
             return told.format(f", each of its {agent.server.copies} copies its own")
         return told.format("") + f"; conversations that begin alike take turns: {WAY_TO_RUN_ALIKE}"
-    if "model_url" in agent.sent_placeholders:
-        return "each request carries the address ({{model_url}})"
+    if is_sent:
+        return "each request carries the address ({{model_url}}), so all conversations run at once"
     return "the agent is already running, so it needs the address from you"
 
 

@@ -184,7 +184,9 @@ async def _open(agents: Sequence[AgentConfig], opening: ServerInputs) -> Address
             if each.model_gateway
         }
         lanes = agent.server.copies if agent.server else 1
-        model = await open_model_gateway(_with_upstream(agent, opening), overrides, opening, lanes)
+        named = all("model_url" in each.sent_placeholders for each in agents)
+        settings = _with_upstream(agent, opening)
+        model = await open_model_gateway(settings, overrides, opening, lanes, names_conversations=named)
     if agent.traces:
         from agentest.plugins.servers.traces.server import open_traces_server
 

@@ -69,16 +69,24 @@ def upstream_of(provider: Provider) -> Iterator[str]:
         yield origin
 
 
+@pytest.mark.parametrize(
+    "named",
+    [{"server": {"copies": COPIES}}, {"body": {"gateway": "{{model_url}}"}}],
+    ids=["copies", "address"],
+)
 @pytest.mark.parametrize("form", FORMS)
-def test_conversations_that_say_the_same_run_at_once_in_copies(project: Project, form: str) -> None:
+def test_conversations_that_say_the_same_run_at_once_if_addresses_tell_them_apart(
+    project: Project, form: str, named: dict[str, Any]
+) -> None:
     provider = Gathering()
     project.scenario(ALIKE)
     with upstream_of(provider) as upstream:
-        configure(project, upstream, form, server={"copies": COPIES}, unmocked_tools="passthrough")
+        configure(project, upstream, form, unmocked_tools="passthrough", **named)
         run = project.run()
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert provider.refused == []
+    assert "one after the other" not in run.stderr
 
 
 def test_repeated_conversations_run_at_once_in_copies(project: Project) -> None:

@@ -54,13 +54,14 @@ def configure(
     *words: str,
     gateway: dict[str, Any] | None = None,
     server: dict[str, Any] | None = None,
+    body: dict[str, Any] | None = None,
     **keys: Any,
 ) -> None:
     """Write a configuration whose server starts the agent with these words."""
     agent = {
         "type": "http",
         "endpoint": "http://127.0.0.1:{port}/chat",
-        "body": {"message": "{{message}}", "session": "{{session_id}}"},
+        "body": {"message": "{{message}}", "session": "{{session_id}}", **(body or {})},
         "reply": "reply",
         "model_gateway": {
             "upstream": {"openai": f"{upstream}/v1", "anthropic": upstream, "google": upstream},

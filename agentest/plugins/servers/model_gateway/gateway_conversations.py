@@ -42,6 +42,8 @@ class GatewayTraffic:
     """Agent → the settings that replace its own in requests to the model."""
     lanes: int = 1
     """Number of copies of the agent's server. Each copy has one conversation at a time."""
+    names_conversations: bool = False
+    """True if the agent receives {{model_url}}, an address that names the conversation."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
@@ -130,9 +132,9 @@ class GatewayTraffic:
     ) -> AsyncIterator[GatewayConversation]:
         """Take requests of a conversation until the block ends.
 
-        Each copy of the agent's server has one conversation at a time. Without copies, conversations run one
-        after the other if one begins with the text, or a part of the text, with which the other begins,
-        because their requests cannot be told apart.
+        Each copy of the agent's server has one conversation at a time. Without copies or addresses that name
+        the conversation, conversations run one after the other if one begins with the text, or a part of the
+        text, with which the other begins, because their requests cannot be told apart.
         """
         async with self._place(access.opening, outside) as lane:
             self.state.begun += 1
@@ -169,6 +171,9 @@ class GatewayTraffic:
 
     @asynccontextmanager
     async def _place(self, opening: str, outside: WaitingBlock) -> AsyncIterator[int | None]:
+        if self.names_conversations and self.lanes == 1:
+            yield None
+            return
         opening = normalized(opening)
         lane, entered = None, False
         try:

@@ -77,7 +77,11 @@ _BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateConten
 
 
 async def open_model_gateway(
-    settings: ModelGateway, overrides: Mapping[str, Override], opening: ServerInputs, lanes: int = 1
+    settings: ModelGateway,
+    overrides: Mapping[str, Override],
+    opening: ServerInputs,
+    lanes: int = 1,
+    names_conversations: bool = False,
 ) -> str:
     """Serve the gateway until the run ends. Returns its address, with its token. Raises ConfigError.
 
@@ -95,6 +99,7 @@ async def open_model_gateway(
         redact=opening.redact,
         overrides=overrides,
         lanes=lanes,
+        names_conversations=names_conversations,
     )
     token = gateway_token(opening.outputs, os.environ)
     opening.redact.learn([token])
