@@ -21,8 +21,7 @@ _CHANGE_KEYS = {
 
 def exploration_keys(explored: Explored) -> Json:
     """Return the keys `findings` and `explored`."""
-    findings = [_CODECS.write(each) for each in explored.findings]
-    return {"findings": findings, "explored": _CODECS.write(explored)}
+    return {"findings": list(map(_CODECS.write, explored.findings)), "explored": _CODECS.write(explored)}
 
 
 def read_exploration(document: Mapping[str, Any]) -> Explored | None:

@@ -26,7 +26,7 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import ScenarioResult
 from agentest.store.codec import CODECS, conversation_json
-from agentest.store.run_results import mode_of, stored_agents, stored_head
+from agentest.store.run_results import head_json, mode_of, stored_agents
 from agentest.store.shapes import (
     CONVERSATION,
     SCHEMA_VERSION,
@@ -298,7 +298,7 @@ class Journal:
             case ScenarioAmended():
                 self._write(ScenarioLine(scenario=CODECS.write(event.result), amended=True))
             case RunFinished():
-                self._write(EndLine(run=CODECS.write(stored_head(event.result))))
+                self._write(EndLine(run=head_json(event.result)))
         if not self._began and self._file.used:
             self._note_begun()
 

@@ -197,12 +197,20 @@ T = TypeVar("T")
 Conversations = Callable[[ScenarioResult], Iterable[bytes]]
 
 
+def head_json(result: RunResult) -> Json:
+    """Return the head of a run, with what it explored."""
+    head: Json = CODECS.write(stored_head(result))
+    if result.explored:
+        from agentest.store.exploration import exploration_keys
+
+        head |= exploration_keys(result.explored)
+    return head
+
+
 def conversations_in_memory(scenario: ScenarioResult) -> Iterator[bytes]:
     """Yield the conversations in the scenario's result."""
-    return (
-        encoded(conversation_json(result, scenario.case, scenario.thresholds))
-        for result in scenario.conversations
-    )
+    of_scenario = scenario.case, scenario.thresholds
+    return (encoded(conversation_json(each, *of_scenario)) for each in scenario.conversations)
 
 
 def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]:
@@ -211,12 +219,7 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
     Each scenario and each conversation starts on a line of its own.
     """
     conversations = completed_by(result, conversations)
-    head = CODECS.write(stored_head(result))
-    if result.explored:
-        from agentest.store.exploration import exploration_keys
-
-        head |= exploration_keys(result.explored)
-    head["scenarios"] = []
+    head = {**head_json(result), "scenarios": []}
     text = json.dumps(head, ensure_ascii=False, indent=2, allow_nan=False)
     yield well_formed(text).encode().removesuffix(b"]\n}")
     if result.comparison:

@@ -20,7 +20,7 @@ from agentest.report.content import WORST_FIRST, ComparedRun
 from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.store.run_results import Conversations, completed_by, conversations_in_memory, stored_head
+from agentest.store.run_results import Conversations, completed_by, conversations_in_memory, head_json
 from agentest.store.runs.folder import read_record, with_end
 from agentest.store.runs.past_runs import about, resume_command, trend
 from agentest.store.spans import SpanIndex
@@ -177,11 +177,7 @@ class _PackedRun:
             by_number[number] = self._pack(scenario)
         self.details.close()
         self.transcripts.close()
-        head: Json = self.hide(CODECS.write(stored_head(result)))
-        if result.explored:
-            from agentest.store.exploration import exploration_keys
-
-            head |= self.hide(exploration_keys(result.explored))
+        head: Json = self.hide(head_json(result))
         run["hidden"] = self.hide.note
         rows = [by_number[number] for number in sorted(by_number)]
         return overview(

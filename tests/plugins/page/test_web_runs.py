@@ -16,7 +16,8 @@ import stored
 from ui_server import Client, with_server
 
 from agentest.domain.events import Event, RunStarted
-from agentest.domain.results import RunResult
+from agentest.domain.results import RunResult, Severity
+from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import (
     RunKind,
@@ -83,6 +84,33 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def rows(overview: Any) -> list[tuple[str, str]]:
     return [(row["name"], row["status"]) for row in overview["scenarios"]]
+
+
+def test_an_exploration_has_its_findings(tmp_path: Path) -> None:
+    finding = Finding(
+        id="no_claim-pay-123456",
+        title="the agent says that pay worked",
+        oracle="no_claim",
+        severity=Severity.HIGH,
+        status=FindingStatus.NEW,
+        part=ExploredPart.FAULTS,
+        change="error of pay, call 1",
+        scenario="books",
+        agent="shop",
+        source="a.sim.py",
+        line=1,
+    )
+    explored = Explored(findings=(finding,), tries=12, conversations=60)
+    run = Run(tmp_path, replace(TWO, explored=explored))
+    run.end()
+
+    async def work(client: Client) -> None:
+        _, overview = await client.ask("GET", "/api/runs/latest")
+        [found] = overview["head"]["findings"]
+        assert (found["id"], found["fault"]) == (finding.id, finding.change)
+        assert overview["head"]["explored"]["tries"] == 12
+
+    with_server(tmp_path, work)
 
 
 def test_a_run_is_shown_in_parts(tmp_path: Path, run: Run) -> None:

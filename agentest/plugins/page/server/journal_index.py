@@ -203,7 +203,8 @@ class RunIndex:
             case EndLine():
                 head = CODECS.read(RunHead, read.run)
                 self._silent = frozenset(name for name, each in head.agents.items() if each.no_call_seen)
-                self.head = CODECS.write(head)
+                explored = {key: read.run[key] for key in ("findings", "explored") if key in read.run}
+                self.head = CODECS.write(head) | explored
 
     def _check_form(self, run: RunLine) -> None:
         if run.schema_version > SCHEMA_VERSION:

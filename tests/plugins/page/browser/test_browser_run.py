@@ -300,6 +300,7 @@ def test_findings_of_an_exploration_come_first(page: Any, tmp_path: Path) -> Non
     item = page.locator("ol.causes > li").first
     expect(item).to_contain_text("fails in 9 of 20 conversations (26%–66%)")
     expect(item).to_contain_text("error of pay, call 1")
+    expect(page.get_by_text("Nothing failed")).to_have_count(0)
     expect(item).to_contain_text(SHOWN)
     assert page.title() != "bad"
     item.get_by_text("The smallest conversation").click()
