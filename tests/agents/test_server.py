@@ -520,6 +520,6 @@ def test_one_reaper_for_all(folder: Folder) -> None:
     for _ in range(2):
         folder.run(folder.server())
     listed = subprocess.run(
-        ["ps", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
     )
     assert sum("reaper.py" in line for line in listed.stdout.splitlines()) == 1
