@@ -54,7 +54,7 @@ _AGREEMENT = re.compile(
 _MOST_AGREEMENT_WORDS = 8
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _JOINT = re.compile(r"(?<!\s),?\s++(?=and\s)|[;,]\s+", re.IGNORECASE)
-_PREPOSITION = re.compile(r"\s+(?=(?:at|on|for|with|from|by)\s)", re.IGNORECASE)
+_PREPOSITION = re.compile(r"(?<!\s)\s+(?=(?:at|on|for|with|from|by)\s)", re.IGNORECASE)
 _REFERS = re.compile(r"\b(?:it|this|that|these|those|them|one|both|first|second|last|then)\b", re.IGNORECASE)
 _FACT = re.compile(r"(?<!\S)\S*[\d@/_]\S*|\"[^\"]*\"")
 _ID = re.compile(r"(?<![\w@./-])([A-Za-z]{1,6})(-?)(\d+)(?![\w@/-]|[.,]\d)")

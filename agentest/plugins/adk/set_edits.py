@@ -188,8 +188,7 @@ class EvalSetEditor:
     def converted(self, name: str, eval_id: str) -> Any:
         """Return a case of a set in any format, converted to EvalSet form for display. Raises UsageError."""
         whole_set = check_set(self.read(name))
-        chosen = select(whole_set, (eval_id,)).eval_set
-        return json.loads(eval_set_json(chosen))["eval_cases"][0]
+        return json.loads(eval_set_json(select(whole_set, (eval_id,)).eval_set))["eval_cases"][0]
 
     def check(self, name: str, eval_id: str | None, draft: CaseDraft) -> EditedSet:
         """Return the result of an edit without writing it. `eval_id` is None for a new case."""

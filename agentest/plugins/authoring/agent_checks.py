@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import anyio
 
@@ -26,7 +28,7 @@ from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
 from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
-from agentest.plugins.page.talk.talk import short_talk
+from agentest.plugins.page.talk.talk import ShortTalk, short_talk
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Plan, agents_under_test
@@ -40,6 +42,7 @@ _OPENING_S = 10.0
 _HELLO = "Hello."
 _DETECTION_S = 60.0
 _SHOWN_CHARS = 80
+NewTalk = Callable[..., AbstractAsyncContextManager[ShortTalk]]
 _VISIBILITY_TEXTS = {
     ToolVisibility.RETURNED: "none was handed over in the answer",
     ToolVisibility.REPORTED: "reported by {sources}",
@@ -101,11 +104,13 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
                 served = agent if agent.urls and not agent.in_process else None
                 if served and (client := opened.get(checked.name)):
                     limit_s = loaded.config.request_timeout_ms / 1000
-                    reply = await _check_protocol(checked.name, served, client, started.client, tell)
-                    if reply and not wants_talk:
-                        wants_talk = served.server is not None and not _was_running(served, notes)
+                    source: Any = started.call_sources.get(checked.name, {}).get("servers")
+                    at = source and source.addresses_of(checked.name)
+                    talk = partial(short_talk, of_lane(client, 1), servers=at)
+                    reply = await _check_protocol(checked.name, served, talk, started.client, tell)
                     if reply:
-                        tell(await _check_conversations(checked, client, wants_talk))
+                        wants_talk = wants_talk or bool(served.server and not _was_running(served, notes))
+                        tell(await _check_conversations(checked, talk, wants_talk))
                     if to_set or ((reply or _without_token(notes)) and agent.server and agent.model_gateway):
                         tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, notes))
             except UsageError as error:  # a task group would wrap the error
@@ -117,8 +122,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
 def _gateway_address(checked: AgentToCheck, run: Examination) -> str:
     from agentest.plugins.servers.gateway_check import gateway_address
 
-    folder = run.request.root / run.loaded.config.output_dir
-    return gateway_address(checked.config, folder, run.environ)
+    return gateway_address(checked.config, run.request.root / run.loaded.config.output_dir, run.environ)
 
 
 def _without_token(notes: Sequence[str]) -> str:
@@ -172,11 +176,11 @@ def _was_running(agent: AgentConfig, notes: Sequence[str]) -> bool:
 
 
 async def _check_protocol(
-    agent: str, config: AgentConfig, client: Agent, sender: Client, tell: Tell
+    agent: str, config: AgentConfig, new_talk: NewTalk, sender: Client, tell: Tell
 ) -> AgentReply | None:
     name = subject("protocol", agent)
     try:
-        async with short_talk(of_lane(client, 1)) as talk:
+        async with new_talk() as talk:
             reply = await talk.say(_HELLO)
     except (AgentError, CannotSend) as error:
         problem = shortened(str(error), 600)
@@ -218,16 +222,15 @@ _RECALL = "Which code word did I ask you to remember? If I gave you none, say so
 _INTERLEAVED = "two conversations at once"
 
 
-async def _check_conversations(checked: AgentToCheck, client: Agent, wanted: bool) -> Check:
+async def _check_conversations(checked: AgentToCheck, new_talk: NewTalk, wanted: bool) -> Check:
     name = subject("conversations", checked.name)
     if checked.config.exclusive:
         return good(name, "one at a time (exclusive: true)")
     if not wanted:
         advice = "agentest doctor --interleave sends 4 messages to see whether conversations mix."
         return left_open(name, f"{_INTERLEAVED} were not tried: the agent was running already", advice)
-    copy = of_lane(client, 1)
     try:
-        async with short_talk(copy, "agentest-a") as one, short_talk(copy, "agentest-b") as other:
+        async with new_talk("agentest-a") as one, new_talk("agentest-b") as other:
             for talk, fact in zip((one, other), _FACTS, strict=True):
                 await talk.say(_PLANT.format(fact))
             texts = [(await talk.say(_RECALL)).text or "" for talk in (one, other)]

@@ -184,8 +184,7 @@ class Coverage:
                 row = rows.setdefault(cell, dict.fromkeys(CoverageLevel, ()))
                 for level in scenario.levels:
                     row[level] += (scenario,)
-        order = [*self.cells, *rows]
-        return {cell: rows[cell] for cell in dict.fromkeys(order) if cell in rows}
+        return {cell: rows[cell] for cell in dict.fromkeys([*self.cells, *rows]) if cell in rows}
 
     @property
     def outside(self) -> tuple[PlacedScenario, ...]:

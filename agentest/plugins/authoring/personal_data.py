@@ -440,8 +440,7 @@ class PersonalData:
         return match[0] if rest[:1].isalnum() else self._shaped("IBAN", iban) + self.text(rest)
 
     def _card(self, match: re.Match[str]) -> str:
-        digits = re.sub(r"\D", "", match[0])
-        return self._shaped("card", match[0]) if _is_luhn(digits) else match[0]
+        return self._shaped("card", match[0]) if _is_luhn(re.sub(r"\D", "", match[0])) else match[0]
 
     def _id(self, match: re.Match[str]) -> str:
         return self._shaped("number", match[0]) if _is_id(re.sub(r"[\W_]", "", match[0])) else match[0]

@@ -130,8 +130,7 @@ def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
 
 
 def _is_value(step: Any) -> bool:
-    is_error = isinstance(step, BaseException | type)
-    return not (isinstance(step, BoundFunction) or is_error)
+    return not isinstance(step, BoundFunction | BaseException | type)
 
 
 def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[Fault]:

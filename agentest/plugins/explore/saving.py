@@ -172,8 +172,7 @@ def conversations_to_see(rate: FindingRate) -> int:
     """Return how many conversations show a finding of this rate with a chance of 95 %; at most 20."""
     if rate.k == rate.n:
         return 1
-    share = max(rate.low, 1e-6)
-    return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - share))))
+    return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - max(rate.low, 1e-6)))))
 
 
 _CHECKED = (*INVARIANTS, RELATION)

@@ -370,8 +370,7 @@ def adk(ctx: TurnContext | None = None) -> Any:
 
     `ctx` is as in `langchain`.
     """
-    gates = _gates(ctx)
-    return _framework_module("google_adk", "google.adk", "google-adk").asking_plugin(gates)
+    return _framework_module("google_adk", "google.adk", "google-adk").asking_plugin(_gates(ctx))
 
 
 def _framework_module(name: str, package: str, title: str) -> Any:

@@ -294,8 +294,7 @@ def _extend(target: dict[str, Any], key: str, event: Mapping[str, Any], step: st
 
 def is_call(item: Item) -> bool:
     """Return whether an item is a call or the output of a call."""
-    kind = _kind(item)
-    return kind.endswith((_CALL, _CALL + _OUTPUT))
+    return _kind(item).endswith((_CALL, _CALL + _OUTPUT))
 
 
 def read_calls(

@@ -116,6 +116,16 @@ def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Pr
     assert f"AI SDK with Google reads none: write baseURL {gateway}/google/v1beta" in text
 
 
+def test_each_request_may_carry_the_address(project: Project, upstream: str) -> None:
+    configure(project, upstream, "chat", body={"gateway": "{{model_url}}"})
+    done = project.agentest("doctor", "--offline")
+
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "each request carries the address ({{model_url}}), so all conversations run at once" in text
+    assert "✓ gateway: a request of the agent to its model arrived" in text
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_server_of_the_agent_is_told(project: Project, upstream: str, copies: int) -> None:
     configure(project, upstream, "chat", server={"copies": copies})

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anyio
 
+from agentest.agents.call_source_addresses import Addresses
 from agentest.agents.factory import make_agents
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agent_types import AgentConfig, returns_calls
@@ -482,13 +483,14 @@ class ShortTalk:
     conversation: Agent
     name: str
     session_id: str
+    servers: Addresses | None
     _messages: list[Message] = field(default_factory=list)
 
     async def say(self, text: str) -> AgentReply:
         """Send a message and return the reply. Raises AgentError, also for a reply that is empty."""
         turn = sum(isinstance(message, UserText) for message in self._messages) + 1
         self._messages.append(UserText(text))
-        context = TurnContext(self.name, "agentest", turn, session_id=self.session_id)
+        context = TurnContext(self.name, "agentest", turn, session_id=self.session_id, servers=self.servers)
         reply = await self.conversation.reply(tuple(self._messages), context)
         if not reply.text and not reply.tool_requests:
             raise AgentError("the reply has neither text nor tool calls")
@@ -497,10 +499,12 @@ class ShortTalk:
 
 
 @asynccontextmanager
-async def short_talk(agent: Agent, name: str = "agentest-1") -> AsyncIterator[ShortTalk]:
+async def short_talk(
+    agent: Agent, name: str = "agentest-1", *, servers: Addresses | None = None
+) -> AsyncIterator[ShortTalk]:
     """Open a conversation without mocks, and close it when the block ends."""
     async with open_conversation(agent) as conversation:
-        yield ShortTalk(conversation, name, new_session_id(name))
+        yield ShortTalk(conversation, name, new_session_id(name), servers)
 
 
 async def first_reply(
