@@ -10,7 +10,7 @@ import { NO_CAUSE, conversationAddress, kinds, sorted, withoutCause } from "./ru
 const CAUSES_SHOWN = 20;
 
 // `counts`: cause → how many of the scenarios that are looked for have it.
-export function causes(known, counts, { of, cause: chosen }, hasFindings = false) {
+export function causes(known, counts, { of, cause: chosen }) {
   const found = known.filter(({ id }) => counts.has(id));
   const most = Math.max(...found.map(timesOf), counts.get(NO_CAUSE) || 1);
   const entry = (id, times, kind, title, more, where) => {
@@ -38,9 +38,7 @@ export function causes(known, counts, { of, cause: chosen }, hasFindings = false
   if (left) all.push(() => entry(NO_CAUSE, left, "failed", h("a", { href: address("run", { of, cause: NO_CAUSE }), data: { step: "" } }, "Other failures"), "", count(left, "scenario")));
   return all.length
     ? [h("h2", "Failures by cause ", h("span.quiet", String(all.length))), bounded(h("ol.causes"), all.length, (at) => all[at](), { step: CAUSES_SHOWN, noun: "cause" })]
-    : hasFindings
-      ? ""
-      : h("p.quiet", known.length ? "No failure fits the filters." : ["Nothing failed. ", h("code", "agentest explore"), " looks for what still breaks."]);
+    : !document.querySelector(".found *") && h("p.quiet", known.length ? "No failure fits the filters." : ["Nothing failed. ", h("code", "agentest explore"), " tries more."]);
 }
 
 const timesOf = ({ conversations, scenarios }) => conversations || scenarios;

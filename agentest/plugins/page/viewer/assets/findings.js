@@ -9,16 +9,13 @@ export function findings({ head }) {
   return found.length > 0 && [h("h2", "Findings ", h("span.quiet", found.length)), h("ol.causes", found.map(finding))];
 }
 
-// A text as it is, because JSON shows its line breaks as \\n.
-const shown = (result) => (typeof result === "string" ? result : JSON.stringify(result));
-
 function finding({ id, title, severity, status, rate, fault, injection, mutation, attack, scenario, file, text, hint, transcript }) {
   const often = rate && `fails in ${rate.k} of ${count(rate.n, "conversation")} (${percent(rate.low)}–${percent(rate.high)})`;
   const facts = [status, often, fault || injection || mutation || attack, scenario, file].filter(Boolean).join(" · ");
   const said = (turn) => [
     h("dt", turnName(turn.turnIndex)),
     h("dd", foreign(turn.userMessage)),
-    turn.toolCalls.map((call) => h("dd", foreign(`${call.name}(${JSON.stringify(call.args)}) → ${shown(call.result)}`, "code"))),
+    turn.toolCalls.map(({ name, args, result }) => h("dd", foreign(`${name}(${JSON.stringify(args)}) → ${result === String(result) ? result : JSON.stringify(result)}`, "code"))),
     h("dd", foreign(turn.agentMessage)),
   ];
   const turns = transcript && h("details", h("summary", "The smallest conversation"), h("dl", transcript.turns.map(said)));

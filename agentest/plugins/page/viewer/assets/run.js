@@ -101,13 +101,12 @@ function listOf(signal) {
   const table = h("table.windowed");
   const left = h("span");
   const more = h("p", left, " ", h("button", { type: "button", onclick: () => grow(10 * STEP) }, "Show more"));
-  let [rows, kept, columns, known, hasFindings] = [[], [], [], [], false];
+  let [rows, kept, columns, known] = [[], [], [], []];
   let searching = new AbortController();
 
-  function show({ head, scenarios, causes: found }) {
+  function show({ scenarios, causes: found }) {
     rows = scenarios;
     known = found;
-    hasFindings = Boolean(head && head.findings && head.findings.length);
     form.hidden = !rows.length;
     const several = new Set(rows.map((row) => row.agent).filter(Boolean)).size > 1;
     columns = COLUMNS.filter(([, title]) => several || title !== "Agent");
@@ -139,7 +138,7 @@ function listOf(signal) {
     const cause = known.find((each) => each.id === now.cause);
     fill(title, "Scenarios", now.cause && [" with the cause “", foreign(cause ? cause.title : "other failures"), "”"]);
     fill(places, cause && causePlaces(cause));
-    keepingFocus(() => fill(byCause, causes(known, found.counts.cause, now, hasFindings)));
+    keepingFocus(() => fill(byCause, causes(known, found.counts.cause, now)));
     clear.hidden = !Object.keys(NONE).some((name) => now[name]);
     hits.hidden = !now.transcripts;
     const below = now.transcripts ? "; what transcripts have stands below" : "";
