@@ -243,7 +243,6 @@ class Agent(Protocol):
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the reply to the conversation so far. Raises AgentError if there is none."""
-        ...
 
 
 @dataclass(slots=True)

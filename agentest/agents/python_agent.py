@@ -45,7 +45,6 @@ class OpenObject(Protocol):
                 scenario's session.
             make_agent: the function that has made the agent, if there is one, for further ones.
         """
-        ...
 
 
 async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:

@@ -179,11 +179,9 @@ class AfterScenarios(Protocol):
 
     def open(self, prepared: Prepared, output: RunOutput | None) -> AbstractContextManager[Engine]:
         """Open the engine of the run."""
-        ...
 
     def exit_code(self, result: RunResult) -> ExitCode:
         """Return the exit status of the run."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

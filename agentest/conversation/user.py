@@ -38,7 +38,6 @@ class User(Protocol):
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         """Return the next message, or how the conversation ends. Raises ModelError."""
-        ...
 
 
 class ScriptedUser:

@@ -35,17 +35,14 @@ class Grader(Protocol):
     @property
     def name(self) -> str:
         """The metric's name: the key of its criterion."""
-        ...
 
     @property
     def judge(self) -> RequestedModel | None:
         """The model to use; None: the configured judge."""
-        ...
 
     @property
     def rubrics(self) -> tuple[str, ...]:
         """The rubrics that it judges by: `ID: TEXT`."""
-        ...
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         """Return the scores.
@@ -55,11 +52,9 @@ class Grader(Protocol):
             key: identifies the calls; a grader that makes several must make each key unique
                 (`replace(key, turn=…, sample=…)`).
         """
-        ...
 
     def most_calls(self, turns: int) -> int:
         """Return the maximum number of judge calls for a conversation with this number of turns."""
-        ...
 
 
 async def graded(

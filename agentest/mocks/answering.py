@@ -177,7 +177,6 @@ class ToolSimulator(Protocol):
 
     async def answer(self, call: ToolCall, earlier: Sequence[ToolCall]) -> Any:
         """Return the result of a call, given the earlier ones. Raises an AgentestError."""
-        ...
 
 
 class Attendant(Protocol):
@@ -185,8 +184,6 @@ class Attendant(Protocol):
 
     def noticed(self, call: RecordedCall) -> None:
         """Receive a call that was recorded or changed, from any thread."""
-        ...
 
     async def answer(self, call: RecordedCall, proposed: MockOutcome | None) -> ManualAnswer | None:
         """Return the answer to a call; None: use the mock's answer, `proposed`, if there is one."""
-        ...

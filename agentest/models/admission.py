@@ -67,11 +67,9 @@ class Attempt(Protocol):
             hold_s: seconds for which no request starts.
             cost: in USD; None if it is unknown.
         """
-        ...
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
         """Record a failure or refusal. `alone`: a requested pause may apply to this call only."""
-        ...
 
 
 class ModelGate(Protocol):
@@ -86,22 +84,18 @@ class ModelGate(Protocol):
     @property
     def waits(self) -> bool:
         """True if calls wait for a model that is down."""
-        ...
 
     @property
     def answers(self) -> int:
         """Number of answered requests known here. It never decreases."""
-        ...
 
     @property
     def is_down(self) -> bool:
         """True if only a probe may call the model."""
-        ...
 
     @property
     def problem(self) -> str:
         """Why the model is down."""
-        ...
 
     def attempt(self, call: Call, tokens: int) -> Attempt:
         """Create an attempt, to be entered once with `async with`.
@@ -109,11 +103,9 @@ class ModelGate(Protocol):
         Args:
             tokens: estimated number of tokens.
         """
-        ...
 
     def refuse_all(self, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong (401, 403, 404)."""
-        ...
 
 
 class LocalGate:
@@ -260,7 +252,6 @@ class Gates(Protocol):
 
     def of(self, spec: ModelSpec) -> ModelGate:
         """Return the model's gate. Roles with the same limits share one gate."""
-        ...
 
 
 class GateNumbers:

@@ -41,7 +41,6 @@ class Pausable(Protocol):
     @property
     def ends_at(self) -> float:
         """End of the limit, on the event loop's clock."""
-        ...
 
     def paused(self) -> AbstractContextManager[None]: ...
 

@@ -136,7 +136,6 @@ class ChatModel(Protocol):
 
         Raises TransientError, RequestRefused, or another ModelError that a retry will not fix.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,6 @@ class AnswerSource(Protocol):
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer, after its usage is in the ledger. Raises ModelUnavailable."""
-        ...
 
 
 class Model(Protocol):
@@ -178,7 +176,6 @@ class Model(Protocol):
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
         """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer after retries."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,6 @@ class ResultSource(Protocol):
 
     def result_of(self, item: ScenarioItem) -> ScenarioResult:
         """Wait for the result of an item."""
-        ...
 
 
 def headline(result: ScenarioResult) -> str:

@@ -278,15 +278,12 @@ class ComparedRun(Protocol):
 
     def markdown(self) -> Sequence[str]:
         """Return the comparisons as Markdown, for a job's summary."""
-        ...
 
     def pages(self) -> Sequence[Json]:
         """Return the comparisons in the page's format: `history.comparison_report.for_page`."""
-        ...
 
     def regressions(self) -> Sequence[Regression]:
         """Return the scenarios that broke or regressed against a baseline."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

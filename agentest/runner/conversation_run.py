@@ -41,19 +41,15 @@ class RunningConversation(Protocol):
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         """Report a closed turn. `handed_over`: the agent handed over a call in it."""
-        ...
 
     def on_ended(self) -> None:
         """Report that the conversation has ended, and release its slot; judges may still be running."""
-        ...
 
     def slot_released(self) -> AbstractAsyncContextManager[None]:
         """Release the slot for a block in which the conversation waits for others."""
-        ...
 
     async def reacquire_slot(self) -> None:
         """Wait for a slot to run the conversation once more, because its outcome was lost."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +69,12 @@ class ConversationRunner(Protocol):
 
     async def run(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
         """Run the conversation of this number (from 1). Never raises for what happens inside it."""
-        ...
 
     def end(self, unit: Unit) -> None:
         """Release a unit whose conversations have all finished."""
-        ...
 
     async def settle(self) -> None:
         """After a stop: wait until the model usage of the interrupted conversations is known."""
-        ...
 
 
 class _TimedConversation(NamedTuple):

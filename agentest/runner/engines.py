@@ -41,16 +41,13 @@ class Engine(Protocol):
     @property
     def has_workers(self) -> bool:
         """True if conversations run in other processes than the run's own."""
-        ...
 
     @property
     def opens(self) -> str:
         """The work before the run begins, for progress messages: "agents and models to be opened"."""
-        ...
 
     def open(self, session: RunSession, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
         """Open everything that the units need, and close it after the run. Raises UsageError."""
-        ...
 
 
 class PreparationRecipe(Protocol):
@@ -58,7 +55,6 @@ class PreparationRecipe(Protocol):
 
     def prepared(self, root: Path) -> Prepared:
         """Prepare the run with the project's files in this folder. Raises UsageError."""
-        ...
 
 
 class EngineProvider(ABC):

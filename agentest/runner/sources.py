@@ -77,11 +77,9 @@ class ConversationSource(Protocol):
 
     async def converse(self, request: ConversationRequest) -> Conversation:
         """Return the conversation."""
-        ...
 
     def user_instructions(self, unit: Unit) -> str | None:
         """Return the instructions of the model that plays the live user; None if there is no such model."""
-        ...
 
 
 EarlierConversation = Callable[[Unit, int], Conversation]
@@ -121,7 +119,6 @@ class SourceFactory(Protocol):
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         """Open what the conversations need; `opened` closes it. Raises UsageError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ class Values(Protocol):
 
     def __getitem__(self, name: str, /) -> Any:
         """Return the JSON value of a name. Raises AgentestError with the reason if there is none."""
-        ...
 
 
 NO_VALUES: Values = dict[str, Any]()

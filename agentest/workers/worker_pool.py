@@ -35,19 +35,15 @@ class Connection(Protocol):
 
     def send(self, message: object) -> None:
         """Send a message without waiting, after all earlier ones. It is lost if the worker is gone."""
-        ...
 
     async def close(self) -> None:
         """Close the channel after the other end has read everything."""
-        ...
 
     def kill(self) -> None:
         """Kill the worker immediately."""
-        ...
 
     async def death(self) -> str:
         """Return how a disconnected worker ended, to follow "the worker": `was killed by SIGKILL`."""
-        ...
 
 
 class WorkerCalls(Protocol):
@@ -55,19 +51,15 @@ class WorkerCalls(Protocol):
 
     def run_conversation(self, order: ConversationOrder) -> None:
         """Run a conversation and have it judged."""
-        ...
 
     def end_unit(self, scope: str) -> None:
         """All conversations of a unit have finished."""
-        ...
 
     def stop(self, reason: str, status: Status, *, interrupted: bool) -> None:
         """The run ends early."""
-        ...
 
     def close_all(self) -> None:
         """No work is left: close everything."""
-        ...
 
 
 class SlotWaiter(Protocol):
@@ -75,7 +67,6 @@ class SlotWaiter(Protocol):
 
     def grant_slot(self) -> None:
         """The conversation may continue."""
-        ...
 
 
 class WorkerSource(Protocol):
@@ -97,7 +88,6 @@ class WorkerSource(Protocol):
             on_disconnect: called once when the worker has ended and all its messages have arrived; not called
                 after `close`.
         """
-        ...
 
 
 def _new_set_event() -> anyio.Event:

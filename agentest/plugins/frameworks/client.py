@@ -33,7 +33,6 @@ class FrameworkConversation(Protocol):
 
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Return the reply to the last message. Raises whatever the agent raises."""
-        ...
 
 
 NextAgent = Callable[[], Awaitable[Any]]

@@ -53,15 +53,12 @@ class RemoteWorker(Protocol):
 
     async def receive(self, batch: MessageBatch) -> None:
         """Deliver messages."""
-        ...
 
     async def take(self, acknowledged: int) -> MessageBatch | None:
         """Acknowledge all messages before this number and return those that follow, or None for now."""
-        ...
 
     def kill(self) -> None:
         """Kill the worker immediately."""
-        ...
 
 
 class RunEnd(BatchedSender):

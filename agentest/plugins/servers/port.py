@@ -130,7 +130,6 @@ class ActiveConversation(Protocol):
 
     async def answer(self, call: ServedCall) -> ServedAnswer:
         """Record the call and answer it. Raises nothing but cancellation."""
-        ...
 
     async def answered(
         self,
@@ -145,14 +144,12 @@ class ActiveConversation(Protocol):
 
         The status is that of HTTP, if the call was a request, and `approval` what the user answered.
         """
-        ...
 
     async def refused(self, why: str, *, ours: bool = False) -> None:
         """Record that a call was refused that may belong to this conversation; `ours`: because we failed.
 
         A missing call then proves nothing about the conversation.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +205,6 @@ class SpanSource(Protocol):
 
     async def spans_of(self, request: SpanRequest) -> TurnTraces:
         """Return the spans of a turn once they are complete or the wait is over. Never raises."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +243,6 @@ class ModelConversation(Protocol):
     @property
     def lane(self) -> int | None:
         """The copy of the agent's server that has this conversation; None if there are no copies."""
-        ...
 
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         """Return the error that ends the conversation at the gateway; None if there is none.
@@ -255,22 +250,18 @@ class ModelConversation(Protocol):
         Args:
             agent_error: the agent's error, which may result from what happened at the gateway.
         """
-        ...
 
     def said(self, text: str) -> AbstractContextManager[None]:
         """Note that the user has said this, and that the agent works on it until the block ends."""
-        ...
 
     async def has_heard(self) -> None:
         """Wait until the gateway, perhaps in another process, knows all that was said."""
-        ...
 
     async def end_turn(self) -> TurnTraces:
         """Record calls whose results the model was never sent. Returns what the model did for the turn.
 
         Raises MockError if the agent does not use the gateway.
         """
-        ...
 
 
 @dataclass(slots=True)
@@ -303,4 +294,3 @@ class Conversations(Protocol):
         Args:
             access: what a model gateway needs to know; None if the agent has no gateway.
         """
-        ...

@@ -283,7 +283,6 @@ class Sender(Protocol):
         self, method: str, url: str, headers: Headers, content: bytes | None
     ) -> DirectResponse:
         """Send a request. The caller reads the body and closes the response."""
-        ...
 
 
 class Client:

@@ -60,22 +60,18 @@ class SequentialTest(Protocol):
     @property
     def range(self) -> tuple[float, float]:
         """The lowest and the highest value."""
-        ...
 
     def begin(self) -> Path:
         """Return the state before the first value."""
-        ...
 
     def add(self, path: Path, value: float) -> Path:
         """Return the state after one more value."""
-        ...
 
     def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
         """Return the minimum number of further values after which it can be known to hold, or to be missed.
 
         None if the remaining values cannot decide it.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

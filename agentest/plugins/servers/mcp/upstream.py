@@ -50,15 +50,12 @@ class Transport(Protocol):
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
-        ...
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         """Send a message without a response. Raises UpstreamError."""
-        ...
 
     async def close(self) -> None:
         """Close the connection."""
-        ...
 
 
 class Upstream:

@@ -53,7 +53,6 @@ class ModelApi(Protocol):
 
     async def send(self, body: Json) -> ModelResponse:
         """Send a request. The caller closes the response. Raises GatewayError if there is none."""
-        ...
 
 
 class Reply:
