@@ -9,8 +9,6 @@ PYTEST_DONT_REWRITE: a program that has imported us may run pytest without being
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentest.version import __version__ as __version__
 
 _NAMES = {
@@ -59,7 +57,7 @@ _NAMES = {
 _HOME = {name: f"agentest.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name == "mocks":  # one line for tools of frameworks: agentest.mocks.langchain(tools)

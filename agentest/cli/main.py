@@ -247,6 +247,7 @@ def run_to_exit(cli: click.Group) -> NoReturn:
     for problem in prevented_exits():
         tell(f"agentest: {problem}: the exit status is {ExitCode.ERRORED}")
         status = ExitCode.ERRORED
+    exec("")  # Python would end by SIGINT after an interrupt of code that was executed as text, like this
     sys.exit(ExitCode.INTERRUPTED if was_interrupted() else status)
 
 

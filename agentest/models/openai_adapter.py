@@ -15,7 +15,7 @@ from agentest.models.limits import hold_from_headers
 from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ModelUnavailable
-from agentest.support.http.bodies import CODINGS, BodyTooLarge
+from agentest.support.http.bodies import CODINGS, UnusableBody
 from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
 from agentest.support.json_text import json_or
@@ -59,10 +59,12 @@ class OpenAIChatModel:
             response = await self._client.send_direct("POST", self._url, self._headers, content)
             try:
                 body = (await response.read()).decode("utf-8", errors="replace")
+            except UnusableBody as error:
+                if response.is_success:
+                    raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
+                body = describe(error)
             finally:
                 await response.aclose()
-        except BodyTooLarge as error:
-            raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
             problem = f"{self._url}: {describe(error)}"
             raise TransientError(problem, misaddressed=True) from None

@@ -61,12 +61,13 @@ class _Reaper:
         self.tell("?")
         try:
             yield started
-        except BaseException:
+        except BaseException as error:
             for session in started:
                 send_to_session(session, signal.SIGKILL)
+            if isinstance(error, Exception):  # an interrupted start may have begun a program without a number
+                self.tell("!")
             raise
-        finally:
-            self.tell(f"+{started[0]}" if started else "!")
+        self.tell(f"+{started[0]}")
 
     def leave(self) -> None:
         """Leave the reaper to the process from which this one was forked."""

@@ -76,7 +76,7 @@ else:
 time.sleep(600)
 """
 OWNER = """
-import contextlib, os, pathlib, sys, anyio
+import contextlib, os, pathlib, subprocess, sys, anyio
 from agentest.support.deadlines import TimeLimit
 from agentest.support.process_groups import start_process
 
@@ -102,6 +102,16 @@ async def main(how):
             tasks.start_soon(program)
             await up()
             os._exit(0)
+    elif how == "begin":
+        begin = subprocess.Popen._execute_child
+
+        def interrupted(popen, words, *options):
+            begin(popen, words, *options)
+            if "stubborn.py" in words:
+                raise KeyboardInterrupt
+
+        subprocess.Popen._execute_child = interrupted
+        await program()
     elif how == "leave":
         await start_process([sys.executable, "stubborn.py", "2"])
         await up()
@@ -129,7 +139,7 @@ def marked(mark: str) -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("how", ["cancel", "limit", "exit", "leave", "INT", "TERM", "HUP", "KILL"])
+@pytest.mark.parametrize("how", ["cancel", "limit", "exit", "begin", "leave", "INT", "TERM", "HUP", "KILL"])
 def test_nothing_is_left(tmp_path: Path, how: str) -> None:
     """A program that ignores signals, its child and a grandchild in another group are ended in any case."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)

@@ -34,18 +34,20 @@ def test_ctrl_c_before_there_is_an_event_loop(project: Project) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["click", "agentest.cli.run_command", "agentest.runner.prepare"])
-def test_a_signal_during_imports(project: Project, number: signal.Signals, module: str) -> None:
+@pytest.mark.parametrize("wait", ["threading.Event().wait()", "exec('threading.Event().wait()')"])
+def test_a_signal_during_imports(project: Project, number: signal.Signals, module: str, wait: str) -> None:
     """From the first import on, the exit status is 130, and no traceback is printed."""
     project.config("http://127.0.0.1:1/v1")
     code = (
         f"import runpy, sys, threading\n"
         f"class Finder:\n    def find_spec(name, *_):\n        if name == {module!r}:\n"
-        f"            print('here', flush=True)\n            threading.Event().wait()\n"
+        f"            print('here', flush=True)\n            {wait}\n"
         f"sys.meta_path.insert(0, Finder)\nrunpy.run_module('agentest', run_name='__main__')"
     )
+    project.write("hooked.py", code)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(
-        [sys.executable, "-c", code, "run"], cwd=project.root, env=clean_environment(), **pipes
+        [sys.executable, "-m", "hooked", "run"], cwd=project.root, env=clean_environment(), **pipes
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"

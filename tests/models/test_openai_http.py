@@ -6,6 +6,7 @@ import gzip
 import json
 import tracemalloc
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -286,9 +287,16 @@ def test_a_body_that_unpacks_to_gigabytes() -> None:
     ],
 )
 def test_invalid_compression(encoding: str, message: str) -> None:
-    """A body with double, unrequested or broken compression is a transient error."""
+    """Broken compression would be no better at the next attempt, unless an error comes in it."""
     answer = Answer(completion("hi").body, headers={"content-encoding": encoding})
-    assert message in str(problem(answer, TransientError))
+    assert message in str(problem(answer, ModelUnavailable))
+    assert message in str(problem(replace(answer, status=503), TransientError))
+
+
+def test_cut_compression() -> None:
+    """The whole answer may come at the next attempt."""
+    answer = Answer(gzip.compress(completion("hi").body)[:-9], headers={"content-encoding": "gzip"})
+    assert "was cut: its gzip data ended too early" in str(problem(answer, TransientError))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,11 @@ class BadBody(Exception):
     """A response body could not be read to its end. The message continues the words "the answer"."""
 
 
-class BodyTooLarge(BadBody):
+class UnusableBody(BadBody):
+    """A body that would be as bad at the next attempt: too large, or not in its coding."""
+
+
+class BodyTooLarge(UnusableBody):
     """The body is larger than allowed."""
 
     def __init__(self, most: int = MAX_BODY_BYTES) -> None:
@@ -71,6 +75,10 @@ class DecompressionError(ValueError):
     """The body cannot be decompressed. The message continues the words "the answer"."""
 
 
+class CutData(DecompressionError):
+    """The body ended before its compressed data did."""
+
+
 class UnknownCoding(DecompressionError):
     """The body has a content encoding that is not supported."""
 
@@ -92,9 +100,9 @@ class Decompressor:
             yield from self._unpacked(self._held + packed[start : start + _SLICE_BYTES])
 
     def end(self) -> None:
-        """Raise DecompressionError if the body ended too early. A body without any byte is empty."""
+        """Raise CutData if the body ended too early. A body without any byte is empty."""
         if self._began and (self._stream is not None or self._held or not self._members):
-            raise DecompressionError(f"was cut: its {self._coding} data ended too early")
+            raise CutData(f"was cut: its {self._coding} data ended too early")
 
     def _unpacked(self, packed: bytes) -> Iterator[bytes]:
         self._held = b""

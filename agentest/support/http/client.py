@@ -32,8 +32,10 @@ from agentest.support.http.bodies import (
     MAX_BODY_BYTES,
     BadBody,
     BodyTooLarge,
+    CutData,
     DecompressionError,
     RawResponse,
+    UnusableBody,
     decompressor_for,
 )
 from agentest.support.lazy_dataclasses import dataclass
@@ -229,7 +231,7 @@ class DirectResponse:
             if unpack:
                 unpack.end()
         except DecompressionError as error:
-            raise BadBody(str(error)) from None
+            raise (BadBody if isinstance(error, CutData) else UnusableBody)(str(error)) from None
 
     async def aclose(self) -> None:
         """Release the connection, which is closed if the body was not read to its end."""
