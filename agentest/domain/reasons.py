@@ -148,7 +148,7 @@ class LocatedTrajectory:
 
 def located_trajectories(result: ConversationResult) -> Iterator[LocatedTrajectory]:
     """Yield every single trajectory: first those of the whole conversation, then those of its turns."""
-    of_turns = ((turn.turn_index, turn.trajectory) for turn in result.turns)
+    of_turns = [(turn.turn_index, turn.trajectory) for turn in result.turns]
     for turn_index, trajectory in ((None, result.trajectory), *of_turns):
         for part in (trajectory.parts or (trajectory,)) if trajectory else ():
             yield LocatedTrajectory(turn_index=turn_index, result=part)
