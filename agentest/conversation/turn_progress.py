@@ -60,9 +60,8 @@ class CallSource:
         """Assign calls to this turn from now on."""
 
     @asynccontextmanager
-    async def request(self, turn: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
+    async def request(self, _: TurnProgress, ctx: TurnContext) -> AsyncIterator[TurnContext]:
         """Accompany one request to the agent. Yields the context with what the agent needs for its calls."""
-        del turn
         yield ctx
 
     async def check(self, cause_of: Exception | None = None) -> None:
@@ -78,14 +77,12 @@ class CallSource:
     async def complete_late(self) -> None:
         """Wait for the calls of all turns that arrive only when the conversation ends."""
 
-    def came_late(self, turn_index: int, hidden: str) -> bool:
+    def came_late(self, _turn_index: int, _hidden: str) -> bool:
         """Return True if calls that were hidden when the turn closed, for this reason, are known by now."""
-        del turn_index, hidden
         return False
 
-    def doubt_of(self, turn_index: int) -> str | None:
+    def doubt_of(self, _: int) -> str | None:
         """Return why calls of a turn may be missing because they were refused; None if none were."""
-        del turn_index
         return None
 
     def close(self) -> None:

@@ -53,9 +53,8 @@ class ServedTools:
         """The names in the servers' own lists, whose every call is visible."""
         return frozenset(tool.name for tool in self.known())
 
-    def keys_of(self, names: Collection[str]) -> frozenset[str]:
+    def keys_of(self, _: Collection[str]) -> frozenset[str]:
         """Return the keys of the servers that have any of these tools; empty if that does not matter."""
-        del names
         return frozenset()
 
 

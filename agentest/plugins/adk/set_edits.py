@@ -349,8 +349,7 @@ def _listed(project: EvalSetProject, path: Path) -> ListedEvalSet:
 
 
 @lru_cache(maxsize=1_000)
-def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedEvalSet:
-    del changed, size
+def _read_listed_set(path: Path, name: str, _changed: int, _size: int, criteria: bool) -> ListedEvalSet:
     try:
         content = read(path, name)
     except UsageError as error:

@@ -101,8 +101,7 @@ def _operations(
 
 
 @lru_cache(maxsize=_FILES)
-def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
-    del changed
+def _recorded(path: Path, _: int) -> tuple[KnownTool, ...]:
     from agentest.plugins.servers.mcp.real_server import read_tools
 
     try:

@@ -157,8 +157,7 @@ class Number(Matcher):
     def __post_init__(self) -> None:
         _check_numbers(self.value)
 
-    def holds(self, actual: Any, equal: Equal) -> bool:
-        del equal
+    def holds(self, actual: Any, _: Equal) -> bool:
         number = number_of(actual)
         return number is not None and _is_equal(self.value, number)
 

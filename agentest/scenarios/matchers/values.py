@@ -191,8 +191,7 @@ class Instance(Matcher):
 
     types: tuple[type, ...]
 
-    def holds(self, actual: Any, equal: Equal) -> bool:
-        del equal
+    def holds(self, actual: Any, _: Equal) -> bool:
         return any(_is_instance(actual, wanted) for wanted in self.types)
 
     @property
@@ -268,8 +267,7 @@ class Text(Matcher):
                 value_text = shown(getattr(self, name))
                 raise ValueError(f"text(…): {name} is True or False, found {value_text}")
 
-    def holds(self, actual: Any, equal: Equal) -> bool:
-        del equal
+    def holds(self, actual: Any, _: Equal) -> bool:
         return isinstance(actual, str) and self.plain(actual) == self.plain(self.value)
 
     def is_in(self, text: str) -> bool:

@@ -115,8 +115,7 @@ class DeterministicGrader(CriterionGrader):
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
-        del model, key
+    async def grade(self, conversation: Conversation, _model: Model | None, _key: CallKey) -> GraderResult:
         rule, expected = RULES[self.name], self.case.conversation
         if rule.compares and expected is None:
             return GraderResult(
@@ -153,8 +152,7 @@ def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) 
     return Score(1.0 if matched else 0.0, _side_by_side(wanted, turn.tool_calls, criterion))
 
 
-def _tool_trajectory_f1(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
-    del grader
+def _tool_trajectory_f1(_: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
     wanted = [call.name for call in tool_calls(expected.intermediate_data)]
     made = [call.name for call in turn.tool_calls]
     return Score(
@@ -163,8 +161,7 @@ def _tool_trajectory_f1(grader: CriterionGrader, turn: Turn, expected: Invocatio
     )
 
 
-def _response_match(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
-    del grader
+def _response_match(_: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
     if expected.final_response is None:
         return None
     overlap = rouge1(turn.agent_message, text_of(expected.final_response))
@@ -204,8 +201,7 @@ def _call_list_text(calls: Sequence[str | None], count: int) -> str:
 
 def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") -> TurnRule:
 
-    def score(grader: CriterionGrader, turn: Turn, expected: None) -> MetricResult | None:
-        del grader, expected
+    def score(_grader: CriterionGrader, turn: Turn, _expected: None) -> MetricResult | None:
         amount = of(turn)
         return None if amount is None else Score(float(amount), f"{unit}: {amount:.6g}")
 
@@ -254,9 +250,8 @@ def _one_row(text: str) -> str:
     return " ".join(text.split())
 
 
-def _final_session_state(grader: CriterionGrader, last: Turn, expected: None) -> MetricResult:
+def _final_session_state(grader: CriterionGrader, last: Turn, _: None) -> MetricResult:
     """Return 1 if each key of the expected final state has that value after the last turn, else 0."""
-    del expected
     if last.state_after is None:
         unknown = f"the agent does not report its session's state: {state_reported_by()}"
         return Unscored(last.state_error or unknown)
@@ -277,9 +272,8 @@ def _short_value(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)
 
 
-def _intermediate_responses(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
+def _intermediate_responses(_: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
     """Return 1 for a turn with all expected messages in order, each by the expected author, else 0."""
-    del grader
     wanted = expected_responses(expected)
     if not wanted:
         return None

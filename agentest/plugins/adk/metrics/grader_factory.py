@@ -110,8 +110,7 @@ class _Listener:
     asked: list[Sequence[Message]] = field(default_factory=list)
     name: str = "listener"
 
-    async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
-        del answer, key
+    async def ask(self, messages: Sequence[Message], _answer: type[Answer], _key: CallKey) -> Answer:
         self.asked.append(messages)
         raise ModelUnavailable("it only listens")
 

@@ -381,8 +381,7 @@ def _violations(answer: SafetyAnswer) -> str:
     return parts + answer.reason
 
 
-def _safety(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion]:
-    del turn
+def _safety(grader: JudgeGrader, _: Turn) -> Sequence[MetricQuestion]:
     policy, instructions = grader.criterion.policy, grader.facts.instructions
     answer = PolicyAnswer if policy or instructions else SafetyAnswer
     # The instructions are in the part of the prompt that all judges of the turn share.
@@ -483,8 +482,7 @@ def _properties(properties: Mapping[str, str], about: str) -> JudgedMetric:
     return JudgedMetric(lambda *_: _about_rubrics(rubrics, properties_question(rubrics, about)))
 
 
-def _rubric_trajectory(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion]:
-    del turn
+def _rubric_trajectory(grader: JudgeGrader, _: Turn) -> Sequence[MetricQuestion]:
     rubrics = rubrics_of_whole(grader.case, grader.criterion)
     return _about_rubrics(rubrics, properties_question(rubrics, TASKS))
 

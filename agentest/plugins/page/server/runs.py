@@ -320,7 +320,6 @@ def _comparison(base: _Side, new: _Side, between: ComparedSubjects) -> Json:
 
 
 @lru_cache(maxsize=4)
-def _measured(file: Path, label: str, written: tuple[int, int]) -> MeasuredRun:
+def _measured(file: Path, label: str, _: tuple[int, int]) -> MeasuredRun:
     """Measure a run; `written` is part of the cache key, so that a changed file is read again."""
-    del written
     return read_run(file, label)

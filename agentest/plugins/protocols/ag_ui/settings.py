@@ -84,8 +84,7 @@ class AgUiProbe(ProtocolProbe):
         takes_runs = "#/components/schemas/RunAgentInput" in str(operation.get("requestBody"))
         return takes_runs or super().is_listed(path, operation)
 
-    def first_body(self, messages: list[dict[str, Any]], model: Mapping[str, str]) -> dict[str, Any]:
-        del model
+    def first_body(self, messages: list[dict[str, Any]], _: Mapping[str, str]) -> dict[str, Any]:
         run = {"threadId": "agentest-1", "runId": "agentest-2", "state": {}, "tools": [], "context": []}
         return {**run, "messages": [{"id": "agentest-3", **messages[0]}], "forwardedProps": {}}
 
