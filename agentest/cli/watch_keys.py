@@ -94,7 +94,9 @@ class Keys:
         """Add pressed keys."""
         for key in _SEQUENCES.sub("", text):
             if key in QUIT and not self._is_waiting:
-                _interrupt()
+                main = threading.main_thread().ident
+                if main is not None:
+                    signal.pthread_kill(main, signal.SIGINT)
                 return
             with self._changed:
                 self._keys.append(key)
@@ -208,9 +210,3 @@ def _read(fd: int, wake: int, add: Callable[[str], None], resume: Callable[[], N
                 add(decode(data))
     except OSError:
         return
-
-
-def _interrupt() -> None:
-    main = threading.main_thread().ident
-    if main is not None:
-        signal.pthread_kill(main, signal.SIGINT)

@@ -38,7 +38,10 @@ def parse_repeat(value: Any) -> Repeat | None:
     if value is None or isinstance(value, Repeat):
         return value
     if isinstance(value, str):
-        return _checked(_parse_range(value))
+        match = _RANGE.fullmatch(value)
+        if match is None:
+            raise ValueError(f"expected MIN..MAX, like 3..20, found {value!r}")
+        return _checked({"min": int(match[1]), "max": int(match[2])})
     if not isinstance(value, Mapping):
         raise ValueError(f"expected {_FORMS}, found {value!r}")
     keys = snake_keys(value, _KEYS)
@@ -46,13 +49,6 @@ def parse_repeat(value: Any) -> Repeat | None:
         if key not in _KEYS:
             raise ValueError(f"unknown key `{key}`; {did_you_mean(str(key), _KEYS)}")
     return _checked(keys)
-
-
-def _parse_range(text: str) -> dict[str, Any]:
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"expected MIN..MAX, like 3..20, found {text!r}")
-    return {"min": int(match[1]), "max": int(match[2])}
 
 
 def _checked(keys: Mapping[str, Any]) -> Repeat:

@@ -112,13 +112,10 @@ class _Opener:
             litellm = await litellm_adapter.load()
             litellm_adapter.check_provider(spec, litellm)
             return litellm_adapter.LiteLLMChatModel(spec, litellm)
-        return OpenAIChatModel(spec, await self._client(spec.base_url))
-
-    async def _client(self, base_url: str) -> Client:
-        if base_url not in self._clients:
-            opened = open_client(proxy=proxy_for(base_url))
-            self._clients[base_url] = await self._stack.enter_async_context(opened)
-        return self._clients[base_url]
+        if spec.base_url not in self._clients:
+            opened = open_client(proxy=proxy_for(spec.base_url))
+            self._clients[spec.base_url] = await self._stack.enter_async_context(opened)
+        return OpenAIChatModel(spec, self._clients[spec.base_url])
 
 
 def scripted(chat: ChatModel, ledger: Ledger, patience: RetryPolicy) -> Model:

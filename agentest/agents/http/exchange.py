@@ -112,7 +112,8 @@ class CookieSender:
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._client.send_direct(method, url, self._with_cookies(url, headers), content)
             try:
-                self._store_cookies(url, response)
+                if lines := response.headers.getall("set-cookie", ()):
+                    self._on_secret([cookie.value for cookie in self._jar.store(url, lines)])
                 target = self._redirect_target(method, url, response)
             except BaseException:
                 await response.aclose()
@@ -132,10 +133,6 @@ class CookieSender:
         cookies = self._jar.header(url, configured)
         others = [header for header in headers if header[0].lower() != "cookie"]
         return [*others, ("cookie", cookies)] if cookies else others
-
-    def _store_cookies(self, url: str, response: DirectResponse) -> None:
-        if lines := response.headers.getall("set-cookie", ()):
-            self._on_secret([cookie.value for cookie in self._jar.store(url, lines)])
 
     def _redirect_target(self, method: str, url: str, response: DirectResponse) -> str | None:
         location = response.headers.get("location", "")

@@ -286,7 +286,10 @@ class ResponseExtraction:
         """Return the reply, or None if there are only tool calls. Raises AgentError if there is neither."""
         text = self._text()
         if text is None and not self.calls:
-            raise AgentError(self._no_reply_message())
+            paths = self._paths
+            key, path = ("delta", paths.delta) if self._streamed and paths.delta else ("reply", paths.reply)
+            assert path is not None
+            raise AgentError(self.nothing_for(key, path))
         return text
 
     def _text(self) -> str | None:
@@ -312,12 +315,6 @@ class ResponseExtraction:
                 return None
             raise
         return text_of(self.guessed.find(self.answer))
-
-    def _no_reply_message(self) -> str:
-        paths = self._paths
-        key, path = ("delta", paths.delta) if self._streamed and paths.delta else ("reply", paths.reply)
-        assert path is not None
-        return self.nothing_for(key, path)
 
 
 def _text_in(found: Any) -> str:

@@ -161,19 +161,15 @@ Give 1 if it is valid, 0 if it is not."""
 
 def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> JudgeBackground:
     """Return what judges know in addition to the conversation."""
+    hidden = next((turn.calls_hidden for turn in turns if turn.calls_hidden), None)
     return JudgeBackground(
         goal=goal,
         instructions=facts.instructions,
         tools=facts.tools,
         date=facts.date,
         started_at=turns[0].started_at or "",
-        unseen=_unseen(facts, turns),
+        unseen=hidden or ("" if all(turn.tells_calls for turn in turns) else facts.unseen),
     )
-
-
-def _unseen(facts: AgentFacts, turns: Sequence[Turn]) -> str:
-    hidden = next((turn.calls_hidden for turn in turns if turn.calls_hidden), None)
-    return hidden or ("" if all(turn.tells_calls for turn in turns) else facts.unseen)
 
 
 def match_question(reference: str) -> str:

@@ -184,16 +184,12 @@ def _past(word: str) -> str:
     for suffix in ("ed", "ing"):
         stem = word.removesuffix(suffix)
         if stem != word and "v" in _vowel_shape(stem):
-            return _restore_stem(stem)
+            if stem.endswith(("at", "bl", "iz")):
+                return stem + "e"
+            if stem[-1] == stem[-2:-1] and _vowel_shape(stem).endswith("c"):
+                return stem if stem[-1] in "lsz" else stem[:-1]
+            return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
     return word
-
-
-def _restore_stem(stem: str) -> str:
-    if stem.endswith(("at", "bl", "iz")):
-        return stem + "e"
-    if stem[-1] == stem[-2:-1] and _vowel_shape(stem).endswith("c"):
-        return stem if stem[-1] in "lsz" else stem[:-1]
-    return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
 
 
 def _final_y(word: str) -> str:

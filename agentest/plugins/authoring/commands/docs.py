@@ -57,7 +57,11 @@ def docs(topic: tuple[str, ...], search: str | None, llms: Path | None) -> ExitC
         for path in written:
             say(f"{path}: written")
     elif search is not None:
-        _print_hits(documentation, search)
+        hits = documentation.search(search)
+        if not hits:
+            raise UsageError(f"no section contains all words of {search!r}: use fewer words")
+        for hit in hits:
+            say(f"agentest docs {hit.topic}: {hit.heading}\n    {hit.text}")
     elif topic:
         _print_page(documentation.text(documentation.find(" ".join(topic))))
     else:
@@ -66,14 +70,6 @@ def docs(topic: tuple[str, ...], search: str | None, llms: Path | None) -> ExitC
             say(f"{page.topic:<{width}}  {page.title}")
         say("\nagentest docs TOPIC prints a page; --search TEXT finds sections.")
     return ExitCode.PASSED
-
-
-def _print_hits(documentation: Documentation, text: str) -> None:
-    hits = documentation.search(text)
-    if not hits:
-        raise UsageError(f"no section contains all words of {text!r}: use fewer words")
-    for hit in hits:
-        say(f"agentest docs {hit.topic}: {hit.heading}\n    {hit.text}")
 
 
 def _print_page(text: str) -> None:
