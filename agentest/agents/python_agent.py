@@ -133,7 +133,16 @@ class CustomAgentClient:
         if not states:
             return reply
         first = ctx.turn_index == 0
-        return replace(reply, state=_checked_state(states[-1]), state_before=before if first else None)
+        recorded = states[-1]
+        if not isinstance(recorded, Mapping) or not all(isinstance(key, str) for key in recorded):
+            raise AgentError(
+                f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"
+            )
+        try:
+            state: dict[str, Any] = json.loads(json_text(dict(recorded)))
+        except NotJson as error:
+            raise AgentError(f"ctx.record_state: the state is not JSON: {error}") from None
+        return replace(reply, state=state, state_before=before if first else None)
 
     async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: BlockingTimer) -> Any:
         if self._is_async:
@@ -142,15 +151,3 @@ class CustomAgentClient:
             async with self._threads:
                 answer = await in_thread(self._handler, messages, ctx)
         return await steps.of(answer) if inspect.isawaitable(answer) else answer
-
-
-def _checked_state(recorded: Any) -> dict[str, Any]:
-    if not isinstance(recorded, Mapping) or not all(isinstance(key, str) for key in recorded):
-        raise AgentError(
-            f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"
-        )
-    try:
-        state: dict[str, Any] = json.loads(json_text(dict(recorded)))
-    except NotJson as error:
-        raise AgentError(f"ctx.record_state: the state is not JSON: {error}") from None
-    return state

@@ -238,8 +238,14 @@ def dedup_messages(
 ) -> list[Message]:
     """Return the messages that ask the model to group at most `MOST_FAILURES` failures."""
     by_id = {each.conversation.conversation_id: each for each in conversations}
+    known = {
+        "assistant_instructions": instructions,
+        "scenario": scenario.name,
+        "goal": scenario.goal,
+        "expected_outcome": scenario.expected_outcome,
+    }
     parts = [
-        *_scenario_parts(scenario, instructions),
+        *(block(name, truncated(text, _ABOUT_CHARS)) for name, text in known.items() if text),
         *_conversation_parts(failures, by_id),
         *_turn_parts(failures, by_id),
         "The failures, a line each. An id begins with the conversation's.",
@@ -264,16 +270,6 @@ def _alternating_labels(failures: Iterable[LabelledFailure]) -> list[LabelledFai
         counts[failure.metric, failure.label] += 1
         ranked.append((counts[failure.metric, failure.label], failure))
     return [failure for _, failure in sorted(ranked, key=lambda each: each[0])]
-
-
-def _scenario_parts(scenario: Scenario, instructions: str) -> Iterator[str]:
-    known = {
-        "assistant_instructions": instructions,
-        "scenario": scenario.name,
-        "goal": scenario.goal,
-        "expected_outcome": scenario.expected_outcome,
-    }
-    return (block(name, truncated(text, _ABOUT_CHARS)) for name, text in known.items() if text)
 
 
 def _chars_per_item(chars: int, among: int, least: int, most: int) -> int:

@@ -101,7 +101,12 @@ class RetryingLineFile:
     def add(self, line: bytes) -> int | None:
         """Write a line, now or later. Returns its start, or None if it is lost."""
         if self._closed or self._end - self._first + len(line) > self._most_waiting:
-            self._lose()
+            if not self.lost and not self._closed:
+                self._warn(
+                    f"{self._path}: {self._most_waiting:,} bytes already wait for disk space: "
+                    f"results from now on are lost"
+                )
+            self.lost += 1
             return None
         start = self._end
         self._waiting.append(line)
@@ -162,14 +167,6 @@ class RetryingLineFile:
             if self._written - self._first == len(self._waiting[0]):
                 self._waiting.popleft()
                 self._first = self._written
-
-    def _lose(self) -> None:
-        if not self.lost and not self._closed:
-            self._warn(
-                f"{self._path}: {self._most_waiting:,} bytes already wait for disk space: "
-                f"results from now on are lost"
-            )
-        self.lost += 1
 
 
 MOST_BYTES = 50_000_000

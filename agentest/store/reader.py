@@ -120,11 +120,6 @@ def _checked_run(document: Any, path: Path) -> RunResult:
     if record is not None and record.version == __version__:
         with suppress(LookupError, TypeError, ValueError, AttributeError):
             return run_of(document)
-    _validate(document, path)
-    return run_of(document)
-
-
-def _validate(document: Any, path: Path) -> None:
     from jsonschema.validators import (
         validator_for,  # takes a tenth of a second: only commands that read files pay
     )
@@ -132,18 +127,15 @@ def _validate(document: Any, path: Path) -> None:
     schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
     problem = next(iter(validator_for(schema)(schema).iter_errors(document)), None)
     if problem:
-        problem = _cause(problem)
+        alternatives = problem.context or ()
+        other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
+        problem = next((each for each in alternatives if each.schema_path[0] not in other), problem)
         raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}")
+    return run_of(document)
 
 
 def _not_ours(path: Path, problem: str) -> UsageError:
     return UsageError(f"{path} is not a results.json or a journal of this version of Agentest: {problem}")
-
-
-def _cause(problem: ValidationError) -> ValidationError:
-    alternatives = problem.context or ()
-    other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
-    return next((each for each in alternatives if each.schema_path[0] not in other), problem)
 
 
 KILLED = "killed before its end"

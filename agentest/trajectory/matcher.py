@@ -142,10 +142,7 @@ async def match_all_trajectories(
     ]
     if len(results) <= 1:
         return results[0] if results else None
-    return _combined(tuple(results))
-
-
-def _combined(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
+    parts = tuple(results)
     wrong = [part for part in parts if not part.matched] or parts
     failed = any(not part.matched and not part.error for part in parts)
     return TrajectoryResult(

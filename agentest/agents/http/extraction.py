@@ -301,9 +301,6 @@ class ResponseExtraction:
             return join_event_texts(self._deltas) if paths.whole_delta else "".join(self._deltas)
         if paths.reply or (self._streamed and paths.delta):
             return None
-        return self._guess_reply()
-
-    def _guess_reply(self) -> str | None:
         try:
             if self._streamed:
                 return guess_stream_reply(self._values, self._texts)

@@ -161,19 +161,16 @@ class RedactedOutput:
             if isinstance(stream, TextIOWrapper):
                 stream.flush()
                 stream.reconfigure(line_buffering=True)
-            self._redirect(number)
-
-    def _redirect(self, number: int) -> None:
-        original = os.dup(number)
-        reading, writing = os.pipe()
-        os.dup2(writing, number)
-        os.close(writing)
-        if number == 2:  # no thread can forward what is written during a crash; it contains no values
-            faulthandler.enable(original)
-        thread = threading.Thread(
-            target=self._forward, args=(reading, original), name=f"output {number}", daemon=True
-        )
-        thread.start()
+            original = os.dup(number)
+            reading, writing = os.pipe()
+            os.dup2(writing, number)
+            os.close(writing)
+            if number == 2:  # no thread can forward what is written during a crash; it contains no values
+                faulthandler.enable(original)
+            thread = threading.Thread(
+                target=self._forward, args=(reading, original), name=f"output {number}", daemon=True
+            )
+            thread.start()
 
     def _forward(self, reading: int, original: int) -> None:
         with open(reading, "rb") as source:

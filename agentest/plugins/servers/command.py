@@ -153,10 +153,6 @@ def _response(send: Send, line: bytes, url: str) -> bytes:
             return answer
         problem = f"at {url} is not a mock server: it answered {answer[:_SHOWN_BYTES]!r}"
     tell(f"agentest: {problem}")
-    return _error_response(line, problem)
-
-
-def _error_response(line: bytes, problem: str) -> bytes:
     try:
         message: Any = json.loads(line)
     except ValueError:

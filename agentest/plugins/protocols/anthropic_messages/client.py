@@ -178,7 +178,11 @@ def _written(message: Message) -> WrittenMessage:
     if isinstance(message, UserText):
         return {"role": "user", "content": content_parts(message, "text", _file)}
     if isinstance(message, ToolResult):
-        return {"role": "user", "content": [_tool_result(message)]}
+        block = {"type": "tool_result", "tool_use_id": message.request_id, "content": message.text}
+        value = read_any(message.text)
+        # The result of a mock that raises is `{"error": …}`.
+        has_failed = isinstance(value, dict) and value.keys() == {"error"} and bool(value["error"])
+        return {"role": "user", "content": [{**block, "is_error": True} if has_failed else block]}
     text = _blocks(message.text) if message.text else []
     return {"role": "assistant", "content": [*text, *map(_tool_use, message.tool_requests)]}
 
@@ -186,14 +190,6 @@ def _written(message: Message) -> WrittenMessage:
 def _tool_use(request: ToolRequest) -> Block:
     arguments, problem = read_arguments(request.arguments)
     return {"type": _CALL, "id": request.id, "name": request.name, "input": {} if problem else arguments}
-
-
-def _tool_result(result: ToolResult) -> Block:
-    block = {"type": "tool_result", "tool_use_id": result.request_id, "content": result.text}
-    value = read_any(result.text)
-    # The result of a mock that raises is `{"error": …}`.
-    has_failed = isinstance(value, dict) and value.keys() == {"error"} and bool(value["error"])
-    return {**block, "is_error": True} if has_failed else block
 
 
 def _file(file: Attachment) -> Block:
