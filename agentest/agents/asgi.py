@@ -23,8 +23,7 @@ from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import DirectResponse, Headers
 from agentest.support.importing import import_object
 
-_LAST_REQUESTS_S = 5.0
-"""Seconds that unfinished requests may take at the end of the run."""
+_LAST_REQUESTS_S = 5.0  # seconds that unfinished requests may take at the end of the run
 _PORTS = {"http": 80, "https": 443}
 STARTUP_S = 60.0
 SHUTDOWN_S = 10.0
@@ -32,8 +31,7 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 App = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
-_RAISED = 500
-"""The status that frameworks send before they re-raise an exception to the server."""
+_RAISED = 500  # the status that frameworks send before they re-raise an exception to the server
 
 
 def load_app(name: str, app: App | str, root: Path) -> App:
@@ -328,8 +326,7 @@ class AsgiExchange:
             if body := message.get("body", b""):
                 if isinstance(body, bytes | bytearray | memoryview):
                     return bytes(body)
-                # For an integer, bytes() would return as many zeros.
-                kind = type(body).__name__
+                kind = type(body).__name__  # for an integer, bytes() would return as many zeros
                 raise AppFailed(f"the application sent a {kind} as the body of its answer, expected bytes")
         return b""
 

@@ -183,8 +183,7 @@ class _Deltas:
         self._usage = Usage()
         self.finished = False
         self.received = False
-        self._foreign: Mapping[str, Any] | None = None
-        """The first event that is not one of chat completions."""
+        self._foreign: Mapping[str, Any] | None = None  # the first event that is not one of chat completions
 
     def add(self, event: Mapping[str, Any]) -> bool:
         """Add an event. Returns True if it contained text."""

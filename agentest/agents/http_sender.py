@@ -52,10 +52,8 @@ _RETRIED = {429, 502, 503, 504}
 _REFUSED_BODY = 422
 _SHOWN_REQUEST_CHARS = 300
 _SHOWN_BODY_BYTES = 10_000
-_REMEMBERED_BYTES = 65_536
-"""The part of a request that is remembered; attachments can have megabytes."""
-_CUT = "…".encode()
-"""Marks a cut, because a secret that it divides is redacted only beside this mark."""
+_REMEMBERED_BYTES = 65_536  # the part of a request that is remembered; attachments can have megabytes
+_CUT = "…".encode()  # marks a cut, because a secret that it divides is redacted only beside this mark
 _LONG_DELAY_S = 1.0
 """A delay of this process that is long enough for others to close a connection, in seconds."""
 _DEFAULT_HEADERS = ("accept", "accept-encoding", "content-type")
@@ -93,10 +91,8 @@ class _RetryableFailure(Exception):
     ) -> None:
         super().__init__(problem)
         self.wait = wait
-        self.lost = lost
-        """True if the connection was lost, so there is no response at all."""
-        self.ours = ours
-        """True if this machine could not open a connection, so the agent is not at fault."""
+        self.lost = lost  # True if the connection was lost, so there is no response at all
+        self.ours = ours  # True if this machine could not open a connection, so the agent is not at fault
 
 
 class _UnusableResponse(AgentError):

@@ -36,8 +36,7 @@ CONNECTION_HEADERS = frozenset(
 """Headers about one connection, which are not passed on over another."""
 OnFault = Callable[[web.Request, str], Awaitable[None]]
 _GRACE_S = 1.0
-_LINGER_S = 2.0
-"""How long a refused client may write on, because many read the answer only after that."""
+_LINGER_S = 2.0  # how long a refused client may write on, because many read the answer only after that
 _MOST_LINE_BYTES = 65_536
 """The maximum bytes of a URL or a header; a call with a longer one is refused and cannot be recorded."""
 _MOST_CONNECTIONS = 1000

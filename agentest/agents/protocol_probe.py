@@ -41,8 +41,7 @@ _NO_MODEL = re.compile(
 USER_AGENT = "agentest (detects the protocol of this server)"
 _TIMEOUT_S = 2.0
 _GREETING_S = 0.5
-_REPLY_TIMEOUT_S = 30.0
-"""For the reply to a message, which an agent may ask its model for."""
+_REPLY_TIMEOUT_S = 30.0  # for the reply to a message, which an agent may ask its model for
 _READ_BYTES = 200_000
 _NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
 _MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
@@ -265,8 +264,7 @@ class EndpointProbe:
     """The requests so far and what came back, in order: `POST /chat: 404`."""
     _seen: dict[tuple[str, str], ProbeResponse | None] = field(default_factory=dict)
     _knows_greeting: bool = False
-    _greeting: str | None = None
-    """The first message of the WebSocket at the endpoint; "" if there is none."""
+    _greeting: str | None = None  # the first message of the WebSocket at the endpoint; "" if there is none
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, path: str = "") -> ProbeResponse | None:
@@ -369,8 +367,7 @@ class EndpointProbe:
             self.tried.append(f"{tried}: no complete answer within {limit_s:g} s")
             return None
         except (*CONNECTION_ERRORS, BadBody, RefusedAddress, AppFailed) as error:
-            # An unreachable path is a valid result of a probe.
-            known = isinstance(error, CONNECTION_ERRORS)
+            known = isinstance(error, CONNECTION_ERRORS)  # an unreachable path is a valid result of a probe
             self.tried.append(f"{tried}: {describe(error) if known else error}")
             return None
         self.tried.append(f"{tried}: {response.status_code}")

@@ -59,8 +59,7 @@ class ReportedCalls:
 
     def __init__(self) -> None:
         self._calls: list[ReportedCall] = []
-        self._latest: dict[str, int] = {}
-        """Id → index of the last call with this id."""
+        self._latest: dict[str, int] = {}  # id → index of the last call with this id
 
     def __bool__(self) -> bool:
         return bool(self._calls)

@@ -289,8 +289,7 @@ def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> Finishe
     part = earlier.parts.get(key)
     if part is None or not _is_same(unit, part):
         return FinishedUnitPart()
-    # The report shows a case's scores with its messages.
-    slim = slim and unit.scenario.case is None
+    slim = slim and unit.scenario.case is None  # the report shows a case's scores with its messages
     conversations = {
         number: without_unneeded_parts(result) if slim else result
         for number, result in earlier.conversations(key).items()

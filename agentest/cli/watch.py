@@ -41,8 +41,7 @@ _KEYS = "f failed, a all, p pattern, q quit, h help"
 _HELP = "f runs what failed, a all, p what matches a pattern, Enter the same again, u opens the page, q quits"
 _LOOK_AGAIN_MS = 250
 _SETTLED_S, _LONGEST_SERIES_S = 0.1, 2.0
-_CHANGED = -1
-"""A modification time that no file has."""
+_CHANGED = -1  # a modification time that no file has
 _SOURCES = frozenset({".py", ".csv", ".json", ".jsonl", ".tsv", ".yaml", ".yml"})
 _WILDCARDS = frozenset("*?[")
 _TOOL_FILES_FILTER = DefaultFilter()
@@ -65,15 +64,11 @@ class _Watcher:
         """All scenarios; None if the configuration or all scenarios are unusable."""
         self._known: frozenset[Path] = frozenset()
         """The configuration, scenario files, their data and what they import."""
-        self._before: Stamps = {}
-        """The state of the files that the last run read, and of the servers' files."""
-        self._seen: Stamps = {}
-        """The state of the files at the last look."""
+        self._before: Stamps = {}  # the state of the files that the last run read, and of the servers' files
+        self._seen: Stamps = {}  # the state of the files at the last look
         self._servers, self._written_by_servers = WatchedFiles(), _FilesWrittenByServers()
-        self._last_plan: frozenset[_Identity] | None = None
-        """What ran last; None: everything."""
-        self._missed: _Choice | None = None
-        """What a run selected that could not begin."""
+        self._last_plan: frozenset[_Identity] | None = None  # what ran last; None: everything
+        self._missed: _Choice | None = None  # what a run selected that could not begin
         self._status = ExitCode.PASSED
         self._ways_out = _KEYS if keys.is_terminal else "Ctrl-C ends"
 
@@ -106,8 +101,7 @@ class _Watcher:
                 runs = self._affected(changed, runs)
 
     def _run(self, choice: _Choice, select: ScenarioSelection) -> ExitCode:
-        # Otherwise variables from the last `.env` would hide its current values.
-        os.environ.clear()
+        os.environ.clear()  # otherwise variables from the last `.env` would hide its current values
         os.environ.update(self._environ)
         forget_modules(self._known)
         self._prepared = prepared = _attempt(lambda: prepare(self._request))

@@ -34,8 +34,7 @@ INVARIANTS = (
 )
 """What must hold in every conversation of an exploration; `relation`: of a mutated script."""
 ExplorePart = Literal["faults", "injections", "mutations", "attacks"]
-_USUAL_PARTS: tuple[ExplorePart, ...] = ("faults", "injections", "mutations")
-"""Those that need no model."""
+_USUAL_PARTS: tuple[ExplorePart, ...] = ("faults", "injections", "mutations")  # those that need no model
 
 
 class ShrinkSettings(Section):

@@ -24,8 +24,7 @@ MAX_BYTES = 5_000_000
 TOO_DEEP = "is nested too deeply, or a part of it contains itself"
 _MAX_REPEATED_VALUES = 100_000
 """Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""
-_CHARACTERS_PER_VALUE = 100
-"""A repeated text counts as one more value for every 100 characters."""
+_CHARACTERS_PER_VALUE = 100  # a repeated text counts as one more value for every 100 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,7 @@ class AliasSizes:
         self._path = path
         self._sizes: dict[yaml.Node, int] = {}
         self._entered: set[yaml.Node] = set()
-        self._written = 0
-        """Values so far, without repetitions."""
+        self._written = 0  # values so far, without repetitions
 
     def measure(self, node: yaml.Node) -> int:
         """Return the size of a node. Raises ConfigError if aliases make it too large."""

@@ -29,8 +29,7 @@ class InProcessCalls(CallSource):
         self._mocks = mocks
         self._mocks_inside = mocks_inside
         self.remedy = "lead all tools of the agent to the mocks (agentest.mocks)" if mocks_inside else ""
-        self._request: RequestCalls | None = None
-        """The last request, until its errors have been checked."""
+        self._request: RequestCalls | None = None  # the last request, until its errors have been checked
         self._turns: list[InProcessTurn] = []
 
     @asynccontextmanager

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from agentest.agents.server_output import AgentServers
 
 MAX_TOOL_ROUNDS = 50
-_MAX_EXCHANGES = 6
-"""The HTTP exchanges of a turn that are remembered: the last ones."""
+_MAX_EXCHANGES = 6  # the HTTP exchanges of a turn that are remembered: the last ones
 
 OnTurn = Callable[[tuple[Turn, ...]], None]
 
@@ -97,8 +96,7 @@ class TurnLoop:
     ) -> None:
         self._spec = spec
         self._agent = agent
-        self._connection = agent
-        """The agent, or the connection that it opened for this conversation."""
+        self._connection = agent  # the agent, or the connection that it opened for this conversation
         self._user = user
         self._mocks = mocks
         self._sources = sources

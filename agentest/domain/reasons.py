@@ -211,8 +211,7 @@ def _status(passed: bool, error: str | None) -> Status:
 
 
 _SHOWN_MISSES = 3
-_REASON_CHARS = 500
-"""The maximum length of a judge's reason in a message; the full reason is in the result."""
+_REASON_CHARS = 500  # the maximum length of a judge's reason in a message; the full reason is in the result
 _WORST_FIRST = tuple(CriterionOutcome)
 
 

@@ -41,8 +41,7 @@ from agentest.support.text import count, shortened
 _TITLE_CHARS = 160
 _TEXT_CHARS = 300
 _READ_CHARS = 600
-_MOST_WORDS = 25
-"""The length of an error's pattern; a message begins with the cause."""
+_MOST_WORDS = 25  # the length of an error's pattern; a message begins with the cause
 _MOST_PLACES = 40
 _MOST_ARGUMENTS = 3
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")

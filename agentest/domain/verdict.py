@@ -42,8 +42,7 @@ from agentest.domain.results import (
     Verdict,
 )
 
-_TOLERANCE = 1e-9
-"""A computed threshold such as 0.1 + 0.2 must not be missed because of a rounding error."""
+_TOLERANCE = 1e-9  # a computed threshold such as 0.1 + 0.2 must not be missed because of a rounding error
 
 
 def averages(conversations: Sequence[ConversationResult], *, exact: bool = False) -> dict[str, float]:

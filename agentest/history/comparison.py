@@ -59,8 +59,7 @@ ENOUGH_TO_BREAK = 3
 """Number of conversations in each run from which a scenario without a script can break."""
 LEVEL = 0.05
 """Highest probability that tests find a regression, or an improvement, where nothing has changed."""
-_FAMILIES = 2
-"""Scenarios and figures over all scenarios are two families of tests, which share the level."""
+_FAMILIES = 2  # scenarios and figures over all scenarios are two families of tests, which share the level
 _ROUNDING = 1e-9
 _DECIDED = (Status.PASSED, Status.FAILED)
 

@@ -101,8 +101,7 @@ def resource_lines(comparison: Comparison) -> Iterator[str]:
             yield f"{moved} (not tested: one run per side cannot show variation)"
 
 
-_WIDE = 0.2
-"""From this width on, an interval of a pass rate's difference gets an explanation."""
+_WIDE = 0.2  # from this width on, an interval of a pass rate's difference gets an explanation
 
 
 def _points(rate: ComparedFigure) -> str:

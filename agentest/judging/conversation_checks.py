@@ -140,10 +140,8 @@ async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeou
 
 @dataclass(frozen=True, slots=True)
 class _FinalMockState:
-    state: Mapping[str, Any] | None
-    """None: unknown."""
-    inexact: frozenset[str] = frozenset()
-    """Keys whose values were stored only as an approximate JSON form."""
+    state: Mapping[str, Any] | None  # None: unknown
+    inexact: frozenset[str] = frozenset()  # keys whose values were stored only as an approximate JSON form
 
     @classmethod
     def of(cls, conversation: Conversation) -> _FinalMockState:

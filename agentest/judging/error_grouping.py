@@ -39,8 +39,7 @@ _MAX_TURNS = 100
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
 _ABOUT_CHARS = 6_000
-_LABEL_CHARS = 100
-"""Limit for a label, because custom metrics may return labels of any length."""
+_LABEL_CHARS = 100  # limit for a label, because custom metrics may return labels of any length
 
 DEDUP_SYSTEM = """\
 You group failures that were found in test conversations with an AI assistant by their root cause, for an \

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from agentest.judging.grader import Grader, GraderResult
 
 
-_CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
-"""Checks that do not depend on text."""
+_CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})  # checks that do not depend on text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

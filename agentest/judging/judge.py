@@ -42,8 +42,7 @@ BATCH_METRIC = "batch"
 
 MAX_TURNS_PER_CALL = 8
 
-_REASON_CHARS = 300
-"""Limit for the quoted reason of each model if two models differ."""
+_REASON_CHARS = 300  # limit for the quoted reason of each model if two models differ
 
 
 _T = TypeVar("_T")

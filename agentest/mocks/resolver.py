@@ -340,8 +340,7 @@ _MOST_CHARS = 200_000
 _MAX_PICKLED_BYTES = 3 * _MOST_CHARS
 """Size in bytes above which a state is surely too long: a pickle is less than three times its JSON."""
 _MOST_DEPTH = 50
-_MOST_BITS = 10_000
-"""Maximum bits of an integer that Python converts to text; it refuses beyond about 14,000."""
+_MOST_BITS = 10_000  # maximum bits of an integer that Python converts to text; it refuses beyond about 14,000
 _SHOWN_KEYS = 20
 _TRIES = 3
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -391,8 +390,7 @@ def _end_of_builtins(live: dict[Any, Any], size: int, initial: Mapping[str, Any]
     long = size > _MAX_PICKLED_BYTES or (text is not None and len(text) > _MOST_CHARS)
     if long and isinstance(initial, BuiltinState):
         try:
-            # Convert only the changes of a state with megabytes.
-            changed = _changes(live, initial)
+            changed = _changes(live, initial)  # convert only the changes of a state with megabytes
             cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
             readable, inexact = _readable(changed)
             return EndState(live=live, readable=readable, inexact=tuple(dict.fromkeys((*inexact, *cut))))

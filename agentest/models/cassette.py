@@ -48,8 +48,7 @@ class _Cassette:
     recorded: Sheets = field(default_factory=dict)
     salvaged: Sheets = field(default_factory=dict)
     fresh: Sheets = field(default_factory=dict)
-    begun: bool = False
-    """True if this run continues the content of the `.partial` file."""
+    begun: bool = False  # True if this run continues the content of the `.partial` file
 
     @property
     def partial(self) -> Path:

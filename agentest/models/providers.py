@@ -44,8 +44,7 @@ class _DirectProvider:
     base_variables: tuple[str, ...] = ()
     key_variable: str | None = None
     key_required: bool = True
-    path: str = ""
-    """Suffix of every base URL. Users omit it, as the provider's documentation does."""
+    path: str = ""  # suffix of every base URL. Users omit it, as the provider's documentation does.
 
 
 def _by_variables(base_url: str, prefix: str, *, local: bool = False) -> _DirectProvider:

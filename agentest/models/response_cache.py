@@ -25,8 +25,7 @@ from agentest.models.structured_output import answer_schema
 from agentest.support.files import make_folder
 
 FILE = "cache/answers.sqlite3"
-_WRITTEN_AT_ONCE = 50
-"""Answers are written together, because each write costs as much as the rest of a call."""
+_WRITTEN_AT_ONCE = 50  # answers are written together, because each write costs as much as the rest of a call
 _OPEN_S, _CLOSE_S = 0.2, 5.0  # waits for another process that writes; the event loop waits for the first
 _TABLE = (
     "create table if not exists answers (day text, question text, answer text, primary key (day, question))"

@@ -291,8 +291,7 @@ def to_entry(line: Mapping[str, Any], scope: str) -> CassetteEntry:
         raise ValueError("this answer has no text: the line was edited by hand")
     request = {**data, "key": {**data, "scope": scope}}
     try:
-        # pydantic rejects lone surrogates, which models do write.
-        http = data if kind == "response" else None
+        http = data if kind == "response" else None  # pydantic rejects lone surrogates, which models do write
         entry = _ENTRY.validate_python(
             {**data, "request": request, "kind": kind, "content": "", "http": http}
         )

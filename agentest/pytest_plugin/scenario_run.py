@@ -46,10 +46,8 @@ class PytestRuns:
         self._run: BackgroundRun | None = None
         self._arriving: Iterator[ScenarioResult] = iter(())
         self._results: dict[Key, ScenarioResult] = {}
-        self._unread: deque[Key] = deque()
-        """Keys of results that have arrived and were not yet returned."""
-        self._missing: dict[Key, Unit] = {}
-        """Units of the current run without a result."""
+        self._unread: deque[Key] = deque()  # keys of results that have arrived and were not yet returned
+        self._missing: dict[Key, Unit] = {}  # units of the current run without a result
         self._begun: set[Key] = set()
         self.ended: list[BackgroundRun] = []
 

@@ -39,15 +39,13 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 8_000
 """About 2,000 tokens."""
-_ROOM_FOR_REST = 400
-"""Characters for the first line and for the line that counts what is left out."""
+_ROOM_FOR_REST = 400  # characters for the first line and for the line that counts what is left out
 _SIDE_CHARS = 400
 _TEXT_CHARS = 300
 _NAME_CHARS = 120
 _MOST_REASONS = 3
 _MOST_CALLS = 4
-_MOST_BLOCKS = 100
-"""Turns are stored for this many scenarios; the report has room for fewer."""
+_MOST_BLOCKS = 100  # turns are stored for this many scenarios; the report has room for fewer
 _NOT_THE_AGENT = {
     ReasonKind.FILE: "in the scenario file",
     ReasonKind.MODEL: "the model of user or judge, not the agent",

@@ -23,10 +23,8 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import about, count, duration
 
 _SEP = " · "
-_LATE_S = 5.0
-"""No time is shown once the estimate is exceeded by this many seconds."""
-_QUIET_S = 30.0
-"""A run stalls if nothing happens for this long, and for twice the longest earlier pause."""
+_LATE_S = 5.0  # no time is shown once the estimate is exceeded by this many seconds
+_QUIET_S = 30.0  # a run stalls if nothing happens for this long, and for twice the longest earlier pause
 _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
 
 
@@ -127,10 +125,8 @@ class Progress:
         self.several_agents = False
         self._expected_s = expected_s
         self._began = 0.0
-        self._moved_at = 0.0
-        """The time of the last event that shows progress."""
-        self._longest_s = 0.0
-        """The longest pause between two such events."""
+        self._moved_at = 0.0  # the time of the last event that shows progress
+        self._longest_s = 0.0  # the longest pause between two such events
         self._pace = ConversationDurations()
         self._used: dict[tuple[str, str], ModelUsage] = {}
         self._exploring: tuple[str, ...] = ()
@@ -228,8 +224,7 @@ class Progress:
 
 _ENOUGH = 10
 """The number of judgings that a rate needs, because more of the first few may end at the same moment."""
-_NO_JUDGING_S = 0.05
-"""A judging that takes at most this long has called no model."""
+_NO_JUDGING_S = 0.05  # a judging that takes at most this long has called no model
 
 
 class ConversationDurations:

@@ -217,8 +217,7 @@ class _AssignedRun(NamedTuple):
     number: int
     ongoing: RunningConversation
     ids_end: str
-    instructions: str | None
-    """Those of its simulated user, if it is checked."""
+    instructions: str | None  # those of its simulated user, if it is checked
     repeatable: bool
 
 

@@ -21,8 +21,7 @@ from agentest.support.text import count
 if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
 
-_SOURCES = (".py", ".yaml", ".yml", ".toml")
-"""Suffixes of source files, which no report may overwrite."""
+_SOURCES = (".py", ".yaml", ".yml", ".toml")  # suffixes of source files, which no report may overwrite
 
 
 def output_dir(prepared: Prepared) -> Path:

@@ -141,8 +141,7 @@ class _Scheduler:
         """Serializes re-queueing: two conversations that alternate could block each other forever."""
         self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(_single_slot)
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
-        self._queues: dict[str, _Queue] = {}
-        """By exclusive agent that is running now: the units in its queue."""
+        self._queues: dict[str, _Queue] = {}  # by exclusive agent that is running now: the units in its queue
         self.trials = Trials(live=origin.earlier is None)
         self._trial_lock = anyio.Lock()
         self._units_on_trial: dict[str, deque[Unit]] = {}

@@ -367,8 +367,7 @@ def _entries(
 
 def turn_limit(scenario: Scenario, simulated: int) -> int:
     """Return the most turns of a conversation; `simulated`: with a simulated user."""
-    # One extra turn lets a script or an attack end the conversation.
-    if scenario.scripted:
+    if scenario.scripted:  # one extra turn lets a script or an attack end the conversation
         return len(scenario.turns) + 1
     return scenario.attack.turns + 1 if scenario.attack else simulated
 

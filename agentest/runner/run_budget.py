@@ -118,11 +118,9 @@ class Allowance:
         self._in_progress: Counter[Key] = Counter()
         self._started: dict[str, _StartedUnit] = {}
         """By scope: units with a started conversation that are not decided yet."""
-        self._finished: dict[str, list[Need]] = {}
-        """Scope → need of each finished conversation."""
+        self._finished: dict[str, list[Need]] = {}  # scope → need of each finished conversation
         self._waiting = 0
-        self._turn = anyio.Lock()
-        """Lets units that have not begun wait one after another."""
+        self._turn = anyio.Lock()  # lets units that have not begun wait one after another
         self._changed = anyio.Event()
         budget.others_go_on = lambda: any(not budget.refused[key] for key in self._in_progress)
         budget.on_exhausted = self._exhausted

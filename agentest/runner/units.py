@@ -139,8 +139,7 @@ class UnitEvaluation:
         self._named = connections.models.named
         self._user_for = connections.models.user_for
         self.needs_judge = self._judge is not None or bool(self._named)
-        self._evaluators: dict[str, ScenarioEvaluator] = {}
-        """By scope, for units in progress."""
+        self._evaluators: dict[str, ScenarioEvaluator] = {}  # by scope, for units in progress
 
     def may_wait(self, unit: Unit) -> bool:
         """Return True if the evaluation of a turn may wait: for a judge or for functions of users."""

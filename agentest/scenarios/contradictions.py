@@ -211,8 +211,7 @@ class _LocatedSaying:
     key: str
     wanted: Any
     never: bool
-    turn: int | None
-    """None: any turn, or every turn."""
+    turn: int | None  # None: any turn, or every turn
 
     def bans(self, demand: _LocatedSaying) -> bool:
         if self.turn is not None and self.turn != demand.turn:

@@ -237,8 +237,7 @@ def find_check_flaw(check: Callable[..., Any]) -> str | None:
 
 
 _NEVER_FAILS = "it can never fail; have it `assert`, or return False or the reason why it does not hold"
-_HOLDS = (None, True)
-"""What a check returns if all is well."""
+_HOLDS = (None, True)  # what a check returns if all is well
 
 
 @lru_cache(maxsize=64)

@@ -24,8 +24,7 @@ from agentest.scenarios.matchers.values import (
 )
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
-_LONGEST_NAME = 100
-"""Limit for suggestions: a longer text is not a misspelt name, and slow to compare."""
+_LONGEST_NAME = 100  # limit for suggestions: a longer text is not a misspelt name, and slow to compare
 _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 CALL_WORDS = ("any_of", "exactly", "before", "never_after", "regex")
 _MORE_KEYS = {
@@ -34,8 +33,7 @@ _MORE_KEYS = {
     "regex": ("ignore_case", "flags"),
 }
 _MOST_KEYS = 4
-_NESTING_WORDS = ("optional", "one_of", "number", "each")
-"""Words whose values may be words themselves."""
+_NESTING_WORDS = ("optional", "one_of", "number", "each")  # words whose values may be words themselves
 _WORDS_FOR_KEYS = ("optional", "one_of")
 
 

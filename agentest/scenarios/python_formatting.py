@@ -22,8 +22,7 @@ NAMES = (
     *("one_of", "optional", "scenario", "sequence", "text"),
 )
 _WIDTH = 88
-_MAX_DEPTH = 100
-"""Twice the depth of stored results; Python itself rejects source that is nested much deeper."""
+_MAX_DEPTH = 100  # twice the depth of stored results; Python itself rejects source that is nested much deeper
 _LONGEST_LINE = 110
 """A text is split if its line would be longer, because formatters join pieces that fit into one."""
 _MIN_PIECE = 40

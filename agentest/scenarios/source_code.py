@@ -312,8 +312,7 @@ class _ScenarioWriter:
     def __init__(self, recorded: Callable[[str], Any]) -> None:
         self.definitions: list[str] = []
         self.imports: list[str] = []
-        self._defined: dict[str, CopiedFunction] = {}
-        """Name → function, because two may have one name."""
+        self._defined: dict[str, CopiedFunction] = {}  # name → function, because two may have one name
         self._recorded = recorded
 
     def mock(self, name: str, mock: Any) -> SourceNode:

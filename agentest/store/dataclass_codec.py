@@ -140,13 +140,11 @@ class Codec(Generic[T]):
     def __init__(self, cls: type[T], layout: Layout) -> None:
         self._cls = cls
         self._layout = layout
-        self._keys: dict[str, str] = {}
-        """Field → key, in the order of the file."""
+        self._keys: dict[str, str] = {}  # field → key, in the order of the file
         self._writers: list[tuple[str, Convert, Any]] = []
         """Key, encoder, and the value that is not written, in the order of `_keys`."""
         self._readers: list[tuple[str, str, Convert]] = []
-        self._flat: list[tuple[str, Codec[Any], bool]] = []
-        """Field, codec, and whether its keys come first."""
+        self._flat: list[tuple[str, Codec[Any], bool]] = []  # field, codec, and whether its keys come first
         self.needed: set[str] = set()
         """The keys that every such value has."""
 

@@ -89,12 +89,9 @@ class RetryingLineFile:
         self._file: RawFile | None = None
         self._closed = False
         self._waiting: deque[bytes] = deque()
-        self._written = 0
-        """The number of bytes in the file."""
-        self._first = 0
-        """The start of the first waiting line, at most `_written`."""
-        self._end = 0
-        """The start of the next line."""
+        self._written = 0  # the number of bytes in the file
+        self._first = 0  # the start of the first waiting line, at most `_written`
+        self._end = 0  # the start of the next line
         self._late = False
         self.lost = 0
 
@@ -187,8 +184,7 @@ class BoundedLog:
         self._most = most
         self._file: BinaryIO | None = None
         self._size = 0
-        self._head = 0
-        """The end of the beginning; 0 if nothing was removed yet."""
+        self._head = 0  # the end of the beginning; 0 if nothing was removed yet
         self._left_out = 0
         self._broken = False
 

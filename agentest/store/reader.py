@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import (
@@ -52,9 +52,6 @@ from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json, encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
-
-if TYPE_CHECKING:
-    from jsonschema import ValidationError
 
 _T = TypeVar("_T")
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)

@@ -15,8 +15,7 @@ MOST_SPANS = 2_000
 """The maximum number of spans that are read for a conversation."""
 MOST_BYTES = 10_000_000
 """The maximum total size of their lines."""
-_MOST_LINE = 10_000_000
-"""The maximum bytes of a line that Agentest writes; longer lines are ignored."""
+_MOST_LINE = 10_000_000  # the maximum bytes of a line that Agentest writes; longer lines are ignored
 _PIECE = 1_000_000
 
 _Place = tuple[str, str, str]

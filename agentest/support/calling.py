@@ -92,8 +92,7 @@ class NonWaitingExecutor(ThreadPoolExecutor):
         """Wait for no function, because those that still run are hanging."""
 
 
-_END_LIMIT_S = 2.0
-"""Seconds that a canceled task may take to end."""
+_END_LIMIT_S = 2.0  # seconds that a canceled task may take to end
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> int:

@@ -18,13 +18,10 @@ from weakref import WeakKeyDictionary, ref
 FUNCTION_S = 60.0
 """Seconds that a user function may take: a check, a matcher, one step of an async function."""
 _BEAT_S = 0.05
-_TOLERANCE_S = 0.02
-"""Lateness of a heartbeat that does not count as a delay, because timers are inexact."""
+_TOLERANCE_S = 0.02  # lateness of a heartbeat that does not count as a delay, because timers are inexact
 _INSTANT_S = 1e-6
-_RECANCEL_S = 1.0
-"""Seconds after which code that ignored its cancellation is canceled again."""
-_RECENT_S = 1.0
-"""Seconds after a delay in which failures may still result from it, because of unread buffers."""
+_RECANCEL_S = 1.0  # seconds after which code that ignored its cancellation is canceled again
+_RECENT_S = 1.0  # seconds after a delay in which failures may still result from it, because of unread buffers
 
 
 class _Heartbeat:
@@ -37,8 +34,7 @@ class _Heartbeat:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
         self.limits: set[TimeLimit] = set()
-        self._check_at = inf
-        """No limit ends before this time."""
+        self._check_at = inf  # no limit ends before this time
         self._beating = False
         self._next = 0.0
         self._total = 0.0
@@ -96,8 +92,7 @@ class _Heartbeat:
 
 
 _heartbeats: WeakKeyDictionary[asyncio.AbstractEventLoop, _Heartbeat] = WeakKeyDictionary()
-_last_used: _Heartbeat | None = None
-"""A program has one loop that matters, and threads may have others."""
+_last_used: _Heartbeat | None = None  # a program has one loop that matters, and threads may have others
 
 
 def _heartbeat_of(loop: asyncio.AbstractEventLoop) -> _Heartbeat:
@@ -115,8 +110,7 @@ class TimeLimit:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._cancels = 0
-        self._ended: tuple[float, float] | None = None
-        """End of the block, and the loop's total delay then."""
+        self._ended: tuple[float, float] | None = None  # end of the block, and the loop's total delay then
         self._paused_at: float | None = None
         self._uncounted = 0.0
 

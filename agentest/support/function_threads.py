@@ -116,8 +116,7 @@ class _LoopQueue:
         self._lock = Lock()
         self._waiting: deque[_FunctionCall] = deque()
         self._made: deque[_FunctionCall] = deque()
-        self._scheduled = False
-        """True if the event loop is scheduled to process finished calls."""
+        self._scheduled = False  # True if the event loop is scheduled to process finished calls
         self._turn = 0
         """Number of threads that have served the queue. One that was stuck no longer serves it."""
         self._at_work = False
@@ -186,8 +185,7 @@ class _LoopQueue:
 
 
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = WeakKeyDictionary()
-_fast: WeakSet[FunctionType] = WeakSet()
-"""Functions whose last call took almost no time."""
+_fast: WeakSet[FunctionType] = WeakSet()  # functions whose last call took almost no time
 
 
 def _underlying_function(function: Callable[..., Any] | None) -> FunctionType | None:
@@ -246,14 +244,11 @@ class _Watch:
     """
 
     def __init__(self) -> None:
-        self.calls = 0
-        """Functions that run in threads."""
-        self.steps: dict[int, float] = {}
-        """Thread → when the step of the coroutine began that it runs now."""
+        self.calls = 0  # functions that run in threads
+        self.steps: dict[int, float] = {}  # thread → when the step of the coroutine began that it runs now
         self._target: tuple[int, float] | None = None
         self._started = self._armed = False
-        self._ours: set[int] = set()
-        """Signals that no other code in this program uses."""
+        self._ours: set[int] = set()  # signals that no other code in this program uses
 
     def arm(self) -> None:
         """Watch while there are calls or steps."""

@@ -40,12 +40,10 @@ class Imports:
     def __init__(self) -> None:
         self.files: set[Path] = set()
         """Files of the user's modules, including modules imported before or forgotten since."""
-        self._seen = ""
-        """The last module at the previous look."""
+        self._seen = ""  # the last module at the previous look
         self._loaded: dict[str, dict[str, None]] = {}
         """First part of the name → names of the modules, in order."""
-        self._last: Path | None = None
-        """The folder that was first on the import path the last time."""
+        self._last: Path | None = None  # the folder that was first on the import path the last time
         self._names: dict[Path, frozenset[str]] = {}
         importlib.invalidate_caches()
         self._record_imports()

@@ -23,10 +23,8 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
 
 _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
-_MAX_TEXT_DEPTH = 100
-"""Texts in containers nested deeper than this are not checked."""
-_MAX_DEPTH = 50
-"""Nested containers beyond this depth are not converted."""
+_MAX_TEXT_DEPTH = 100  # texts in containers nested deeper than this are not checked
+_MAX_DEPTH = 50  # nested containers beyond this depth are not converted
 _MAX_VALUES = 1_000_000
 
 

@@ -18,8 +18,7 @@ from typing import IO, Literal
 
 from agentest.support.interrupts import start_helper
 
-_CPU_LIMIT_S = 1.0
-"""CPU time, not elapsed time, because a busy machine must not cause a timeout."""
+_CPU_LIMIT_S = 1.0  # CPU time, not elapsed time, because a busy machine must not cause a timeout
 _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
 _MAX_FAST_CHOICES = 6

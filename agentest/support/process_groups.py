@@ -30,8 +30,7 @@ from agentest.support.terminal import without_colours
 
 _POLL_S = 0.02
 CHILDREN_GRACE_S = 1.0
-_DEATH_S = 5.0
-"""Seconds to wait for a killed process, which a lost network drive may delay."""
+_DEATH_S = 5.0  # seconds to wait for a killed process, which a lost network drive may delay
 _REAPER = Path(__file__).with_name("reaper.py")
 _T = TypeVar("_T")
 

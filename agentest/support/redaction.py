@@ -198,8 +198,7 @@ class _SecretIndex:
     def __init__(self) -> None:
         self._by_part: dict[str, dict[_Secret, None]] = {}
         """Each part of fixed length → the secrets that contain it."""
-        self._others: dict[_Secret, None] = {}
-        """Secrets that are too short for such a part."""
+        self._others: dict[_Secret, None] = {}  # secrets that are too short for such a part
 
     def add(self, secret: _Secret) -> None:
         if len(secret.run) < 2 * self._CHARS - 1:
@@ -388,8 +387,7 @@ def _spellings(character: str) -> str:
 
 _T = TypeVar("_T")
 _MAX_DEPTH = 100
-_MIN_NUMBER = 10_000_000
-"""Smaller numbers have fewer digits than any secret that is redacted in transcripts."""
+_MIN_NUMBER = 10_000_000  # smaller numbers have fewer digits than any secret that is redacted in transcripts
 _OURS = __name__.partition(".")[0]
 
 

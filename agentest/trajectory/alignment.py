@@ -35,8 +35,7 @@ MOST_ROWS = 200
 _TEXT_CHARS = 300
 _FAILED_CALL = "answered with an error, so it is not the expected call (ignore_failed)"
 _MOST_NEAR = 20
-_MOST_COMPARED = 400
-"""Number of pairs of one tool to compare; if there are more, calls are paired in order."""
+_MOST_COMPARED = 400  # number of pairs of one tool to compare; if there are more, calls are paired in order
 _MOST_DIFFERENCES = 5
 _NONE: AbstractSet[int] = frozenset()
 _TextAndValues = tuple[str, tuple[ArgumentDifference, ...]]
@@ -66,8 +65,7 @@ class _Pairs:
     of_call: Mapping[int, int]
     late: AbstractSet[int] = _NONE
     different: AbstractSet[int] = _NONE
-    repeated: AbstractSet[int] = _NONE
-    """Calls that were made more often than expected."""
+    repeated: AbstractSet[int] = _NONE  # calls that were made more often than expected
 
 
 def _pairs(

@@ -425,8 +425,7 @@ def _groups(calls: Sequence[ToolCall], *, fine: bool) -> tuple[int, ...]:
 
 _MOST_SHOWN = 20
 _VALUE_CHARS = 80
-_MOST_CHARS = 2_000
-"""Limit for one value, because a result repeats each expected call for every conversation."""
+_MOST_CHARS = 2_000  # limit for one value, because a result repeats each expected call for every conversation
 _PLACES = {1: "first", -1: "last"}
 
 

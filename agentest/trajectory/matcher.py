@@ -46,8 +46,7 @@ from agentest.trajectory.differences import (
 from agentest.trajectory.matching import best_in_order, bits
 
 ALL_CALLS = CallView()
-_MOST_NEAR = 20
-"""Number of paths among which the nearest is searched; fewer if they are long."""
+_MOST_NEAR = 20  # number of paths among which the nearest is searched; fewer if they are long
 _MOST_COMBINATIONS = 64
 _MOST_CELLS = 400_000
 """Pairs of expected and actual calls to compare in a search for the nearest path, or in all combinations of
@@ -193,8 +192,7 @@ def _calls_in_orders(spec: Trajectory) -> Iterator[ExpectedCall]:
 @dataclass(frozen=True, slots=True)
 class _Decision:
     spec: Trajectory
-    paths: tuple[Path, ...] | None
-    """The alternative sequences of expected calls; None: no calls are expected."""
+    paths: tuple[Path, ...] | None  # the alternative sequences of expected calls; None: no calls are expected
     turns: int
     view: CallView
     facts: CallFacts

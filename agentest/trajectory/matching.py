@@ -15,8 +15,7 @@ Partners = Sequence[int | None]
 """The column of each row, or None."""
 _MOST_CELLS = 1_000_000
 """Limit for comparisons; beyond it, pairs follow the order of calls instead of the best order."""
-_MOST_GROUPED_CELLS = 20_000
-"""Limit for pairs; beyond it, the best order within messages is not searched."""
+_MOST_GROUPED_CELLS = 20_000  # limit for pairs; beyond it, the best order within messages is not searched
 
 
 def bits(mask: int) -> Iterator[int]:

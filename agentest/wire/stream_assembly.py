@@ -24,8 +24,7 @@ class StreamedCalls:
         self._calls: list[tuple[int, _StreamedCall]] = []
         self._at: dict[int, _StreamedCall] = {}
         """The last call with an index, to which further pieces with this index belong."""
-        self._of_id: dict[str, dict[int, _StreamedCall]] = {}
-        """Id → index → call, the last one last."""
+        self._of_id: dict[str, dict[int, _StreamedCall]] = {}  # id → index → call, the last one last
         self._last = -1
 
     @property

@@ -28,8 +28,7 @@ from agentest.support.json_text import plain
 from agentest.support.lazy_dataclasses import dataclass
 
 _LENGTH_BYTES = 8
-_WRAPPED_LEVELS = 20
-"""Upper bound for the nesting levels that a message adds around its values."""
+_WRAPPED_LEVELS = 20  # upper bound for the nesting levels that a message adds around its values
 
 Send = Callable[[object], None]
 Part = str | int

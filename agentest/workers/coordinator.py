@@ -52,8 +52,7 @@ from agentest.workers.worker_pool import (
 
 MOST_ATTEMPTS = 3
 """How many times a conversation is attempted if its workers die. The last attempt has a worker to itself."""
-_GRACE_S = 10.0
-"""Seconds that a worker may take to wind down after a stop."""
+_GRACE_S = 10.0  # seconds that a worker may take to wind down after a stop
 _DEATH_HINT = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
 
 
@@ -88,8 +87,7 @@ class WorkerPool:
         self._problem: UsageError | None = None
         self._dead_before_start: list[PooledWorker] = []
         """Workers that died before the run began and still have to be replaced."""
-        self._failed_starts = 0
-        """Number of workers in a row that died before they became ready."""
+        self._failed_starts = 0  # number of workers in a row that died before they became ready
         self._tasks: TaskGroup | None = None
         self._closing = False
 

@@ -34,8 +34,7 @@ from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
 _FORK = multiprocessing.get_context("fork")
 _PR_SET_PDEATHSIG = 1
-_GRACE_S = 10.0
-"""Seconds that workers may take to exit."""
+_GRACE_S = 10.0  # seconds that workers may take to exit
 _NEWS = struct.Struct("=ciq")
 """Report about a worker: a letter, the worker's number, and its process id or exit status."""
 _STARTED, _ENDED = b"s", b"e"

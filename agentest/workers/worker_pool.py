@@ -220,8 +220,7 @@ class WorkerScheduler:
         self.members: list[PooledWorker] = []
         self._workers_by_group: dict[str, PooledWorker] = {}
         """Group of conversations that run one at a time → the worker that runs all of them."""
-        self._changed = anyio.Event()
-        """Set and replaced whenever the workers change."""
+        self._changed = anyio.Event()  # set and replaced whenever the workers change
         self._is_worker_reserved = False
         self._waiting_count = 0
         self._slot_requests: deque[tuple[SlotWaiter, ConversationSlot]] = deque()

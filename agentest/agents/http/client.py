@@ -68,8 +68,7 @@ from agentest.support.text import turn_name
 if TYPE_CHECKING:
     from agentest.agents.http.webhook import ReplyInbox, Webhook
 
-_MAX_TEARDOWN_S = 10.0
-"""Total time for the requests of one `teardown`, in seconds."""
+_MAX_TEARDOWN_S = 10.0  # total time for the requests of one `teardown`, in seconds
 _TEARDOWN = "teardown"
 
 

@@ -39,8 +39,7 @@ _COMPLETION = (
 )
 _CACHED = ("cached_tokens", "cachedTokens", "cachedInputTokens", "cache_read_input_tokens", "cached")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
-_ERROR_EVENT = "error"
-"""Name of the events that report an error if no `error` path is configured."""
+_ERROR_EVENT = "error"  # name of the events that report an error if no `error` path is configured
 SESSION = "session_id"
 """Name of the session id among the saved values."""
 DONE = "[DONE]"

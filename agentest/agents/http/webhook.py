@@ -195,8 +195,7 @@ class CallerCheck:
 
     def __init__(self, verify: Verify, clock: Callable[[], float] = time) -> None:
         self._verify, self._clock = verify, clock
-        self._seen: dict[str, float] = {}
-        """Signature → when it came; the oldest comes first."""
+        self._seen: dict[str, float] = {}  # signature → when it came; the oldest comes first
         self.refused: Counter[str] = Counter()
         """Reason → the number of calls."""
 

@@ -52,8 +52,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass
 
-_FactsOfCase = Callable[[EvalCase], AgentFacts]
-"""Return what judges may know about an agent in a case."""
+_FactsOfCase = Callable[[EvalCase], AgentFacts]  # return what judges may know about an agent in a case
 _SHOWN_CASES = 5
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 

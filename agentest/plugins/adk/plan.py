@@ -188,8 +188,7 @@ def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, No
         notes += [note] if note else []
         for file in found:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
-            # A file that was requested as a whole stays whole.
-            all_of_it = not before or not cases
+            all_of_it = not before or not cases  # a file that was requested as a whole stays whole
             files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
     return dict(files.values()), notes
 

@@ -120,8 +120,7 @@ def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path
 
 def _located_problem(problem: FileProblem, new: SetContent, index: int | None) -> EditProblem:
     if problem.case is not None and index is not None:
-        # For a duplicate id, the reader names the first of the cases.
-        ids = open_set(new).ids
+        ids = open_set(new).ids  # for a duplicate id, the reader names the first of the cases
         is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[index]
         if problem.case == index or is_duplicate:
             return EditProblem(problem.short_message or problem.message, problem.keys)

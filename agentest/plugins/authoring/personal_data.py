@@ -186,8 +186,7 @@ _LAST = _words(
     "Berg Lind Marsh Brook Lake Frost Reed Vale Moor Glen Dale Holm Ford Thorn Crest Haven Ridge Shaw"
 )
 _LETTERS = re.compile(r"%20|[^\W_]+")
-_LETTER = r"[^\W_\u2e80-\U0003ffff]"
-"""A letter or digit, except of scripts without spaces between words."""
+_LETTER = r"[^\W_\u2e80-\U0003ffff]"  # a letter or digit, except of scripts without spaces between words
 _BEGINNING = 3
 _DASHES = str.maketrans("‐‑‒–—", "-----")
 
@@ -204,8 +203,7 @@ class PersonalData:
         self._more = [(name, re.compile(pattern)) for name, pattern in (more or {}).items()]
         self._names: dict[str, tuple[str, str]] = {}
         """A spelling of a name in lower case → the name as it was learned, and its stand-in."""
-        self._by_letters: dict[str, list[str]] = {}
-        """The letters and digits of spellings → the spellings."""
+        self._by_letters: dict[str, list[str]] = {}  # the letters and digits of spellings → the spellings
         self._lengths: dict[str, set[int]] = {}
         """The first letters of spellings → how many letters those have, because most texts have few names."""
         self._anywhere = False
@@ -214,8 +212,7 @@ class PersonalData:
         self._parts: dict[str, str] = {}
         self._births: set[tuple[int, frozenset[int]]] = set()
         self._passwords: set[str] = set()
-        self._codes: set[str] = set()
-        """Identifiers in capitals, without what separates their digits."""
+        self._codes: set[str] = set()  # identifiers in capitals, without what separates their digits
         self._kept: set[str] = set()
         """Order numbers and the like, which stay although they look like a phone number."""
         self.counts: dict[str, int] = {}

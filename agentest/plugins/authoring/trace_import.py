@@ -88,8 +88,7 @@ class _Session(NamedTuple):
     recorded: RecordedSession
     turns: tuple[Turn, ...]
     without_result: int
-    left_out: Counter[str]
-    """What its scenario cannot have → how often it occurs."""
+    left_out: Counter[str]  # what its scenario cannot have → how often it occurs
 
 
 def import_traces(request: TraceRequest) -> ImportResult:

@@ -22,8 +22,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_TIMEOUT_S = 3600.0
-"""The limit for one request. Mocks have a shorter time limit, which the run enforces."""
+_TIMEOUT_S = 3600.0  # the limit for one request. Mocks have a shorter time limit, which the run enforces.
 
 
 class ToolNotRun(RuntimeError):

@@ -93,8 +93,7 @@ class AdkModuleClient:
         self._found = source
         self._timeout_s = timeout_s
         self._redact = _known_secrets()
-        self._runners: dict[tuple[str, str], Any] = {}
-        """(app name, session id) → runner."""
+        self._runners: dict[tuple[str, str], Any] = {}  # (app name, session id) → runner
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the reply to the user's last message. The first turn creates the session.
@@ -313,8 +312,7 @@ def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
         with Imports().importable(parent):
             module = importlib.import_module(name)
             inner = getattr(module, "agent", None)
-            # A package may not import its `agent` submodule itself.
-            submodule = f"{module.__name__}.agent"
+            submodule = f"{module.__name__}.agent"  # a package may not import its `agent` submodule itself
             if not inner and hasattr(module, "__path__") and importlib.util.find_spec(submodule):
                 inner = importlib.import_module(submodule)
     except KeyboardInterrupt:

@@ -135,8 +135,7 @@ class _GatedFunctions(dict[Any, Any]):
     def _gated(self, handler: Any) -> Callable[[Any], Any]:
         async def handle(params: Any) -> None:
             gate, args = self._conversation.gate, dict(params.arguments)
-            results: list[tuple[Any, Any]] = []
-            """Results and properties that the function gives."""
+            results: list[tuple[Any, Any]] = []  # results and properties that the function gives
 
             async def keep(result: Any, *, properties: Any = None) -> None:
                 results.append((result, properties))
@@ -170,8 +169,7 @@ class PipecatConversation:
         self._worker: Any = None
         self._running: asyncio.Task[None] | None = None
         self._texts: list[str] = []
-        self._calls: dict[str, list[Any]] = {}
-        """Call id → name, arguments, result."""
+        self._calls: dict[str, list[Any]] = {}  # call id → name, arguments, result
         self._has_calls = False
         self._error: str | None = None
         self._done = asyncio.Event()

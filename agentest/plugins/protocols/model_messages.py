@@ -257,8 +257,7 @@ class StreamedBlocks:
 
     def __init__(self) -> None:
         self._blocks: list[Json] = []
-        self._inputs: dict[int, str] = {}
-        """Places of blocks → the JSON texts of their `input`."""
+        self._inputs: dict[int, str] = {}  # places of blocks → the JSON texts of their `input`
         self._places: dict[int, int] = {}
         """Indexes → places. A later block may reuse the index of an earlier one."""
 

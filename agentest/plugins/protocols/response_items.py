@@ -196,8 +196,7 @@ class ResponseAssembly:
         self._items: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[int, dict[str, Any]]] = {}
         """Parts by the index of their item and their own index."""
-        self._index_of: dict[str, int] = {}
-        """The id of an item → its index."""
+        self._index_of: dict[str, int] = {}  # the id of an item → its index
         self._last_index = -1
 
     async def read(self, stream: EventStream) -> Response:

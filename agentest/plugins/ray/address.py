@@ -28,8 +28,7 @@ _CLIENT = "ray://"
 _CLIENT_PORT = 10001
 _CONNECT_LIMIT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_UNUSED_ADDRESS = "192.0.2.1"
-"""An address that belongs to no host (RFC 5737)."""
+_UNUSED_ADDRESS = "192.0.2.1"  # an address that belongs to no host (RFC 5737)
 
 
 def cluster_address(named: str | None, environ: Mapping[str, str]) -> str | None:
@@ -121,8 +120,7 @@ TAKEN_FOR_DEAD = (
     "killed, or did not answer)"
 )
 _CHECK_INTERVAL_S = 4.0
-_LOST_AFTER_S = 40.0
-"""Restarting a head node may take this long."""
+_LOST_AFTER_S = 40.0  # restarting a head node may take this long
 
 
 @asynccontextmanager

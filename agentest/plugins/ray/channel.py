@@ -297,8 +297,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._bodies: deque[bytes] = deque()
-        self._number = 0
-        """Number of the first message."""
+        self._number = 0  # number of the first message
         self._closing = False
 
     def add(self, body: bytes) -> None:

@@ -202,12 +202,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 OLDEST = (2, 40)
-_JOIN_LIMIT_S = 30.0
-"""Starting takes longer when many files are sent, so this is only the minimum."""
+_JOIN_LIMIT_S = 30.0  # starting takes longer when many files are sent, so this is only the minimum
 _UPLOAD_BYTES_PER_S = 1_000_000
 _START_OR_STOP_LIMIT_S = 10.0
-_MAX_UPLOAD_BYTES = 512_000_000
-"""Ray refuses to send more bytes than this."""
+_MAX_UPLOAD_BYTES = 512_000_000  # ray refuses to send more bytes than this
 _RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's messages about dead workers would mix with our output, and `--engine ray` reports them itself.

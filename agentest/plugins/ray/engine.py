@@ -37,8 +37,7 @@ from agentest.workers.engine import AUTO, worker_count
 from agentest.workers.worker_pool import POOL, OnDisconnect, OnMessage
 
 _WAIT_NOTICE_S = 5.0
-_START_LIMIT_S = 600.0
-"""Seconds after which the run fails if no worker at all has started."""
+_START_LIMIT_S = 600.0  # seconds after which the run fails if no worker at all has started
 _OWNER_DIED = "its owner has died"
 _DEATHS = {
     ("its node has died", "node was", "node is dead"): "has died with its node",
@@ -113,10 +112,8 @@ class RayEngine:
         self._beginning: set[asyncio.Task[None]] = set()
         self._say: Callable[[str], None]
         self._is_wait_reported = False
-        self._waiting = 0
-        """Number of workers that have not started yet."""
-        self._alive: set[int] = set()
-        """Numbers of the workers that are running."""
+        self._waiting = 0  # number of workers that have not started yet
+        self._alive: set[int] = set()  # numbers of the workers that are running
         self._has_begun = False
         self._is_orphaned = False
         """True if Ray has declared this process dead, so that none of its actors starts any more."""

@@ -139,8 +139,7 @@ _NOT_SENT = (
 )
 
 _MAX_LINE_BYTES = 65_536
-_MIN_PART_CHARS = 8
-"""Minimum length of a line that may be part of a multi-line secret."""
+_MIN_PART_CHARS = 8  # minimum length of a line that may be part of a multi-line secret
 
 
 class RedactedOutput:

@@ -357,8 +357,7 @@ _REQUIRED_NAMED = 2
 
 One is not enough, because an MCP session from the first conversation may use its name for ever.
 """
-_SILENT_LIMIT = 3
-"""The number of conversations without calls after which no calls are expected."""
+_SILENT_LIMIT = 3  # the number of conversations without calls after which no calls are expected
 
 
 class Admission:

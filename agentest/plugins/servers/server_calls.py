@@ -112,11 +112,9 @@ class MockServerCalls(CallSource):
         self.turn_index = 0
         """The current turn, else the last one: a call after the reply belongs to that turn."""
         self._mocks = mocks
-        self._doubts: dict[int, str] = {}
-        """Turn → why one of its calls may be missing."""
+        self._doubts: dict[int, str] = {}  # turn → why one of its calls may be missing
         self._ended: list[AgentestError] = []
-        self._approve: Approve | None = None
-        """The scenario's answer if a real tool asks in this turn."""
+        self._approve: Approve | None = None  # the scenario's answer if a real tool asks in this turn
         self.injections: Sequence[Injection] = ()
         self._listed: dict[str, InjectedFault] = {}
         """The injections that stood in listed descriptions since the last turn."""
@@ -285,14 +283,10 @@ class TracedCalls(CallSource):
         self._key = key
         self._alone = alone
         self._asked: dict[int, port.SpanRequest] = {}
-        self._missing: dict[int, str] = {}
-        """Turn → why its spans were incomplete when it closed."""
-        self._late: dict[int, str] = {}
-        """The same for turns whose calls are known by now."""
-        self._stays_open = False
-        """True if the spans of all turns end with the conversation."""
-        self._recorded_spans: set[str] = set()
-        """Spans whose calls are already recorded."""
+        self._missing: dict[int, str] = {}  # turn → why its spans were incomplete when it closed
+        self._late: dict[int, str] = {}  # the same for turns whose calls are known by now
+        self._stays_open = False  # True if the spans of all turns end with the conversation
+        self._recorded_spans: set[str] = set()  # spans whose calls are already recorded
 
     async def complete(self, turn: TurnProgress) -> None:
         """Wait for the spans of the turn and record their calls. Raises AgentError for an invalid name."""

@@ -168,8 +168,7 @@ class MockProxy:
 @dataclass(slots=True)
 class _WorkerConversation:
     period: port.ActivePeriod
-    timeout_s: float
-    """The time that its agent may go on for when the worker has died."""
+    timeout_s: float  # the time that its agent may go on for when the worker has died
     left: anyio.Event = field(default_factory=anyio.Event)
     request: AbstractContextManager[None] | None = None
 

@@ -151,8 +151,7 @@ def publish(path: Path, fixed: Path) -> None:
         else:
             temporary.replace(fixed)
     finally:
-        # If both are links to one file, `replace` leaves both.
-        temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)  # if both are links to one file, `replace` leaves both
 
 
 def prune(output_dir: Path, keep: int) -> None:

@@ -65,8 +65,7 @@ class RawResponse(Protocol):
 
 CODINGS = ("gzip", "deflate")
 PIECE_BYTES = 65536
-_MAX_MEMBERS = 10_000
-"""Maximum number of gzip members. More of them contain nothing, and each takes time."""
+_MAX_MEMBERS = 10_000  # maximum number of gzip members. More of them contain nothing, and each takes time.
 _SLICE_BYTES = 4096  # zlib copies its remaining input with every piece and every member
 _GZIP, _ZLIB, _RAW = zlib.MAX_WBITS | 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
 
 _KEEPALIVE_S = 15.0
 _REMEMBERED_REQUESTS = 1000
-_NEXT_ADDRESS_S = 0.25
-"""Seconds without a connection after which a host's next address is tried in parallel."""
+_NEXT_ADDRESS_S = 0.25  # seconds without a connection after which a host's next address is tried in parallel
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods whose requests need no Content-Length if they have no body."""
@@ -84,10 +83,8 @@ class _GuardedResolver(AbstractResolver):
 @dataclass(frozen=True, slots=True)
 class _PreparedRequest:
     url: URL
-    target: aiohttp.ClientRequest
-    """Tells the connector where to connect to. It is not sent."""
-    head: bytes
-    """The head without the length of the body and the empty line."""
+    target: aiohttp.ClientRequest  # tells the connector where to connect to. It is not sent.
+    head: bytes  # the head without the length of the body and the empty line
     method: str
     has_length: bool
 

@@ -22,8 +22,7 @@ from agentest.support.statistics.intervals import Z_95, wilson
 Cluster = tuple[float, int]
 """Sum and number of its values."""
 
-_MIN_STRATA = 6
-"""With fewer strata, no swap is rare enough to be significant: 2 of 32 are one in sixteen."""
+_MIN_STRATA = 6  # with fewer strata, no swap is rare enough to be significant: 2 of 32 are one in sixteen
 _MAX_BLOCKS = 128
 """More strata are combined into this many groups, which bounds the time and leaves the result unchanged."""
 _RESAMPLES = 2000
@@ -130,8 +129,7 @@ def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
     if high - low <= _ROUNDING:
         return None, None, p
-    # A bootstrap of few draws is too narrow, so it is widened like Student's interval.
-    n = len(blocks)
+    n = len(blocks)  # a bootstrap of few draws is too narrow, so it is widened like Student's interval
     wider = quantile(n - 1) / Z_95 * sqrt(n / (n - 1))
     return observed + (low - observed) * wider, observed + (high - observed) * wider, p
 
@@ -283,8 +281,7 @@ Share = tuple[int, int]
 """Successes and draws."""
 
 _SEARCH_STEPS = 200
-_EXACT_UP_TO = 200
-"""Above this size of one sample, the normal distribution is accurate enough."""
+_EXACT_UP_TO = 200  # above this size of one sample, the normal distribution is accurate enough
 
 
 def share_difference(base: Share, new: Share) -> Difference:
@@ -317,8 +314,7 @@ def shares_differ(first: Share, second: Share) -> float:
         (a, m), (b, n) = second, first
     if max(m, n) > _EXACT_UP_TO:
         return erfc(_score(a, m, b, n) / sqrt(2)) / 2
-    # Each distinct case is computed once.
-    return _barnard(*min((a, m, b, n), (n - b, n, m - a, m)))
+    return _barnard(*min((a, m, b, n), (n - b, n, m - a, m)))  # each distinct case is computed once
 
 
 def newcombe(first: Share, second: Share) -> tuple[float, float]:

@@ -22,8 +22,7 @@ from typing import Literal, Protocol
 from agentest.support.lazy_dataclasses import dataclass
 
 _TOLERANCE = 1e-9
-_BETS = (0.25, 0.5, 1.0)
-"""Bet sizes as fractions of the largest bet that cannot lose everything."""
+_BETS = (0.25, 0.5, 1.0)  # bet sizes as fractions of the largest bet that cannot lose everything
 
 Side = Literal["holds", "missed"]
 

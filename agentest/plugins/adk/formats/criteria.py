@@ -237,8 +237,7 @@ class _ModelConfig(BaseModel):
     seed: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    not_sent: tuple[str, ...] = Field(default=(), strict=False)
-    """Known keys that are not sent."""
+    not_sent: tuple[str, ...] = Field(default=(), strict=False)  # known keys that are not sent
 
     @model_validator(mode="before")
     @classmethod
@@ -330,8 +329,7 @@ class JudgeModelOptions(_JudgeSelection):
 class _CustomCriterion(BaseModel):
     model_config = ConfigDict(strict=True)
 
-    threshold: float | None = None
-    """None for the metric's default."""
+    threshold: float | None = None  # None for the metric's default
     information: bool = False
 
 

@@ -476,8 +476,7 @@ MAX_BYTES = 20_000_000
 """Maximum size of all files of one message together."""
 
 _SENT = {"text", "inline_data", "file_data"}
-_ABOUT_TEXT = {"thought", "thought_signature"}
-"""Metadata about a text, which no user sends."""
+_ABOUT_TEXT = {"thought", "thought_signature"}  # metadata about a text, which no user sends
 
 
 def user_message(content: Content, invocation: str) -> UserText:

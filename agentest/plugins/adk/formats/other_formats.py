@@ -160,8 +160,7 @@ class ScenariosFile:
     scenarios: tuple[ConversationScenario, ...]
 
 
-_MISSPELT = 0.7
-"""How similar an unknown key must be to a known one to count as misspelled."""
+_MISSPELT = 0.7  # how similar an unknown key must be to a known one to count as misspelled
 
 
 def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:

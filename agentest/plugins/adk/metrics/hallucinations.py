@@ -21,8 +21,7 @@ from agentest.plugins.adk.metrics.grader import majority
 from agentest.support.lazy_dataclasses import dataclass
 
 _GROUNDED = ("supported", "not_applicable")
-_MAX_SHOWN_CHARS = 120
-"""Maximum number of characters of a sentence in a reason."""
+_MAX_SHOWN_CHARS = 120  # maximum number of characters of a sentence in a reason
 
 
 class SentenceLabel(BaseModel):

@@ -32,8 +32,7 @@ from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
 _KINDS = ((RunKind.RUN, RunKind.MERGE), (RunKind.EVAL,))
-_NO_AGENT = ""
-"""Coverage uses no agent: a case counts once, whichever agent runs it."""
+_NO_AGENT = ""  # coverage uses no agent: a case counts once, whichever agent runs it
 
 
 @click.command()

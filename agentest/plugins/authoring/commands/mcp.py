@@ -41,8 +41,7 @@ from agentest.support.json_text import parse_untrusted_json, well_formed_value
 from agentest.support.terminal import tell
 
 _MOST_BYTES = 8_000_000
-_GRACE_S = 10.0
-"""Requests get this many seconds to end after the client has closed the input."""
+_GRACE_S = 10.0  # requests get this many seconds to end after the client has closed the input
 _CANCELLED = "notifications/cancelled"
 _INSTRUCTIONS = (
     "Agentest tests AI agents with scripted or simulated users and mocked tools. Call explain_config first, "
@@ -115,8 +114,7 @@ class _StdioServer:
         self._tools = tools
         self._out = out
         self._on_lost = on_lost
-        self._requests: dict[RequestId, anyio.CancelScope] = {}
-        """The requests that are being answered."""
+        self._requests: dict[RequestId, anyio.CancelScope] = {}  # the requests that are being answered
         self._writing = anyio.Lock()
 
     def accept(self, line: bytes, tasks: TaskGroup) -> None:

@@ -73,8 +73,7 @@ _ANSWERS = [
     "label",
 ]
 _NAMES = ["name", "title", "id", "uid", "key", "case", "test"]
-_SHORT_CHARS = 60
-"""A longer answer is not expected word for word."""
+_SHORT_CHARS = 60  # a longer answer is not expected word for word
 
 
 _SPLIT = "train"

@@ -428,8 +428,7 @@ ReadLine = Callable[[], str | None]
 Write = Callable[[str], None]
 _HELP = "a number answers, words after it are stored as a note; ? the whole question, s skip, b back, q quit"
 _RULE = "─" * 72
-_LONG = 300
-"""Longer instructions and tools are not repeated if they have just been shown."""
+_LONG = 300  # longer instructions and tools are not repeated if they have just been shown
 _ONCE = ("told", "tools")
 _AS_BEFORE = "(as before)"
 

@@ -36,8 +36,7 @@ from agentest.support.text import did_you_mean, snake_keys, turn_name
 MOST_OF_A_FAULT = 3
 """The highest number from 1 to 5 that counts as a fault."""
 _ID_CHARS = 12
-_QUOTED = re.compile(r"\s*[0-9]\s*")
-"""A number as text; no number has more than one digit."""
+_QUOTED = re.compile(r"\s*[0-9]\s*")  # a number as text; no number has more than one digit
 
 Value = int | str | tuple[str, ...]
 """A number from 1 to 5, a goal's outcome, a criterion's outcome, or labels by precedence."""

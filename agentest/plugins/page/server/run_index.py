@@ -64,8 +64,7 @@ class WebRuns:
         self._project = project
         self.folder = project.output_dir / RUNS
         self._indexes: dict[Path, RunIndex] = {}
-        self._ended_records: dict[str, RunRecord] = {}
-        """Records of runs that have ended, which do not change."""
+        self._ended_records: dict[str, RunRecord] = {}  # records of runs that have ended, which do not change
         self._lock = Lock()
 
     def close(self) -> None:

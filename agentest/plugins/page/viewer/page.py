@@ -214,8 +214,7 @@ def _signs(match: re.Match[str]) -> str:
 
 CHUNK_BYTES = 256 * 1024
 _LEVEL = 6
-_LEAST_ROOM = 64 * 1024
-"""The minimum room for another chunk, in compressed characters."""
+_LEAST_ROOM = 64 * 1024  # the minimum room for another chunk, in compressed characters
 
 Place = tuple[int, int]
 """The index of a chunk, and the index of a piece in it."""

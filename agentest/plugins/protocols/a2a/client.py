@@ -53,8 +53,7 @@ A2A_PLACE = "is this the address of an A2A agent: its server's root, its own add
 _NOT_FOUND_STATUSES = (404, 405)
 _CREDENTIALS_STATUSES = (401, 403)
 _EXPLAINED_STATUSES = (400, *_CREDENTIALS_STATUSES, *_NOT_FOUND_STATUSES)
-_NO_CARD_STATUSES = range(300, 600)
-"""Statuses that mean only that there is no card at an address."""
+_NO_CARD_STATUSES = range(300, 600)  # statuses that mean only that there is no card at an address
 _UNKNOWN_METHOD, _OTHER_VERSION = -32601, -32009
 _OTHER_VERSION_TEXT = re.compile(r"-32009\b|-32601\b|VERSION_NOT_SUPPORTED")
 LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, -32008
@@ -182,13 +181,11 @@ class A2aConversation:
         self.name = endpoint.name
         self._endpoint = endpoint
         self._context_id: str | None = None
-        self._task_id: str | None = None
-        """The task that waits for input from the user."""
+        self._task_id: str | None = None  # the task that waits for input from the user
         self._shown_artifacts: dict[str, str] = {}
         """Artifacts of that task → the text that earlier turns have shown."""
         self._known_messages: set[str] = set()
-        self._known_calls: set[tuple[str, str | None]] = set()
-        """Task and id of each reported call."""
+        self._known_calls: set[tuple[str, str | None]] = set()  # task and id of each reported call
         self._known_events: set[str] = set()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -477,8 +474,7 @@ def params_of(
     }
     params = {**body, "message": message}
     if old:
-        # 0.3's servers differ in their defaults.
-        waits = {} if streaming else {"blocking": True}
+        waits = {} if streaming else {"blocking": True}  # 0.3's servers differ in their defaults
         params["configuration"] = {"acceptedOutputModes": [], **waits, **body.get("configuration", {})}
     return params
 

@@ -247,8 +247,7 @@ class AgentWork:
         for item in list_at(value, "artifacts"):
             self._add_artifact(read_artifact(item), False, at_ms)
         self._set_status(value["status"], {}, at_ms, may_repeat=True)
-        # A waiting task may be reported again before it continues.
-        self.closed = self.state in _FINAL_STATES
+        self.closed = self.state in _FINAL_STATES  # a waiting task may be reported again before it continues
 
     def _take_update(self, kind: str, value: Json, at_ms: float | None) -> None:
         self._set_ids(text_at(value, "taskId"), value)

@@ -42,8 +42,7 @@ _UNSUPPORTED_STATUSES = (404, 405)
 """Statuses of servers that do not support the request with the session's id in the body."""
 _TEMPORARY_PREFIX = "temp:"
 _DEFAULT_AUTHOR = "agent"
-_CONFIRMATION = "adk_request_confirmation"
-"""The pseudo-call by which google-adk asks whether a tool may run."""
+_CONFIRMATION = "adk_request_confirmation"  # the pseudo-call by which google-adk asks whether a tool may run
 
 Part = Mapping[str, Any]
 Asked = Mapping[str, Mapping[str, Any]]
@@ -329,8 +328,7 @@ class _Event:
     final: bool
     usage: Usage
     error: str | None
-    is_model_response: bool
-    """True if the event reports a model's version or token usage."""
+    is_model_response: bool  # True if the event reports a model's version or token usage
 
     @property
     def text(self) -> str:

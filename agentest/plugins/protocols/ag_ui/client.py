@@ -107,18 +107,15 @@ class AgUiConversation:
     def __init__(self, endpoint: _AgUiEndpoint) -> None:
         self.name = endpoint.config.name
         self._endpoint = endpoint
-        self._taken = 0
-        """The number of the conversation's messages that are in the thread."""
+        self._taken = 0  # the number of the conversation's messages that are in the thread
         self._thread = Thread()
         self._state = AgUiState({})
         self._settled: set[str] = set()
         """Ids of calls that were reported to the turn, or requested from Agentest."""
-        self._waiting: tuple[StreamedCall, ...] = ()
-        """Calls that wait for an approval."""
+        self._waiting: tuple[StreamedCall, ...] = ()  # calls that wait for an approval
         self._decided: dict[str, Approval] = {}
         """Ids of calls that waited for an approval → the last decision."""
-        self._open: list[Interrupt] = []
-        """Questions without an answer."""
+        self._open: list[Interrupt] = []  # questions without an answer
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the last messages. Each run has a time limit. Raises NoReply, MockBypassed, CannotSend."""

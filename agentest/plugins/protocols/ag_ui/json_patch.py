@@ -9,8 +9,7 @@ from typing import Any
 from agentest.support.lazy_dataclasses import dataclass
 
 MOST_COPIED = 10 * 1024 * 1024
-_VALUE_OVERHEAD = 20
-"""Size of a value in addition to its characters."""
+_VALUE_OVERHEAD = 20  # size of a value in addition to its characters
 
 
 class BadPatch(ValueError):
@@ -47,8 +46,7 @@ class _Patching:
 
     def __init__(self, value: Any, copies: CopyLimit) -> None:
         self.value = value
-        self._own: dict[int, Any] = {}
-        """Containers that belong to the new value only, by id."""
+        self._own: dict[int, Any] = {}  # containers that belong to the new value only, by id
         self._copies = copies
 
     def apply(self, operation: Mapping[str, Any]) -> None:

@@ -302,12 +302,10 @@ class AgUiRun:
         self._settled = settled
         self._calls: list[StreamedCall] = list(waiting)
         self._latest: dict[str, StreamedCall] = {call.id: call for call in waiting}
-        self._listed: list[str] = []
-        """Ids of the calls in the last snapshot."""
+        self._listed: list[str] = []  # ids of the calls in the last snapshot
         self._roles: dict[str, str] = {}
         self._texts: dict[tuple[str, str], list[str]] = {}
-        self._dropped: list[Wire] = []
-        """Streamed messages that are missing from a later snapshot."""
+        self._dropped: list[Wire] = []  # streamed messages that are missing from a later snapshot
         self._chunk: str | None = None
         self._chunk_call: str | None = None
         self._handlers: Mapping[str, Callable[[Wire], None]] = {

@@ -74,12 +74,10 @@ class AssistantMessage:
         self.metadata: Any = None
         self.parts: list[Part] = []
         self.steps = 0
-        self._tools: dict[str, int] = {}
-        """Call ids → the indexes of the last parts that have them."""
+        self._tools: dict[str, int] = {}  # call ids → the indexes of the last parts that have them
         self._done: dict[int, Part] = {}
         """Calls that were reported or answered by mocks, by the part's identity."""
-        self._step = 0
-        """The index of the current step's first part."""
+        self._step = 0  # the index of the current step's first part
         self._texts: dict[tuple[str, str], Part] = {}
         self._inputs: dict[str, str] = {}
         self._on_unknown = on_unknown
@@ -272,8 +270,7 @@ class StreamResult:
         self.finish: Chunk | None = None
         self.is_text = False
         self._before = message.steps
-        self._metadata: dict[str, Any] = {}
-        """The message's metadata, as far as this stream has sent it."""
+        self._metadata: dict[str, Any] = {}  # the message's metadata, as far as this stream has sent it
 
     @property
     def model_calls(self) -> int:

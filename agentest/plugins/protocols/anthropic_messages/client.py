@@ -57,8 +57,7 @@ _CUT_HINTS = {
 }
 _CALL = "tool_use"
 """The type of calls for the caller, and the suffix of those of the server, such as `mcp_tool_use`."""
-_RESULT_SUFFIX = "tool_result"
-"""The suffix of types of results: `tool_result`, `web_search_tool_result`."""
+_RESULT_SUFFIX = "tool_result"  # the suffix of types of results: `tool_result`, `web_search_tool_result`
 _SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
 
 WrittenMessage = dict[str, Any]
@@ -99,12 +98,9 @@ class _MessagesConversation:
     def __init__(self, endpoint: _MessagesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
-        self._history: list[WrittenMessage] = []
-        """All messages of the conversation, without `body.messages`."""
-        self._known = 0
-        """The number of the turn loop's messages that are in the history."""
-        self._call_ids: set[str] = set()
-        """Ids of the calls in the history."""
+        self._history: list[WrittenMessage] = []  # all messages of the conversation, without `body.messages`
+        self._known = 0  # the number of the turn loop's messages that are in the history
+        self._call_ids: set[str] = set()  # ids of the calls in the history
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         if not self._known:
@@ -218,8 +214,7 @@ class MessageAssembly:
     def __init__(self, ignored: IgnoredCounter) -> None:
         self._ignored = ignored
         self._head: ReceivedMessage = {}
-        self._complete: list[Block] = []
-        """The blocks of a message that was received whole."""
+        self._complete: list[Block] = []  # the blocks of a message that was received whole
         self._streamed = StreamedBlocks()
 
     def take(self, body: bytes) -> ReceivedMessage:

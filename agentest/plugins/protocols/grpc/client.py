@@ -86,8 +86,7 @@ class GrpcClient(ConversationalAgent):
             CommandValue(header, command, resources.root, resources.on_secret)
             for header, command in header_commands(config.headers).items()
         ]
-        self._method: Any = None
-        """The descriptor of the method, once it is known."""
+        self._method: Any = None  # the descriptor of the method, once it is known
         self._finding = anyio.Lock()
 
     def new_conversation(self) -> Agent:

@@ -74,8 +74,7 @@ _TIMEOUT_HINT = (
     "lower `concurrency`"
 )
 _RUN_ID = re.compile(r"/runs/([^/?#]+)")
-_REFUSAL_STATUSES = (404, 405, 422)
-"""Statuses of servers that have no such graph or no such address."""
+_REFUSAL_STATUSES = (404, 405, 422)  # statuses of servers that have no such graph or no such address
 _MAX_ASSISTANTS = 100
 _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
@@ -113,8 +112,7 @@ class Graph(ProtocolEndpoint):
         self.requests = RunBodies(config)
         self._assistant = config.assistant_id
         self._root = config.endpoint.rstrip("/")
-        self._streams: bool | None = None
-        """True if the server streams runs; None while that is unknown."""
+        self._streams: bool | None = None  # True if the server streams runs; None while that is unknown
         self._search_lock = anyio.Lock()
 
     async def assistant(self, values: Values) -> str:
@@ -301,8 +299,7 @@ class _TurnRuns:
     thread: str
     index: int
     values: TurnValues
-    sent: SentMessage | None
-    """The user's message; None if it answers the graph's interrupts."""
+    sent: SentMessage | None  # the user's message; None if it answers the graph's interrupts
     run: GraphRun = field(default_factory=GraphRun)
     updates: list[Wire] = field(default_factory=list)
     state: ThreadState = field(default_factory=ThreadState)
@@ -316,10 +313,8 @@ class GraphConversation:
     def __init__(self, graph: Graph) -> None:
         self.name = graph.name
         self._graph = graph
-        self._known: set[str] = set()
-        """Ids of messages of earlier turns."""
-        self._interrupts: tuple[Wire, ...] = ()
-        """Interrupts that the user's next message answers."""
+        self._known: set[str] = set()  # ids of messages of earlier turns
+        self._interrupts: tuple[Wire, ...] = ()  # interrupts that the user's next message answers
         self._waiting: dict[str, ToolCall] = {}
         """Calls that wait for the user's decision, by id. They belong to the turn of the decision."""
 

@@ -99,16 +99,13 @@ class _RealtimeConversation:
         self.name = client.name
         self._client = client
         self._socket: WebSocket | None = None
-        self._items: list[Item] = []
-        """The items of all responses."""
-        self._known = 0
-        """The number of the turn loop's messages that the server has."""
+        self._items: list[Item] = []  # the items of all responses
+        self._known = 0  # the number of the turn loop's messages that the server has
         self._is_done: dict[str, bool] = {}
         """Id of an announced response → True if it is done; its further events are repetitions."""
         self._added: dict[tuple[str, str], Item] = {}
         """Type and call id → an item that the server added to the conversation."""
-        self._answered: set[str] = set()
-        """Ids of the calls that we have answered."""
+        self._answered: set[str] = set()  # ids of the calls that we have answered
         self._shows_calls = False
         """True once the server has handed a call over or reported one. Tools in its session show nothing."""
 

@@ -173,14 +173,10 @@ class _ResponsesConversation:
     def __init__(self, endpoint: _ResponsesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
-        self._items: list[Item] = []
-        """All items of the conversation, without `body.input`."""
-        self._known = 0
-        """The number of the turn loop's messages that are in the items."""
-        self._previous: str | None = None
-        """The id of the last response."""
-        self._conversation: Any = None
-        """The conversation's id on the server, or an object with the id."""
+        self._items: list[Item] = []  # all items of the conversation, without `body.input`
+        self._known = 0  # the number of the turn loop's messages that are in the items
+        self._previous: str | None = None  # the id of the last response
+        self._conversation: Any = None  # the conversation's id on the server, or an object with the id
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         if not self._known:

@@ -64,8 +64,7 @@ async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:
 class _Server:
     def __init__(self, methods: Methods) -> None:
         self._methods = methods
-        self._streams: dict[str, Stream] = {}
-        """The open streams, by an unguessable name."""
+        self._streams: dict[str, Stream] = {}  # the open streams, by an unguessable name
 
     async def post(self, request: web.Request) -> web.Response:
         named = request.match_info.get("conversation")
@@ -126,8 +125,7 @@ def _json(content: Any, status: int = 200) -> web.Response:
     return web.Response(text=json.dumps(content), status=status, content_type="application/json")
 
 
-_ALIVE_S = 15.0
-"""Clients consider a stream dead if nothing arrives for minutes."""
+_ALIVE_S = 15.0  # clients consider a stream dead if nothing arrives for minutes
 
 
 class Stream:

@@ -162,8 +162,7 @@ def _line(path: Path, at: At) -> int | None:
     return line
 
 
-_MOST_REFERENCES = 100
-"""The maximum length of a chain of references; longer chains are circular."""
+_MOST_REFERENCES = 100  # the maximum length of a chain of references; longer chains are circular
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from agentest.support.json_text import parse_untrusted_json
 MISSING: Any = object()
 _INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_BETWEEN = {"spaceDelimited": " ", "pipeDelimited": "|"}
-"""Separators of the styles that have no comma."""
+_BETWEEN = {"spaceDelimited": " ", "pipeDelimited": "|"}  # separators of the styles that have no comma
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 Pairs = Sequence[tuple[str, str]]
@@ -184,8 +183,7 @@ def _listed(texts: Mapping[str, Any], schema: Schema) -> list[Any]:
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 _MOST_FIELDS = 10_000
-_MOST_HEAD_BYTES = 8192
-"""The maximum bytes of the headers of a form part."""
+_MOST_HEAD_BYTES = 8192  # the maximum bytes of the headers of a form part
 _HEADER = re.compile(
     r"""[^\s;"()]+(?:\s*;\s*[^\s;="()]+=(?:"(?:[^"\\]|\\.)*+"|[^\s;"()]*+))*+\s*+(?:;\s*+)?""", re.S
 )

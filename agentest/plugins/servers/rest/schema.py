@@ -28,8 +28,7 @@ _TYPE_NAMES = {
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _MAX_DEPTH = 30
 _SHOWN_PROBLEMS = 5
-_MATCHED_CHARS = 10_000
-"""A `pattern` is not matched against longer texts, because that takes too long."""
+_MATCHED_CHARS = 10_000  # a `pattern` is not matched against longer texts, because that takes too long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

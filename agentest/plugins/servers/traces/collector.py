@@ -110,12 +110,10 @@ class ConversationSpans:
         )
 
 
-_MAX_FRUITLESS_TURNS = 3
-"""Turns without any span after which later turns are not waited for."""
+_MAX_FRUITLESS_TURNS = 3  # turns without any span after which later turns are not waited for
 _MAX_SPANS = 20_000
 _MAX_STRAYS = 20_000
-_MAX_STRAY_CHARS = 100_000_000
-"""Maximum size of their attributes in characters, in total."""
+_MAX_STRAY_CHARS = 100_000_000  # maximum size of their attributes in characters, in total
 _MAX_PROBLEMS = 10
 _MANY_SPANS = 500
 _ATTRIBUTE = "agentest.conversation"
@@ -142,8 +140,7 @@ class Collector:
         self._writer = writer
         self._on_note = on_note
         self.patience_s = patience_s
-        self._running: dict[str, ConversationSpans] = {}
-        """Running conversations by key."""
+        self._running: dict[str, ConversationSpans] = {}  # running conversations by key
         self._by_session: dict[str, ConversationSpans] = {}
         self._ended: dict[str, Identity] = {}
         self._strays: OrderedDict[str, list[Span]] = OrderedDict()

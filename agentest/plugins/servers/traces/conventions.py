@@ -264,8 +264,7 @@ def _text(attributes: Mapping[str, Any], keys: Iterable[str]) -> str | None:
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
-_MAX_TOKENS = 1e15
-"""Upper bound for a token count; larger values are invalid."""
+_MAX_TOKENS = 1e15  # upper bound for a token count; larger values are invalid
 
 
 def _number(attributes: Mapping[str, Any], keys: Iterable[str]) -> int:

@@ -133,8 +133,7 @@ def _encoded_varint(number: int) -> bytes:
 
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _TIMES_END = 2**64
-_MAX_FIELDS = 200_000
-"""Maximum number of fields in a request outside of spans; exporters send some hundreds."""
+_MAX_FIELDS = 200_000  # maximum number of fields in a request outside of spans; exporters send some hundreds
 _MAX_SPAN_BYTES = 8_000_000
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 """Wire types of fields. The fixed-size types map to their size in bytes."""

@@ -19,8 +19,7 @@ from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")
-_MAX_ENCLOSING = 300
-"""Maximum number of enclosing spans to follow, because longer chains would take minutes."""
+_MAX_ENCLOSING = 300  # maximum number of enclosing spans to follow, because longer chains would take minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +304,7 @@ TurnOf = Callable[[ParsedSpan], int]
 class _WaitingSpans:
     identity: Identity
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    room: int = MOST_BYTES
-    """Bytes that may still be written; negative if the last line was cut."""
+    room: int = MOST_BYTES  # bytes that may still be written; negative if the last line was cut
 
 
 class SpanWriter:
