@@ -27,8 +27,7 @@ from agentest.support.features import FeatureOwner, PluginRegistry
 from agentest.support.features import Kind as Kind
 from agentest.support.features import PluginError as PluginError
 
-GROUP = "agentest.plugins"
-"""The group of entry points."""
+GROUP = "agentest.plugins"  # the group of entry points
 FormatOf = Literal["trace", "rows", "export", "evaluation set"]
 
 

@@ -86,8 +86,7 @@ class RunningApp:
         self._state = state
         self._running_requests: dict[asyncio.Task[None], AsgiExchange] = {}
         self._late_errors: Counter[str] = Counter()
-        self.left = ""
-        """A message about requests that did not end, or ""."""
+        self.left = ""  # a message about requests that did not end, or ""
 
     async def send_direct(
         self, method: str, url: str, headers: Headers, content: bytes | None
@@ -155,8 +154,7 @@ class Lifespan:
     """
 
     def __init__(self, app: App) -> None:
-        self.state: dict[str, Any] = {}
-        """State that the startup stored for requests."""
+        self.state: dict[str, Any] = {}  # state that the startup stored for requests
         self._app = app
         self._task: asyncio.Task[None] | None = None
         self._receive_calls = 0

@@ -34,8 +34,7 @@ from agentest.support.templates import NO_VALUES, Template, Values
 
 _STREAM_OPTIONS = "stream_options"
 _REJECTED = (400, 422)
-WireMessage = dict[str, Any]
-"""A chat-completions message in JSON form."""
+WireMessage = dict[str, Any]  # a chat-completions message in JSON form
 _ReadReply = Callable[[DirectResponse], Awaitable[AgentReply]]
 _NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
 """Types of `content` parts that do not belong to the reply's text."""

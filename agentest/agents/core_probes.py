@@ -135,8 +135,7 @@ async def _with_first_id(endpoint: EndpointProbe, path: str) -> str:
 class ChatOperation:
     """An operation that takes a message."""
 
-    path: str
-    """May contain one parameter, such as `{agent_id}`."""
+    path: str  # may contain one parameter, such as `{agent_id}`
     settings: Mapping[str, Any]
     """The settings of an agent of type `http` for its requests: `body`, `reply`, `headers`."""
 

@@ -38,8 +38,7 @@ class CommandValue:
 
     def __init__(self, name: str, config: HeaderCommand, root: Path, on_secret: OnSecret) -> None:
         self.value = ""
-        self.number = 0
-        """Number of the value, from 1."""
+        self.number = 0  # number of the value, from 1
         self.accepted = 1
         """Number of the newest value that the agent may have accepted. The first one counts."""
         self.name = name
@@ -224,8 +223,7 @@ class AuthorizedClient(AuthorizedSender, Client):
         return socket
 
 
-UsedValues = dict[CommandValue, int]
-"""Command → the number of its value in a request."""
+UsedValues = dict[CommandValue, int]  # command → the number of its value in a request
 
 
 def renewable(used: UsedValues) -> UsedValues:

@@ -81,8 +81,7 @@ class OutgoingRequest:
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers that override those of the agent. Names are case-insensitive."""
-    content: bytes | None = None
-    """The body. None for a request without a body."""
+    content: bytes | None = None  # the body. None for a request without a body.
 
 
 class _RetryableFailure(Exception):
@@ -105,10 +104,8 @@ class ErrorAdvisor:
     """Advice about unusable answers of one agent. Its modules are imported at the first of them."""
 
     def __init__(self, config: HttpAgent, client: Sender) -> None:
-        self.has_answered = False
-        """True once the agent has sent a valid response."""
-        self.under_way = 0
-        """Number of requests that the agent is answering now."""
+        self.has_answered = False  # True once the agent has sent a valid response
+        self.under_way = 0  # number of requests that the agent is answering now
         self._config = config
         self._client = client
         self._advisor: Advisor | None = None

@@ -138,14 +138,12 @@ class RealCall(Protocol):
 class InProcessTurn:
     """A turn of code in this process, for what stands between that code and its tools."""
 
-    in_progress: ClassVar[list[InProcessTurn]] = []
-    """The turns whose code may call tools now."""
+    in_progress: ClassVar[list[InProcessTurn]] = []  # the turns whose code may call tools now
 
     def __init__(self) -> None:
         self.ended: AgentestError | None = None
         """The error that ended the turn, such as a missing mock. Frameworks may swallow it."""
-        self.is_over = False
-        """True when the conversation has ended: calls are no longer answered."""
+        self.is_over = False  # True when the conversation has ended: calls are no longer answered
         self.gates: dict[type, Any] = {}
         """Class → its instance that stands before the tools in this turn."""
 

@@ -235,8 +235,7 @@ class DetectedProtocol:
 
     settings: Mapping[str, Any]
     """The settings to write under `agent`, such as `type` and `endpoint`."""
-    because: str
-    """The evidence, as the end of a sentence: "its /info names a LangGraph server"."""
+    because: str  # the evidence, as the end of a sentence: "its /info names a LangGraph server"
 
 
 def settings_line(settings: Mapping[str, Any]) -> str:
@@ -258,8 +257,7 @@ class EndpointProbe:
     url: str
     client: Sender
     headers: Headers = ()
-    only_gets: bool = False
-    """If true, no messages are sent: the agent does no work."""
+    only_gets: bool = False  # if true, no messages are sent: the agent does no work
     tried: list[str] = field(default_factory=list)
     """The requests so far and what came back, in order: `POST /chat: 404`."""
     _seen: dict[tuple[str, str], ProbeResponse | None] = field(default_factory=dict)

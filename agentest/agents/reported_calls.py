@@ -40,8 +40,7 @@ _UNIQUE_CHARS = 8
 class ReportedCall:
     """One tool call as an answer reports it."""
 
-    id: str
-    """"" if the call has no id."""
+    id: str  # "" if the call has no id
     name: str
     args: Any
     result: Any = None

@@ -15,10 +15,8 @@ _LATE_OUTPUT_S = 0.3
 _QUIET_S = 0.06
 
 
-OnLines = Callable[[str], object]
-"""Receives whole, redacted lines."""
-OnEnd = Callable[[int], object]
-"""Receives an exit status."""
+OnLines = Callable[[str], object]  # receives whole, redacted lines
+OnEnd = Callable[[int], object]  # receives an exit status
 
 
 class RecentOutput:
@@ -30,10 +28,8 @@ class RecentOutput:
     def __init__(self, name: str) -> None:
         self.name = name
         self._bytes = bytearray()
-        self.position = 0
-        """Number of bytes printed so far."""
-        self.exit_status: int | None = None
-        """None if the server is running or was never started."""
+        self.position = 0  # number of bytes printed so far
+        self.exit_status: int | None = None  # None if the server is running or was never started
         self._followers: list[tuple[OnLines, OnEnd]] = []
 
     def follow(self, on_lines: OnLines, on_end: OnEnd) -> None:

@@ -51,8 +51,7 @@ class Project:
 
     root: Path
     """The folder of the configuration. Scenario files, servers and reports are relative to it."""
-    here: Path
-    """The user's folder. Paths on the command line are relative to it."""
+    here: Path  # the user's folder. Paths on the command line are relative to it.
     config_above: Path | None = None
     """The configuration file, if it was found above the user's folder."""
     named_config: Path | None = None

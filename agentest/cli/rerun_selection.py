@@ -46,14 +46,10 @@ class ScenarioSelection:
 
     last_failed: bool = False
     failed_first: bool = False
-    shuffle: str | None = None
-    """A seed; "" for a random one."""
-    resume: str | None = None
-    """A run; "" for the latest that was interrupted or killed."""
-    shard: Shard | None = None
-    """The part of the run to execute."""
-    shard_by: str | None = None
-    """A run whose durations decide the split, or `counts`."""
+    shuffle: str | None = None  # a seed; "" for a random one
+    resume: str | None = None  # a run; "" for the latest that was interrupted or killed
+    shard: Shard | None = None  # the part of the run to execute
+    shard_by: str | None = None  # a run whose durations decide the split, or `counts`
 
     def __post_init__(self) -> None:
         """Raise UsageError if options exclude each other."""

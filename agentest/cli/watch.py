@@ -274,8 +274,7 @@ class WatchEntry:
     """One entry of `watch`: a file, or the files in a folder that match a pattern."""
 
     entry: str
-    folder: Path
-    """The folder, or the file if the entry names one."""
+    folder: Path  # the folder, or the file if the entry names one
     pattern: tuple[str, ...]
     """Pattern for paths relative to the folder; () for the file itself or everything in the folder."""
 
@@ -309,8 +308,7 @@ class WatchedFiles:
     """All files that restart the servers of a run."""
 
     entries: tuple[WatchEntry, ...] = ()
-    left_out: tuple[Path, ...] = ()
-    """Folders that runs write to."""
+    left_out: tuple[Path, ...] = ()  # folders that runs write to
 
     def has(self, path: Path) -> bool:
         """Return True if a file is one of them."""

@@ -26,8 +26,7 @@ except ImportError:  # on Windows
 else:
     HAS_TERMINALS = True
 
-QUIT = frozenset("q\x04")
-"""The keys that quit: q and Ctrl-D."""
+QUIT = frozenset("q\x04")  # the keys that quit: q and Ctrl-D
 ENTER = frozenset("\r\n")
 _ESCAPE = "\x1b"
 _ERASE = frozenset("\x7f\b")

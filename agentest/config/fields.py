@@ -53,8 +53,7 @@ def _checked_path_template(text: str) -> str:
 
 PathTemplateText = Annotated[str, AfterValidator(_checked_path_template)]
 """A valid JMESPath expression, which may have placeholders."""
-PathText = Annotated[str, AfterValidator(_checked_path)]
-"""A valid JMESPath expression."""
+PathText = Annotated[str, AfterValidator(_checked_path)]  # a valid JMESPath expression
 
 
 def key_names(model: type[BaseModel]) -> list[str]:
@@ -135,8 +134,7 @@ def check_url(value: str) -> str:
     return value
 
 
-Url = Annotated[str, AfterValidator(check_url)]
-"""An http or https URL."""
+Url = Annotated[str, AfterValidator(check_url)]  # an http or https URL
 
 
 def has_valid_port(parts: SplitResult) -> bool:
@@ -199,8 +197,7 @@ def parse_reports(texts: Iterable[str], root: Path) -> tuple[ReportRequest, ...]
     return wanted
 
 
-PORT = "{port}"
-"""The normal form. Users may also write `{{port}}`."""
+PORT = "{port}"  # the normal form. Users may also write `{{port}}`.
 _PLACEHOLDER = re.compile(r"\{\{\s*port\s*\}\}|(?<![${])\{port\}")
 _URL_PORT = re.compile(r"^(\w+://[^/?#]*:)(?:\{\{\s*port\s*\}\}|\{port\})(?=[/?#]|$)")
 """Only in the port position of a URL: in the path, `{{port}}` may be a saved value."""
@@ -242,8 +239,7 @@ def text_awaits_port(text: str) -> bool:
     return bool(_PLACEHOLDER.search(text))
 
 
-Path_ = tuple[str | int, ...]
-"""The position of a value: keys and list indices from the top of the file."""
+Path_ = tuple[str | int, ...]  # the position of a value: keys and list indices from the top of the file
 
 
 def key_location(path: Path, at: Path_, lines: dict[Path_, int]) -> str:

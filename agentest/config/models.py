@@ -58,12 +58,9 @@ class UserSettings(ModelSettings):
 class Batch(StrEnum):
     """How much a judge evaluates per request."""
 
-    OFF = "off"
-    """One metric of one turn."""
-    TURN = "turn"
-    """All metrics of a turn; the goal and criteria at the end."""
-    CONVERSATION = "conversation"
-    """All metrics of a conversation, eight turns per request."""
+    OFF = "off"  # one metric of one turn
+    TURN = "turn"  # all metrics of a turn; the goal and criteria at the end
+    CONVERSATION = "conversation"  # all metrics of a conversation, eight turns per request
 
 
 class ConfirmSettings(ModelSettings):
@@ -154,14 +151,11 @@ class RequestedModel:
     """
 
     role: Literal["user", "judge"]
-    model: str | None = None
-    """The name as written. None: the configured model, with this sampling."""
+    model: str | None = None  # the name as written. None: the configured model, with this sampling.
     sampling: Sampling = NO_SAMPLING
     file: str = field(default="", compare=False)
-    key: str = field(default="", compare=False)
-    """The position in the file."""
-    metric: str | None = field(default=None, compare=False)
-    """The metric that this model judges."""
+    key: str = field(default="", compare=False)  # the position in the file
+    metric: str | None = field(default=None, compare=False)  # the metric that this model judges
     not_sent: tuple[str, ...] = field(default=(), compare=False)
     """Keys of the model's configuration that requests cannot carry."""
 

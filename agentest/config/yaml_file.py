@@ -19,8 +19,7 @@ from agentest.support.text import snake_case
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _TAB = re.compile(r" *\t")
 _UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
-MAX_BYTES = 5_000_000
-"""Size limit of a YAML file of a user, because YAML needs minutes for larger files."""
+MAX_BYTES = 5_000_000  # size limit of a YAML file of a user, because YAML needs minutes for larger files
 TOO_DEEP = "is nested too deeply, or a part of it contains itself"
 _MAX_REPEATED_VALUES = 100_000
 """Limit on the values that aliases (`*name`) add to a file: as many as a machine reads in a second."""

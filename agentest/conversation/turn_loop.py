@@ -71,12 +71,10 @@ class ConversationSpec:
     session: Session | None = None
     session_id: str | None = None
     """The id that the agent receives; None: that of `session`, else a new one."""
-    date: str | None = None
-    """When the conversation takes place, in ISO 8601; None: today."""
+    date: str | None = None  # when the conversation takes place, in ISO 8601; None: today
     approve: Callable[[int], Approve | None] = lambda _: None
     """Turn index → the scenario's answer when the agent asks for approval."""
-    keeps_state: bool = False
-    """True if the transcript includes the final state of the mocks."""
+    keeps_state: bool = False  # True if the transcript includes the final state of the mocks
 
 
 class TurnLoop:

@@ -108,8 +108,7 @@ Your tools:
 
 _PROMPT_SENTENCES = sentences_of("\n".join((PERSONA, RULES, TOOLS)))
 OPENING = "(The chat window is open. Write your first message.)"
-MAX_ROUNDS = 10
-"""How often a user may use its tools before it must write a message."""
+MAX_ROUNDS = 10  # how often a user may use its tools before it must write a message
 SILENCE = "(The assistant has written nothing.)"
 """Shown to the user for a turn in which the agent only called tools."""
 
@@ -168,8 +167,7 @@ def reply_block(turn: Turn) -> str:
     return data_block("assistant", escaped(shortened_reply(turn)))
 
 
-NOT_ENDED = "not ended"
-"""The placeholder for the reason while the user does not stop."""
+NOT_ENDED = "not ended"  # the placeholder for the reason while the user does not stop
 
 
 def _reason(value: Any) -> Any:
@@ -239,8 +237,7 @@ class OpeningMessage(UserMessage):
         return self
 
 
-MAX_CALLS = 10
-"""Maximum number of the user's own tool calls in one answer."""
+MAX_CALLS = 10  # maximum number of the user's own tool calls in one answer
 
 
 def _as_text(value: Any) -> Any:

@@ -62,8 +62,7 @@ _TURNED = re.compile(
 _WORD, _SENTENCE_END = re.compile(r"\w+"), re.compile(r"(?<=[.!?:])\s+|\n+")
 _KEYS = {"state", "message", "should_stop", "ended_by"}
 _IS_JSON = "`message` contains the JSON of an answer; write only what the user says"
-_SHOWN_CHARS, _LEAST_WORDS = 80, 7
-"""A shorter sentence of the prompt may be a coincidence."""
+_SHOWN_CHARS, _LEAST_WORDS = 80, 7  # a shorter sentence of the prompt may be a coincidence
 
 
 class Said(NamedTuple):

@@ -114,8 +114,7 @@ class InjectedFault:
     """A fault that a turn met."""
 
     kind: str
-    at: int
-    """The request of the conversation, counted from 1."""
+    at: int  # the request of the conversation, counted from 1
 
 
 def fault(kind: str, at: int = 1, times: int = 1, *, tool: str | None = None, **settings: Any) -> Fault:
@@ -192,13 +191,11 @@ class DueFaults:
         return None
 
 
-GOALS = ("tool", "text", "secret", "argument", "stop")
-"""What an injection tries to make the agent do."""
+GOALS = ("tool", "text", "secret", "argument", "stop")  # what an injection tries to make the agent do
 USER = "user"
 KNOWLEDGE = "knowledge"
 DESCRIPTION = "description"
-ATTACKER = "attacker@canary.example"
-"""The value that an `argument` injection asks for, if it names none."""
+ATTACKER = "attacker@canary.example"  # the value that an `argument` injection asks for, if it names none
 _WORDS = (
     *("amber", "basalt", "cobalt", "dahlia", "ember", "fjord", "garnet", "heron", "indigo", "juniper"),
     *("kestrel", "lantern", "magnet", "nutmeg", "obsidian", "pewter", "quartz", "raven", "saffron", "tundra"),
@@ -383,14 +380,10 @@ TECHNIQUES: Mapping[str, Callable[[str, Injection], str]] = {
 class Strategy(NamedTuple):
     """How an attack proceeds."""
 
-    turns: int
-    """Messages that count; of `tree_of_attacks` its depth."""
-    backtracks: int = 0
-    """Refused messages that do not count."""
-    width: int = 1
-    """Messages to choose from in each turn."""
-    begins_anew: bool = False
-    """True if every message is the first of a conversation."""
+    turns: int  # messages that count; of `tree_of_attacks` its depth
+    backtracks: int = 0  # refused messages that do not count
+    width: int = 1  # messages to choose from in each turn
+    begins_anew: bool = False  # True if every message is the first of a conversation
     needs_model: bool = True
 
 
@@ -434,10 +427,8 @@ class Objective:
     """What an attack tries to make the agent do."""
 
     kind: ObjectiveKind
-    aim: str
-    """What the agent is to do, as the end of "get the assistant to …"."""
-    request: str
-    """The same as a request of the user."""
+    aim: str  # what the agent is to do, as the end of "get the assistant to …"
+    request: str  # the same as a request of the user
 
 
 @dataclass(frozen=True, slots=True)

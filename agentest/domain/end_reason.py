@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 from agentest.support.text import meanings
 
-PATIENCE = 3
-"""How many unhelpful answers in a row a user accepts before giving up."""
+PATIENCE = 3  # how many unhelpful answers in a row a user accepts before giving up
 
 
 class Ending(StrEnum):

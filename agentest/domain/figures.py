@@ -186,8 +186,7 @@ class AgentEffort(NamedTuple):
     """The effort of an agent behind a model gateway."""
 
     turn_ms: float
-    cost: float | None
-    """The cost of its model in USD; None if it is unknown."""
+    cost: float | None  # the cost of its model in USD; None if it is unknown
 
 
 def agent_effort(scenarios: Sequence[ScenarioResult]) -> AgentEffort | None:
@@ -221,12 +220,9 @@ class ScenarioResources:
     """The resources that one scenario used against one agent, in total over its conversations."""
 
     conversations: int
-    talking_s: float
-    """Seconds from the first message to the last, without judging."""
-    judging_s: float
-    """Seconds that judging took after the last turn."""
-    cost: float | None
-    """USD; None if the price of a model is not known."""
+    talking_s: float  # seconds from the first message to the last, without judging
+    judging_s: float  # seconds that judging took after the last turn
+    cost: float | None  # USD; None if the price of a model is not known
     calls: int = 0
 
     def __add__(self, other: ScenarioResources) -> ScenarioResources:
@@ -243,8 +239,7 @@ class ScenarioResources:
 class PastRun:
     """An earlier run, as the basis of a forecast."""
 
-    started_at: str
-    """ISO 8601."""
+    started_at: str  # ISO 8601
     models: Mapping[str, str | None]
     took: Mapping[tuple[str, str], ScenarioResources]
     """By scenario and agent. Only those that ran a conversation are included."""
@@ -257,10 +252,8 @@ class PlannedUnit:
     name: str
     agent: str
     conversations: int
-    in_turn: bool = False
-    """True if its conversations run one after another."""
-    queue: str | None = None
-    """Units with the same queue run one after another as well."""
+    in_turn: bool = False  # True if its conversations run one after another
+    queue: str | None = None  # units with the same queue run one after another as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +261,7 @@ class Forecast:
     """The expected resources of a run, based on an earlier run."""
 
     seconds: float
-    cost: float | None
-    """USD; None if not known."""
+    cost: float | None  # USD; None if not known
     started_at: str
     scenarios: int
     new: int
@@ -277,8 +269,7 @@ class Forecast:
 
     They count with the average of the others.
     """
-    other_models: bool
-    """True if the earlier run used other models, so that its cost does not apply."""
+    other_models: bool  # True if the earlier run used other models, so that its cost does not apply
     calls: int = 0
     conversations: int = 0
 

@@ -17,8 +17,7 @@ class Attachment:
     """A file that the user attaches: its bytes or its address."""
 
     mime_type: str
-    base64: str = ""
-    """The bytes in the standard alphabet, padded; "" if `uri` has the address."""
+    base64: str = ""  # the bytes in the standard alphabet, padded; "" if `uri` has the address
     uri: str = ""
     name: str = ""
     origin: str = ""
@@ -44,8 +43,7 @@ class ToolSpec:
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
-    """The JSON Schema of the arguments object."""
+    parameters: Mapping[str, Any]  # the JSON Schema of the arguments object
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,11 @@ NO_FAILURE = "no failure"
 FALSE_INFORMATION = "false information"
 """A label for which judges also report whether the known facts contradict the statement."""
 
-GOAL = "goal_completion"
-"""The metric for the outcome of the user's goal."""
+GOAL = "goal_completion"  # the metric for the outcome of the user's goal
 
-TRAJECTORY_SCORE = "trajectory_score"
-"""The share of a trajectory's requirements that was met."""
+TRAJECTORY_SCORE = "trajectory_score"  # the share of a trajectory's requirements that was met
 
-PASS_RATE = "pass_rate"
-"""Not a metric, but a threshold on the share of conversations that pass."""
+PASS_RATE = "pass_rate"  # not a metric, but a threshold on the share of conversations that pass
 
 CRITERIA = "criteria"
 """Not a metric, but the name under which labels and calibrations count the criteria of all scenarios."""
@@ -214,8 +211,7 @@ def _by_name(metrics: Iterable[MetricDefinition]) -> Mapping[str, MetricDefiniti
 
 METRICS = _by_name((*_BUILTIN, *_TRAJECTORY, *_ADK))
 
-BUILTIN = _by_name(_BUILTIN)
-"""The metrics that Agentest measures in scenarios."""
+BUILTIN = _by_name(_BUILTIN)  # the metrics that Agentest measures in scenarios
 
 TRAJECTORY_METRICS = _by_name(_TRAJECTORY)
 """Partial credit for trajectories.

@@ -135,8 +135,7 @@ def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[
 class LocatedTrajectory:
     """The result of one trajectory and the turn that it covers."""
 
-    turn_index: int | None
-    """The turn of the trajectory; None for the whole conversation."""
+    turn_index: int | None  # the turn of the trajectory; None for the whole conversation
     result: TrajectoryResult
 
     @property

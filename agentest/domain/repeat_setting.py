@@ -12,8 +12,7 @@ from agentest.support.text import did_you_mean, snake_keys
 EXCLUDES = "repeat: excludes `conversations_per_scenario`, which fixes their number; leave one of the two out"
 _KEYS = ("min", "max", "confidence")
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
-MOST = 1000
-"""The highest number of conversations that `repeat` accepts."""
+MOST = 1000  # the highest number of conversations that `repeat` accepts
 _FORMS = '{"min": 3, "max": 20} or "3..20"'
 
 

@@ -304,8 +304,7 @@ def _without_values(word: str) -> str:
 class JudgedCause:
     """The judged groups of all scenarios that share a label."""
 
-    label: str
-    """The label as the first group spells it."""
+    label: str  # the label as the first group spells it
     labels: tuple[str, ...]
     severity: Severity
     explanation: str

@@ -29,10 +29,8 @@ class ShardedRun:
     shard: Shard
     split_by: str
     """The basis of the split: numbers of conversations, or the durations of an earlier run."""
-    plan: str
-    """A hash of all scenarios, their agents, files and numbers of conversations."""
-    made_of: str
-    """A hash that also covers the contents of files and the configuration."""
+    plan: str  # a hash of all scenarios, their agents, files and numbers of conversations
+    made_of: str  # a hash that also covers the contents of files and the configuration
     scenarios: Mapping[str, int]
     """The scenarios of this shard → their positions among those of the whole run, from 0."""
     whole: int

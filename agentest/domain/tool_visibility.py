@@ -48,8 +48,7 @@ class Approval(StrEnum):
 
     GRANTED = "granted"
     DENIED = "denied"
-    PENDING = "pending"
-    """The user has not answered yet, so the call has not run."""
+    PENDING = "pending"  # the user has not answered yet, so the call has not run
 
 
 class ToolOutcome(StrEnum):
@@ -73,8 +72,7 @@ class ToolOutcome(StrEnum):
     DENIED = "denied"
 
 
-DENIED = "the call was denied"
-"""The `error` of a call that the user has denied."""
+DENIED = "the call was denied"  # the `error` of a call that the user has denied
 Approve = bool | Mapping[str, bool]
 """What the user of a scenario answers when the agent asks for approval: to all requests, or by tool."""
 

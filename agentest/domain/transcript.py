@@ -104,10 +104,8 @@ class ToolCall:
 _REPORTING = frozenset({SeenBy.AGENT, SeenBy.MODEL, SeenBy.SPANS})
 WAITS_FOR_APPROVAL = "it waits for the user's approval"
 """The `error` of a call that the user has not approved yet."""
-CANCELLED = "cancelled before it answered"
-"""The `error` of a call that has no answer yet."""
-NO_MOCK = "no mock"
-"""The `error` of a call to a tool that has no mock."""
+CANCELLED = "cancelled before it answered"  # the `error` of a call that has no answer yet
+NO_MOCK = "no mock"  # the `error` of a call to a tool that has no mock
 _OF_APPROVAL = {Approval.PENDING: ToolOutcome.WAITING, Approval.DENIED: ToolOutcome.DENIED}
 NO_RECORDED_ANSWER = "no recorded answer to a request to the agent's model"
 ARGUMENTS_UNKNOWN = "the agent does not report its arguments"
@@ -166,8 +164,7 @@ class StateChange:
     """The changes that one turn made to the state of the agent's session, by key."""
 
     added: Mapping[str, Any]
-    changed: Mapping[str, tuple[Any, Any]]
-    """Before and after."""
+    changed: Mapping[str, tuple[Any, Any]]  # before and after
     removed: Mapping[str, Any]
 
     @classmethod
@@ -203,8 +200,7 @@ class AttachedFile:
 
     mime_type: str
     name: str = ""
-    bytes: int | None = None
-    """None if only the address was sent."""
+    bytes: int | None = None  # None if only the address was sent
     uri: str = ""
 
 
@@ -226,12 +222,10 @@ class ModelBriefing:
     tools: tuple[ToolSpec, ...] = ()
 
 
-NO_TEXT = "(no text; the agent called tools only)"
-"""Shown and judged in place of an empty reply."""
+NO_TEXT = "(no text; the agent called tools only)"  # shown and judged in place of an empty reply
 
 
-SECRETS_HIDDEN = "secrets hidden"
-"""Shown for a turn that is stored without its secrets."""
+SECRETS_HIDDEN = "secrets hidden"  # shown for a turn that is stored without its secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +233,7 @@ class PromptMessage:
     """A message in a request to a model, shortened."""
 
     role: str
-    text: str
-    """Its text, or JSON if it has other content."""
+    text: str  # its text, or JSON if it has other content
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +241,7 @@ class ModelToolCall:
     """A tool call that a model's answer requests, shortened."""
 
     name: str
-    args: str
-    """The arguments as JSON."""
+    args: str  # the arguments as JSON
     answered_inside: bool = False
     """True if the gateway answered it by a mock, so that the agent never received it."""
 
@@ -260,21 +252,17 @@ class ModelRequest:
 
     begin_ms: float = field(compare=False)
     """From the turn's first request to the agent; negative if the model request began before that."""
-    latency_ms: float = field(compare=False)
-    """The time until the model's answer was complete."""
+    latency_ms: float = field(compare=False)  # the time until the model's answer was complete
     model: str | None = None
     """The model that answered, or that was requested; None if neither names one."""
     round: int = 0
     """0 if the agent sent it; otherwise the gateway did, with results of calls of the previous round."""
-    status: int | None = None
-    """The HTTP status of the answer; None without an answer."""
-    error: str | None = None
-    """The reason why there is no usable answer."""
+    status: int | None = None  # the HTTP status of the answer; None without an answer
+    error: str | None = None  # the reason why there is no usable answer
     usage: Usage = Usage()
     prompt: tuple[PromptMessage, ...] = ()
     """The messages that no earlier request of the conversation had, without the model's own."""
-    prompt_more: int = 0
-    """The number of such messages that came before those in `prompt`."""
+    prompt_more: int = 0  # the number of such messages that came before those in `prompt`
     answer: str = ""
     calls: tuple[ModelToolCall, ...] = ()
 
@@ -286,8 +274,7 @@ class SentRequest(NamedTuple):
     url: str
     content: bytes | None
     status: int | None
-    body: bytes
-    """The beginning of the response's body, as far as it was read."""
+    body: bytes  # the beginning of the response's body, as far as it was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,8 +284,7 @@ class AgentExchange:
     method: str
     url: str
     request: str
-    status: int | None
-    """None if no response began."""
+    status: int | None  # None if no response began
     response: str
 
 
@@ -373,10 +359,8 @@ class ServerOutput:
     """The output during a turn of a server that the run started."""
 
     server: str
-    lines: tuple[str, ...]
-    """The last lines, without secrets."""
-    lines_before: int = 0
-    """The number of earlier lines during the turn."""
+    lines: tuple[str, ...]  # the last lines, without secrets
+    lines_before: int = 0  # the number of earlier lines during the turn
     exit_status: int | None = None
     """Set if the server had exited; negative for the signal that ended it."""
 
@@ -461,8 +445,7 @@ SESSION_ID = re.compile(r"\bagentest(?:-[a-z0-9]+)*-[0-9a-f]{16}\b")
 """The session ids that Agentest makes (`conversation.turn_loop.new_session_id`)."""
 
 
-ATTACK_CHECK = "attack"
-"""The name of the check of an attack whose objective is in words."""
+ATTACK_CHECK = "attack"  # the name of the check of an attack whose objective is in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,16 +463,13 @@ class AttackLog:
 
     strategy: str
     objective: str
-    kind: str
-    """What the objective is about (`attacks.ObjectiveKind`)."""
-    messages: int = 0
-    """All messages sent, including those of dropped exchanges."""
+    kind: str  # what the objective is about (`attacks.ObjectiveKind`)
+    messages: int = 0  # all messages sent, including those of dropped exchanges
     dropped: tuple[DroppedExchange, ...] = ()
     reached: bool | None = None
     """For an objective in words: the judge's two answers; None: they differ, or there are none."""
     reason: str = ""
-    note: str = ""
-    """Why exchanges could not be dropped; "" if they could, or none had to be."""
+    note: str = ""  # why exchanges could not be dropped; "" if they could, or none had to be
 
 
 @dataclass(frozen=True, slots=True)

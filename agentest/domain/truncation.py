@@ -37,8 +37,7 @@ from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
 from agentest.support.text import shortened as excerpt
 
-MAX_CHARS = 1_000_000
-"""The limit for one text, and for the arguments or the result of one call."""
+MAX_CHARS = 1_000_000  # the limit for one text, and for the arguments or the result of one call
 _MAX_DEPTH = 100
 _ERROR_CHARS = 1_000
 _ERROR_TEXT = re.compile(

@@ -27,14 +27,12 @@ _MAX_NAMES_SHOWN = 5
 class MeasuredConversation:
     """Measurements of one conversation."""
 
-    passed: bool | None
-    """None if the conversation errored."""
+    passed: bool | None  # None if the conversation errored
     sums: Mapping[str, Cluster]
     """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
     latency: Cluster = (0.0, 0)
     """The agent's time for all turns in milliseconds, and the number of turns."""
-    cost: float | None = None
-    """Cost in USD of the agent's models; None if unknown."""
+    cost: float | None = None  # cost in USD of the agent's models; None if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +72,8 @@ class MeasuredScenario:
     line: int
     status: Status
     scripted: bool
-    unfinished: bool = False
-    """True if only the early end of its run prevented a verdict."""
-    repeated: bool = False
-    """True if conversations were added until the verdict was decided."""
+    unfinished: bool = False  # True if only the early end of its run prevented a verdict
+    repeated: bool = False  # True if conversations were added until the verdict was decided
     conversations: tuple[MeasuredConversation, ...] = ()
     spent: CostAndTime = CostAndTime()
 
@@ -105,10 +101,8 @@ class MeasuredRun:
     version: str
     agents: tuple[str, ...]
     models: Mapping[str, str | None] = field(default_factory=dict)
-    stopped: str | None = None
-    """Reason why the run ended early; None if it is complete."""
-    partial: bool = False
-    """True if filters selected its scenarios."""
+    stopped: str | None = None  # reason why the run ended early; None if it is complete
+    partial: bool = False  # True if filters selected its scenarios
     scenarios: tuple[MeasuredScenario, ...] = ()
 
     @property

@@ -48,8 +48,7 @@ class Change(StrEnum):
     UNCHANGED = "unchanged"
 
 
-WORSE = (Change.BROKE, Change.REGRESSED)
-"""Changes that fail a run under `--fail-on-regression`."""
+WORSE = (Change.BROKE, Change.REGRESSED)  # changes that fail a run under `--fail-on-regression`
 BETTER = (Change.FIXED, Change.IMPROVED)
 TESTED = (Change.REGRESSED, Change.IMPROVED)
 """Changes that a test found, so that chance does not explain them."""
@@ -88,8 +87,7 @@ class ScenarioChange:
 
     pair: ScenarioPair
     change: Change = Change.UNCHANGED
-    why: str = ""
-    """Explanation, if the rows do not contain it."""
+    why: str = ""  # explanation, if the rows do not contain it
     rows: tuple[ComparedFigure, ...] = ()
 
     @property
@@ -104,8 +102,7 @@ class Comparison:
 
     base: MeasuredRun
     new: MeasuredRun
-    notes: tuple[str, ...]
-    """Conditions that differ, other than the agent."""
+    notes: tuple[str, ...]  # conditions that differ, other than the agent
     overall: tuple[ComparedFigure, ...]
     resources: tuple[ComparedFigure, ...] = ()
     """The agent's latency per turn in milliseconds, and the cost of its models per conversation in USD.
@@ -219,8 +216,7 @@ def _draft(pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun) -> ScenarioC
     return ScenarioChange(pair=pair, rows=tuple(_rows([pair.both])))
 
 
-Sides = tuple[MeasuredScenario, MeasuredScenario]
-"""A scenario in the base run and in the new run."""
+Sides = tuple[MeasuredScenario, MeasuredScenario]  # a scenario in the base run and in the new run
 
 
 def _rows(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:

@@ -323,8 +323,7 @@ class MergedRun:
     """The run that consists of all parts."""
 
     parts: Sequence[MergedPart]
-    missing: str | None = None
-    """Description of missing parts; None if the run is complete."""
+    missing: str | None = None  # description of missing parts; None if the run is complete
 
     @cached_property
     def entries(self) -> list[MergedEntry]:

@@ -108,8 +108,7 @@ def _severity_or_none(value: object) -> object:
 
 
 class LabelsAnswer(_Answer):
-    known: ClassVar[Sequence[str]] = ()
-    """The metric's labels in order of precedence."""
+    known: ClassVar[Sequence[str]] = ()  # the metric's labels in order of precedence
     evidence: _Evidence = None
     labels: list[str]
     severity: Annotated[_Severity | None, BeforeValidator(_severity_or_none)] = None

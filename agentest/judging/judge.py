@@ -37,8 +37,7 @@ from agentest.support.errors import ModelError, OwnFault
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
-BATCH_METRIC = "batch"
-"""Replaces the metric in the key of a call that contains several questions."""
+BATCH_METRIC = "batch"  # replaces the metric in the key of a call that contains several questions
 
 MAX_TURNS_PER_CALL = 8
 

@@ -93,8 +93,7 @@ class RoleFinding:
     """Why a conversation is not evidence about the agent."""
 
     text: str
-    broken: bool = True
-    """True if the user broke its role; False if that could not be determined."""
+    broken: bool = True  # True if the user broke its role; False if that could not be determined
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,7 @@ class UserCheck:
 
     model: Model
     samples: int = 1
-    is_full: bool = True
-    """False to ask only whether they left it."""
+    is_full: bool = True  # False to ask only whether they left it
 
     async def check(
         self,

@@ -35,8 +35,7 @@ class Breach(NamedTuple):
     """One breach of a check."""
 
     check: str
-    where: str
-    """`REPLY`, a tool, or an argument: `send_email.body`."""
+    where: str  # `REPLY`, a tool, or an argument: `send_email.body`
     text: str
     turn_index: int
     is_unclear: bool = False

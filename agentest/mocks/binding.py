@@ -61,16 +61,14 @@ class BoundFunction:
     """A mock function and how to call it."""
 
     function: Callable[..., Any]
-    is_async: bool
-    """True if a call only creates a coroutine."""
+    is_async: bool  # True if a call only creates a coroutine
     positions: int | None
     """Number of positional parameters for the raw arguments and the context; None: passed by name."""
     takes_args: bool = False
     takes_ctx: bool = False
     model: type[BaseModel] | None = None
     """Checks the arguments of a function that is bound by name; None if they are passed raw or ignored."""
-    may_block: bool = True
-    """False if the function's code shows that a call takes no time."""
+    may_block: bool = True  # False if the function's code shows that a call takes no time
 
     @property
     def receives_context(self) -> bool:

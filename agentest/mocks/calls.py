@@ -121,8 +121,7 @@ class MockOutcome:
 
     result: Any = None
     sent: Any = None
-    as_text: bool = False
-    """True if it is sent as plain text: a date needs quotes only in JSON."""
+    as_text: bool = False  # True if it is sent as plain text: a date needs quotes only in JSON
     error: str | None = None
     invalid_arguments: str | None = None
     http: HttpResponse | None = None
@@ -421,8 +420,7 @@ class PendingRealCall:
         self._record = record
         self._call = call
         self._redact = redact
-        self.approval: Approval | None = None
-        """Set it if the user has approved the call."""
+        self.approval: Approval | None = None  # set it if the user has approved the call
 
     def answered(self, result: Any) -> None:
         """Record the tool's return value. A value that is not JSON is stored as its repr."""

@@ -18,8 +18,7 @@ from agentest.domain.changes import TOOL_FAULTS, Fault, Injection
 from agentest.mocks.calls import HttpResponse
 from agentest.support.json_text import copied, json_text
 
-SLOW_S = 2.0
-"""The default delay of the fault `slow`, in seconds."""
+SLOW_S = 2.0  # the default delay of the fault `slow`, in seconds
 
 
 class RawText(NamedTuple):
@@ -82,8 +81,7 @@ class ChangedMocks:
         return changed
 
 
-OUTSIDE_ANSWERS = ("error", "description")
-"""Paths of injections that do not stand in a tool's answer."""
+OUTSIDE_ANSWERS = ("error", "description")  # paths of injections that do not stand in a tool's answer
 
 
 async def _wait(fault: Fault) -> None:

@@ -354,8 +354,7 @@ class EndState:
     """A copy of the state. A value that cannot be copied is the object itself."""
     readable: Mapping[str, Any]
     """The state in JSON types, as mocks' answers are sent. Other values are described in words."""
-    inexact: tuple[str, ...] = ()
-    """Keys whose values are not JSON or are incomplete."""
+    inexact: tuple[str, ...] = ()  # keys whose values are not JSON or are incomplete
 
 
 def copy_initial_state(state: Mapping[str, Any]) -> dict[str, Any]:

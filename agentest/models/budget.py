@@ -47,8 +47,7 @@ class Price:
         return fresh * self.prompt + cached * self.cached + usage.completion_tokens * self.completion
 
 
-PriceTable = Mapping[str, tuple[str, Price]]
-"""Model → its provider and price."""
+PriceTable = Mapping[str, tuple[str, Price]]  # model → its provider and price
 
 
 def price_of(model: str) -> Price | None:

@@ -34,17 +34,14 @@ class ModelTerms:
     concurrency: int = 20
     """Conversations in progress at once. It limits the requests to models without a setting of their own."""
     budget: Budget | None = None
-    tape: Tape | None = None
-    """Where answers are recorded or replayed."""
+    tape: Tape | None = None  # where answers are recorded or replayed
     announce: Callable[[str], None] = lambda _: None
     """Receives messages for the user that cannot wait, such as that the run waits for a model."""
     ledger: Ledger = field(default_factory=Ledger)
     gates: Gates | None = None
     """Gates to use if limits, circuits and budget belong to another process."""
-    hide: Callable[[str], str] = str
-    """Redacts secrets in judge prompts."""
-    cache: ResponseCache | None = None
-    """Answers of earlier runs, used in place of models."""
+    hide: Callable[[str], str] = str  # redacts secrets in judge prompts
+    cache: ResponseCache | None = None  # answers of earlier runs, used in place of models
 
 
 @asynccontextmanager

@@ -18,8 +18,7 @@ from agentest.support.lazy_dataclasses import dataclass
 if TYPE_CHECKING:
     from agentest.config.models import RequestedModel
 
-Message = Mapping[str, str]
-"""`{"role": "system" | "user" | "assistant", "content": text}`."""
+Message = Mapping[str, str]  # `{"role": "system" | "user" | "assistant", "content": text}`
 
 
 def joined(messages: Sequence[Message]) -> list[Message]:
@@ -203,8 +202,7 @@ class Ledger:
         self._entries: dict[tuple[str, Role], ModelUsage] = defaultdict(ModelUsage)
         self._watched: dict[CallKey, list[ModelUsage]] = {}
         """The usage since each `watch` that has not ended; the last one comes last."""
-        self.is_used = False
-        """True once a call was counted."""
+        self.is_used = False  # True once a call was counted
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         self.is_used = True

@@ -179,10 +179,8 @@ It is the smallest number that costs at most 5% of the time when all metrics are
 class ModelSpec:
     """A resolved model with everything needed to call it. An empty `base_url` means through litellm."""
 
-    name: str
-    """The name as the user wrote it, in LiteLLM spelling."""
-    model: str
-    """The endpoint's name for the model, or LiteLLM spelling if litellm calls it."""
+    name: str  # the name as the user wrote it, in LiteLLM spelling
+    model: str  # the endpoint's name for the model, or LiteLLM spelling if litellm calls it
     base_url: str = ""
     api_key: str | None = None
     key_header: str = "authorization"

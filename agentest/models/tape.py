@@ -82,8 +82,7 @@ class HttpExchange:
     """What identifies the request: its path and its body without what changes from run to run."""
     status: int
     headers: Mapping[str, str]
-    cut: bool = False
-    """True if the end of the response is missing."""
+    cut: bool = False  # True if the end of the response is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,7 @@ class CassetteEntry:
     kind: Literal["text", "refusal", "error", "response"]
     content: str
     used: ModelUsage
-    http: HttpExchange | None = None
-    """Set for a `response`, whose content is the body."""
+    http: HttpExchange | None = None  # set for a `response`, whose content is the body
 
     @property
     def failed(self) -> bool:
@@ -137,8 +135,7 @@ class CassetteHeader:
     """The first line of a cassette file."""
 
     scenario: str
-    models: Mapping[str, str]
-    """Part (`user`, `judge`) → its model."""
+    models: Mapping[str, str]  # part (`user`, `judge`) → its model
     named: tuple[str, ...] = ()
     """Other models that answered because a scenario file names them in place of a part's model."""
 
@@ -344,13 +341,11 @@ class CassettePage:
     """The part of its scope's cassette that a conversation may need."""
 
     path: str
-    recorded: tuple[CassetteEntry, ...] = ()
-    """The conversation's answers in the file."""
+    recorded: tuple[CassetteEntry, ...] = ()  # the conversation's answers in the file
     salvaged: tuple[CassetteEntry, ...] = ()
     """The conversation's answers from an unfinished recording, which take precedence over the file."""
     has_answers: bool = False
-    unfinished: bool = False
-    """True if there is an unfinished recording in addition to the file."""
+    unfinished: bool = False  # True if there is an unfinished recording in addition to the file
 
 
 NO_PAGE = CassettePage("")

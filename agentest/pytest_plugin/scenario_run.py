@@ -167,12 +167,9 @@ class BackgroundRun:
         prepared = limited_to_connections(prepared)
         self.notes: list[str] = list(prepared.notes)
         self.result: RunResult | None = None
-        self.problem: BaseException | None = None
-        """The error that prevented or ended the run."""
-        self.incomplete = False
-        """True if a requested report could not be written."""
-        self.commands: list[str] = []
-        """GitHub workflow commands, to print after pytest's report."""
+        self.problem: BaseException | None = None  # the error that prevented or ended the run
+        self.incomplete = False  # True if a requested report could not be written
+        self.commands: list[str] = []  # GitHub workflow commands, to print after pytest's report
         self._prepared = prepared
         # Compare by identity, because two entries can have the same name if one of them never runs.
         self._fixed_results = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}

@@ -37,8 +37,7 @@ from agentest.support.text import count, shortened, turn_name
 if TYPE_CHECKING:
     from agentest.report.registry import ReporterContext
 
-MOST_CHARS = 8_000
-"""About 2,000 tokens."""
+MOST_CHARS = 8_000  # about 2,000 tokens
 _ROOM_FOR_REST = 400  # characters for the first line and for the line that counts what is left out
 _SIDE_CHARS = 400
 _TEXT_CHARS = 300
@@ -82,8 +81,7 @@ class FailureBlock:
     expected: tuple[str, ...]
     """One row for each of the first reasons; "" if a reason has no expectation of its own."""
     happened: tuple[str, ...]
-    more: int
-    """The number of further reasons."""
+    more: int  # the number of further reasons
     turn: BrokenTurn | None
     cause: str
     command: str

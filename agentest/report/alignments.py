@@ -51,11 +51,9 @@ class TextRow:
 class AlignmentTable:
     """The visible rows of a trajectory."""
 
-    mode: str
-    """How calls are compared; "" if no call is expected by name."""
+    mode: str  # how calls are compared; "" if no call is expected by name
     rows: tuple[TextRow, ...]
-    more: str
-    """A description of the omitted rows; "" if there are none."""
+    more: str  # a description of the omitted rows; "" if there are none
 
     @property
     def expects(self) -> bool:

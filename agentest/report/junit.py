@@ -198,8 +198,7 @@ def _timestamp(result: RunResult) -> str | None:
 
 MIB: Final = 1024 * 1024
 TEXT_ROOM: Final = 6 * MIB
-STORY_ROOM: Final = 4 * MIB
-"""With everything else, a report stays below the 30 MB that GitLab accepts."""
+STORY_ROOM: Final = 4 * MIB  # with everything else, a report stays below the 30 MB that GitLab accepts
 _CASE_ROOM: Final = 50_000
 """With its last transcript, a case stays below 100,000 characters, from which Jenkins drops the middle."""
 _TEXT_CHARS: Final = 20_000

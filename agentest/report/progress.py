@@ -33,8 +33,7 @@ class ProgressSnapshot:
     """The progress of a run at one moment."""
 
     elapsed_s: float
-    done: int
-    """The number of conversations that were executed and judged."""
+    done: int  # the number of conversations that were executed and judged
     planned: int
     talking: int
     judging: int
@@ -43,11 +42,9 @@ class ProgressSnapshot:
     conversations_failed: int
     failed: int
     errored: int
-    cost: tuple[str, ...]
-    """The cost of models so far, if any was called."""
+    cost: tuple[str, ...]  # the cost of models so far, if any was called
     time_left: tuple[str, ...]
-    exploring: tuple[str, ...] = ()
-    """What was tried and found, while changed scenarios are tried."""
+    exploring: tuple[str, ...] = ()  # what was tried and found, while changed scenarios are tried
 
 
 def format_progress(now: ProgressSnapshot) -> str:

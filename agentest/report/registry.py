@@ -202,8 +202,7 @@ class Broadcast:
         """The reporters of each type of event that was passed on; emptied when a reporter crashes."""
         self._again: list[tuple[Reporter, Event]] = []
         self.problems: list[str] = []
-        self.failed: set[str] = set()
-        """Names of the reporters that crashed."""
+        self.failed: set[str] = set()  # names of the reporters that crashed
 
     def has(self, attribute: str) -> bool:
         """True if a reporter that did not crash has an attribute that is true, such as `prints_outcome`."""

@@ -73,13 +73,10 @@ class LiveConversation:
 class UnclaimedCall:
     """Refused calls to a tool that belonged to no active conversation."""
 
-    agent: str
-    """The first agent that uses the server."""
-    tool: str
-    """"" for a message to the agent's `reply_webhook`."""
+    agent: str  # the first agent that uses the server
+    tool: str  # "" for a message to the agent's `reply_webhook`
     why: str
-    remedy: str = ""
-    """What to do if the agent makes such calls, in whole sentences."""
+    remedy: str = ""  # what to do if the agent makes such calls, in whole sentences
 
 
 @dataclass(slots=True)
@@ -195,8 +192,7 @@ OpenCallSources = Callable[[RunResources], Awaitable[CallSources]]
 OpenWorkerEnd = Callable[[RunResources, Any], Awaitable[CallSources]]
 """Opens the end of a source in a worker. The second argument stands for the other end, in the run's process,
 which calls the methods of what is returned."""
-SourcesOfAgents = Mapping[str, Mapping[str, CallSources]]
-"""Agent → its call sources by name."""
+SourcesOfAgents = Mapping[str, Mapping[str, CallSources]]  # agent → its call sources by name
 
 
 async def open_call_sources(

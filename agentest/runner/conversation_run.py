@@ -58,10 +58,8 @@ class JudgedConversation:
 
     result: ConversationResult
     """Incomplete if a worker wrote the JSON: it lacks fields that nothing reads before the scenario ends."""
-    json: bytes | None = None
-    """The entry of results.json, if a worker wrote it."""
-    rerun_reason: str = ""
-    """Why it was run a second time: its simulated user broke its role."""
+    json: bytes | None = None  # the entry of results.json, if a worker wrote it
+    rerun_reason: str = ""  # why it was run a second time: its simulated user broke its role
 
 
 class ConversationRunner(Protocol):
@@ -260,10 +258,8 @@ class Trial:
     """One conversation that runs alone."""
 
     def __init__(self) -> None:
-        self.decided = anyio.Event()
-        """Set when the next one may begin."""
-        self.ended = anyio.Event()
-        """Set when it has ended and no real tool ran in it."""
+        self.decided = anyio.Event()  # set when the next one may begin
+        self.ended = anyio.Event()  # set when it has ended and no real tool ran in it
 
 
 class Trials:

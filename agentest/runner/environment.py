@@ -77,8 +77,7 @@ def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-ReachProblem = tuple[str, str]
-"""A resource that cannot be reached, and the reason with a remedy."""
+ReachProblem = tuple[str, str]  # a resource that cannot be reached, and the reason with a remedy
 _LOOPBACK_IS_LOCAL = "a loopback address reaches only the machine itself"
 _REMEDY = "write an address that all nodes reach"
 

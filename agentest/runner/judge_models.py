@@ -42,8 +42,7 @@ class ConfiguredModels:
     override: str | None = None
     recorded: Collection[str] = ()
     """The named models with recorded responses, if recordings are in use."""
-    replay: bool = False
-    """True if only recorded responses are used."""
+    replay: bool = False  # True if only recorded responses are used
 
     def of(self, requested: RequestedModel) -> ModelSpec | None:
         """Return the configured model of the role."""

@@ -86,8 +86,7 @@ def served_tools(
 class ToolsOfAgent:
     """The tools of an agent, according to its settings."""
 
-    configured: tuple[AgentTool, ...] | None = None
-    """None: the configuration does not list them."""
+    configured: tuple[AgentTool, ...] | None = None  # None: the configuration does not list them
     sent: tuple[AgentTool, ...] = ()
     told: tuple[ToolSpec, ...] = ()
     """The tools that it offers its model, which count if the configuration lists none."""
@@ -110,8 +109,7 @@ def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
 class KnownTools:
     """An agent's tools, described for judges."""
 
-    text: str = ""
-    """One line per tool; "": none is known."""
+    text: str = ""  # one line per tool; "": none is known
     some: bool = False
 
 
@@ -160,8 +158,7 @@ def known_tool(spec: ToolSpec) -> KnownTool:
     return KnownTool(name=spec.name, description=spec.description, parameters=parameters)
 
 
-MOST_CHARS = 8_000
-"""Limit for all lines together, because every judge of every turn receives them."""
+MOST_CHARS = 8_000  # limit for all lines together, because every judge of every turn receives them
 _DESCRIPTION_CHARS = 400
 _BRIEF_CHARS = 100
 _MOST_VALUES = 8
@@ -176,12 +173,10 @@ class KnownTool:
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Any] | None = None
-    """JSON Schema of the arguments."""
+    parameters: Mapping[str, Any] | None = None  # JSON Schema of the arguments
     returns: Mapping[str, Any] | None = None
     """JSON Schema of the result, according to an MCP server's list."""
-    declared: str = ""
-    """The whole line, if the user declared the tool for judges."""
+    declared: str = ""  # the whole line, if the user declared the tool for judges
     read_only: bool | None = None
     """True if it changes nothing, according to an MCP annotation or its HTTP method; None: unknown."""
 
@@ -405,15 +400,12 @@ class AgentTraits:
     """True if it is declared to run in this process with tools that mocks answer."""
     tools_on_either_side: bool = False
     """True if its protocol lets it hand over a call or run it itself, which only a run can show."""
-    spans_count: bool = False
-    """True if its spans report calls that its protocol does not."""
+    spans_count: bool = False  # True if its spans report calls that its protocol does not
     visible_by_spans_only: bool = False
-    instructions: str = ""
-    """Its instructions, for judges; "": unknown."""
+    instructions: str = ""  # its instructions, for judges; "": unknown
     tools: ToolsOfAgent = ToolsOfAgent()
     tool_names: frozenset[str] = frozenset()
-    unstreamed: str = ""
-    """Why the time to the first token is unknown; "": it is known."""
+    unstreamed: str = ""  # why the time to the first token is unknown; "": it is known
 
 
 def agent_traits(name: str, agent: AnyAgent, served: ServedTools = NO_SERVED_TOOLS) -> AgentTraits:

@@ -42,8 +42,7 @@ _NAME_CHARS = 40
 class ManagedServer:
     """A server that the run starts."""
 
-    name: str
-    """Unique, and valid as a file name."""
+    name: str  # unique, and valid as a file name
     server: Server
     agents: tuple[str, ...]
     """The agents that it belongs to; empty: it is an entry of `servers`, for all agents."""
@@ -169,12 +168,10 @@ class ReportOptions:
     """Options for what a run reports."""
 
     reporters: tuple[str, ...] = ()
-    verbosity: int = 0
-    """-1: quiet, 1: passed scenarios and conversations, 2: transcripts."""
+    verbosity: int = 0  # -1: quiet, 1: passed scenarios and conversations, 2: transcripts
     detailed: bool = False
     """True if the console shows every invocation of an evaluation set next to the expected one."""
-    baseline: str | None = None
-    """The run to compare with at the end; None: as configured."""
+    baseline: str | None = None  # the run to compare with at the end; None: as configured
     fail_on_regression: bool = False
 
     @property
@@ -191,8 +188,7 @@ class RunRequest:
     config: Path | None = None
     options: Options = field(default_factory=Options)
     reports: ReportOptions = field(default_factory=ReportOptions)
-    here: Path | None = None
-    """The user's folder, if it is not `root`."""
+    here: Path | None = None  # the user's folder, if it is not `root`
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,10 +114,8 @@ class Spending:
     """(Scenario, agent) → what an earlier run used."""
     answers: Path | None = None
     """The folder for model responses of unfinished conversations; None: they are not stored."""
-    earlier_answers: Path | None = None
-    """The same folder of the run that this one resumes."""
-    resumed_by: str = ""
-    """The command that runs the remaining conversations; "": there is none."""
+    earlier_answers: Path | None = None  # the same folder of the run that this one resumes
+    resumed_by: str = ""  # the command that runs the remaining conversations; "": there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +124,9 @@ class RunSession:
 
     prepared: Prepared
     settings: Settings
-    emit: Emit
-    """Receives every event, in order."""
+    emit: Emit  # receives every event, in order
     stop: Stop
-    on_note: Callable[[str], None]
-    """Receives notes that the user reads at the end."""
+    on_note: Callable[[str], None]  # receives notes that the user reads at the end
     opened_models: tuple[Models, Ledger] | None = None
     """Models that are already open, and their ledger, to use instead of the prepared ones."""
     has_workers: bool = False
@@ -156,8 +152,7 @@ class RunOutcome:
     """How a run ended. It has no result if it was interrupted before it began."""
 
     result: RunResult | None = None
-    interrupted: bool = False
-    """True if a signal arrived, even too late to stop anything."""
+    interrupted: bool = False  # True if a signal arrived, even too late to stop anything
     incomplete: bool = False
     """True if something failed after the result was made, such as writing the recording."""
     notes: list[str] = field(default_factory=list)

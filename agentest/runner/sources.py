@@ -64,8 +64,7 @@ class ConversationRequest:
     """A request for one conversation of a unit."""
 
     unit: Unit
-    number: int
-    """Its number in the unit, from 1."""
+    number: int  # its number in the unit, from 1
     id: str
     on_turn: OnTurn
     outside: WaitingBlock = nullcontext
@@ -165,8 +164,7 @@ def _read_mock_server_tools(prepared: Prepared) -> list[str]:
 class EarlierRun:
     """Finished conversations of an earlier run, to be judged again."""
 
-    conversations: Mapping[str, Sequence[Conversation]]
-    """Scope of a unit → its conversations."""
+    conversations: Mapping[str, Sequence[Conversation]]  # scope of a unit → its conversations
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about its calls that belonged to no conversation; their effect is still unknown."""
 
@@ -192,8 +190,7 @@ class LiveConversations:
     prepared: Prepared
     agents: Mapping[str, Agent]
     models: Models
-    pick_user: PickUser | None = None
-    """Chooses a user to replace the scenario's own."""
+    pick_user: PickUser | None = None  # chooses a user to replace the scenario's own
     call_sources: SourcesOfAgents = field(default_factory=dict)
     on_mocks: OnMocks | None = None
 

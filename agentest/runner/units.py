@@ -59,8 +59,7 @@ class UnitProgress:
 
     unit: Unit
     start: float = 0.0
-    wanted: int = field(init=False)
-    """How many conversations to run, as far as known now."""
+    wanted: int = field(init=False)  # how many conversations to run, as far as known now
     _schedule: Schedule | None = field(init=False)
     """Decides how many more conversations are needed; None: the number is fixed."""
     _wanted_changed: anyio.Event = field(default_factory=anyio.Event)

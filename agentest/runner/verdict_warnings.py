@@ -71,12 +71,10 @@ class RunEvidence:
     """The evidence for warnings that only the whole run shows."""
 
     plan: Plan
-    results: Mapping[str, ScenarioResult]
-    """By scope; a unit without a result never began."""
+    results: Mapping[str, ScenarioResult]  # by scope; a unit without a result never began
     visibilities: Mapping[str, ToolVisibility]
     """Tool visibility in the whole run. Tools of unseen calls cannot be known."""
-    silent: Mapping[RunWarning, Sequence[Unit]]
-    """The units of agents that never called a tool."""
+    silent: Mapping[RunWarning, Sequence[Unit]]  # the units of agents that never called a tool
     picked: bool = False
 
     def units_with_visible_calls(self) -> Iterator[Unit]:

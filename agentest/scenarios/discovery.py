@@ -65,12 +65,10 @@ class DiscoveredScenarios:
     scenarios: tuple[Scenario, ...] = ()
     broken: tuple[BrokenFile, ...] = ()
     files: frozenset[Path] = frozenset()
-    empty: tuple[str, ...] = ()
-    """Files that define no scenario."""
+    empty: tuple[str, ...] = ()  # files that define no scenario
     left_out: tuple[str, ...] = ()
     """Folders with their own configuration that contain scenario files."""
-    is_partial: bool = False
-    """True if the filters left a scenario file out."""
+    is_partial: bool = False  # True if the filters left a scenario file out
 
     def leaves_out(self, names: Collection[str]) -> bool:
         """Return True if a scenario that could run is not among the names."""
@@ -261,8 +259,7 @@ class SearchedFiles:
     """Scenario files below a working directory, sorted by path."""
 
     files: tuple[Path, ...]
-    left_out: tuple[Path, ...]
-    """Folders that are separate runs and contain matching files."""
+    left_out: tuple[Path, ...]  # folders that are separate runs and contain matching files
 
 
 def search(
@@ -330,14 +327,10 @@ def is_scenario_file(
 class PathChoice:
     """A file or folder from the command line, with an optional line or scenario name."""
 
-    text: str
-    """The argument as written."""
-    path: Path
-    """Absolute."""
-    line: int | None = None
-    """Select the scenario at this line; None: all."""
-    name: str | None = None
-    """Select the scenario with this complete name; None: all."""
+    text: str  # the argument as written
+    path: Path  # absolute
+    line: int | None = None  # select the scenario at this line; None: all
+    name: str | None = None  # select the scenario with this complete name; None: all
 
     def has(self, file: Path) -> bool:
         """Return True if a file is the chosen one, or is in the chosen folder."""

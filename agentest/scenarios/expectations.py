@@ -47,13 +47,11 @@ class ExpectedRemark:
     calls.
     """
 
-    author: Any = None
-    """None: any author."""
+    author: Any = None  # None: any author
     contains: tuple[str, ...] = ()
     not_contains: tuple[str, ...] = ()
     regex: tuple[re.Pattern[str], ...] = ()
-    equals: Any = None
-    """None: any text."""
+    equals: Any = None  # None: any text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,7 @@ class Expect:
     session_state: Mapping[str, Any] | None = None
     """Keys of the session's state → their values, or matchers; None: not checked."""
     remarks: tuple[ExpectedRemark, ...] = ()
-    says: tuple[Any, ...] = ()
-    """Required content of the reply, as in a `Saying`."""
+    says: tuple[Any, ...] = ()  # required content of the reply, as in a `Saying`
     never_says: tuple[Any, ...] = ()
 
     @property

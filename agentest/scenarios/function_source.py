@@ -27,10 +27,8 @@ _MOST_DEPTH = 5
 class CopiedFunction:
     """A function as source."""
 
-    name: str
-    """The name to use it by; for a lambda its source."""
-    definitions: tuple[str, ...] = ()
-    """The function and what it uses of its file, in order."""
+    name: str  # the name to use it by; for a lambda its source
+    definitions: tuple[str, ...] = ()  # the function and what it uses of its file, in order
     imports: tuple[str, ...] = ()
 
 

@@ -25,8 +25,7 @@ from agentest.support.lazy_dataclasses import dataclass
 if TYPE_CHECKING:
     from agentest.domain.changes import Attack, Change, Injection
 
-FOUND = "found"
-"""The tag of scenarios that an exploration has saved."""
+FOUND = "found"  # the tag of scenarios that an exploration has saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,10 @@ class ConversationPlan:
 
     starting_prompt: str
     plan: str
-    persona: str = ""
-    """Description of the user; "": none."""
-    instructions: str = ""
-    """A custom prompt from the configuration; "": the default prompt."""
+    persona: str = ""  # description of the user; "": none
+    instructions: str = ""  # a custom prompt from the configuration; "": the default prompt
     stop_signal: str = "</finished>"
-    model: RequestedModel | None = None
-    """The model that plays the user; None: the configured model."""
+    model: RequestedModel | None = None  # the model that plays the user; None: the configured model
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +99,9 @@ Check = Callable[..., Any]
 class Exclusions:
     """What an exploration leaves out for one scenario. Create it with the option `explore`."""
 
-    without: tuple[str, ...] = ()
-    """Faults, injection techniques, mutations and invariants."""
+    without: tuple[str, ...] = ()  # faults, injection techniques, mutations and invariants
     reason: str = ""
-    everything: bool = False
-    """True if the scenario is not explored at all."""
+    everything: bool = False  # True if the scenario is not explored at all
 
 
 @dataclass(frozen=True, slots=True)

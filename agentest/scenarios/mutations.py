@@ -63,8 +63,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 _VALUE = re.compile(r"(?<![\w.,:-])\d+(?![\w:-]|[.,]\d)|\b(?:" + "|".join(_DAYS) + r")\b")
 CORRECTION = re.compile(r"\bSorry, not (?P<wrong>\w+), (?P<right>\w+)\.")
 """How `correct` words a correction."""
-DENIAL = "No, do not do that."
-"""The message of `deny`."""
+DENIAL = "No, do not do that."  # the message of `deny`
 _TRANSLATIONS: Mapping[str, str] = {
     "hello": "hola",
     "hi": "hola",
@@ -350,8 +349,7 @@ class _Mutations(Mapping[str, Mutation]):
         return sum(1 for _ in self)
 
 
-MUTATIONS = _Mutations()
-"""Name → mutation."""
+MUTATIONS = _Mutations()  # name → mutation
 ONCE = ("long", "correct", "contradict", "two_goals")
 OF_MESSAGES = (*ONCE, "typos", "case", "language", "reorder")
 """Mutations of single messages, which fit a simulated user, too; those of `ONCE` change its first message."""

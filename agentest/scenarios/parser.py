@@ -320,5 +320,4 @@ _WORDS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     # A dict that is not changed, although it has the form of a word.
     "exactly": lambda value, _: checked(value, "exactly", "a dict", isinstance(value, Mapping)),
 }
-WORDS = tuple(_WORDS)
-"""Words that a dict in place of a value may represent."""
+WORDS = tuple(_WORDS)  # words that a dict in place of a value may represent

@@ -21,8 +21,7 @@ _SENTENCES: Mapping[str, str] = {
     "pushes": "When the assistant refuses something, you ask for it in {} other ways.",
 }
 """Trait → how the model that plays the user is told about it. All but `manner` are numbers."""
-COUNTS = tuple(name for name in _SENTENCES if name != "manner")
-"""The traits that are numbers."""
+COUNTS = tuple(name for name in _SENTENCES if name != "manner")  # the traits that are numbers
 
 PERSONAS: Mapping[str, Mapping[str, Any]] = {
     "impatient": {

@@ -64,8 +64,7 @@ class SourceItem:
     lead: str = ""
 
 
-SourceNode = str | StringLiteral | BracketedSource
-"""A str is an atom: a number, None, an empty list."""
+SourceNode = str | StringLiteral | BracketedSource  # a str is an atom: a number, None, an empty list
 
 
 def node(value: Any, depth: int = 0) -> SourceNode:

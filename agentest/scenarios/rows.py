@@ -49,10 +49,8 @@ class Row:
 
     columns: Mapping[str, Any]
     location: str
-    number: int
-    """From 1; `{row}`, unless a column has that name."""
-    is_text: bool = False
-    """True if all values are texts, as in CSV."""
+    number: int  # from 1; `{row}`, unless a column has that name
+    is_text: bool = False  # True if all values are texts, as in CSV
 
 
 def read_rows(source: RowSource, folder: Path) -> tuple[Row, ...]:

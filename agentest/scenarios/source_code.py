@@ -61,8 +61,7 @@ class ExportableConversation:
 
     scenario: str
     conversation: Conversation
-    words: ExportedExpectations | None = None
-    """The expectations; None: the same calls."""
+    words: ExportedExpectations | None = None  # the expectations; None: the same calls
     user: Mapping[str, Any] | None = None
     """Options of a simulated user, in place of the script of its messages."""
     name: str = ""

@@ -21,8 +21,7 @@ from agentest.support.json_text import Json, plain
 from agentest.support.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
-Convert = Callable[[Any], Any] | None
-"""None leaves the value unchanged."""
+Convert = Callable[[Any], Any] | None  # None leaves the value unchanged
 
 _MILLISECONDS_DIGITS = 3
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -36,22 +35,18 @@ class Layout:
 
     order: tuple[str, ...] = ()
     """Fields that come first, in this order; the others follow in their own order."""
-    left_out: tuple[str, ...] = ()
-    """Fields that are not stored. They must have a default."""
+    left_out: tuple[str, ...] = ()  # fields that are not stored. They must have a default.
     only_if_set: tuple[str, ...] = ()
     """Fields that are written only if they differ from their default."""
-    required: tuple[str, ...] = ()
-    """Fields with a default that every file has nevertheless."""
-    flat: tuple[str, ...] = ()
-    """Fields whose keys are merged into the object that has the field."""
+    required: tuple[str, ...] = ()  # fields with a default that every file has nevertheless
+    flat: tuple[str, ...] = ()  # fields whose keys are merged into the object that has the field
     names: Mapping[str, str] = field(default_factory=dict)
     """Field → its key, if that is not the field's name in camelCase."""
     digits: Mapping[str, int] = field(default_factory=dict)
     """Field → the number of stored decimals. Fields named `…_ms` have three."""
     within: Mapping[type, Layout] = field(default_factory=dict)
     """Dataclass → its layout inside this one, if it differs."""
-    derived: Callable[[Any], Json] | None = None
-    """Returns more keys for a value, or replaces some."""
+    derived: Callable[[Any], Json] | None = None  # returns more keys for a value, or replaces some
     completed: Callable[[Any, Mapping[str, Any]], Any] | None = None
     """Returns the decoded value with what `derived` wrote."""
 
@@ -145,8 +140,7 @@ class Codec(Generic[T]):
         """Key, encoder, and the value that is not written, in the order of `_keys`."""
         self._readers: list[tuple[str, str, Convert]] = []
         self._flat: list[tuple[str, Codec[Any], bool]] = []  # field, codec, and whether its keys come first
-        self.needed: set[str] = set()
-        """The keys that every such value has."""
+        self.needed: set[str] = set()  # the keys that every such value has
 
     def learn(self, codecs: Codecs) -> None:
         """Determine how the fields are encoded and decoded."""

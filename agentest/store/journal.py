@@ -38,8 +38,7 @@ from agentest.store.shapes import (
 from agentest.support.files import make_folder
 from agentest.support.json_text import encoded
 
-MOST_WAITING = 256_000_000
-"""The bytes that may wait in memory for room on the disk."""
+MOST_WAITING = 256_000_000  # the bytes that may wait in memory for room on the disk
 
 
 class RawFile(Protocol):

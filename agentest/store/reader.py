@@ -144,8 +144,7 @@ _LINES: Mapping[Any, type[Line]] = {
     "scenario": ScenarioLine,
     "end": EndLine,
 }
-Place = tuple[str, str]
-"""Names of a scenario and its agent."""
+Place = tuple[str, str]  # names of a scenario and its agent
 
 
 class JournalError(ValueError):
@@ -362,11 +361,9 @@ class FinishedParts:
     """The finished part of a run."""
 
     path: Path
-    parts: Mapping[Place, FinishedPart]
-    """One part for every planned scenario and agent."""
+    parts: Mapping[Place, FinishedPart]  # one part for every planned scenario and agent
     run: RunLine
-    end: RunHead | None = None
-    """The last line; None if the run was killed."""
+    end: RunHead | None = None  # the last line; None if the run was killed
     not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)
     """Scenarios that needed no run: skipped ones, and files that did not load."""
     unclaimed: tuple[RunWarning, ...] = ()

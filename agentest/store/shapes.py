@@ -105,8 +105,7 @@ class Summary:
     """Warnings that question the verdicts of all scenarios."""
     unclaimed_calls: tuple[RunWarning, ...] = ()
     """Warnings about calls to mock servers that belonged to no conversation."""
-    silent_agents: tuple[RunWarning, ...] = ()
-    """Warnings about agents without a visible call."""
+    silent_agents: tuple[RunWarning, ...] = ()  # warnings about agents without a visible call
     unanswered_calls: tuple[RunWarning, ...] = ()
     """Warnings about calls that were answered with null."""
     changes: Changes = Changes()
@@ -136,15 +135,13 @@ class RunHead:
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
     shard: str | None = None
     """The part of a split run that this is, as K/N; None if the run is not split."""
-    root_causes: tuple[RootCause, ...] = ()
-    """The worst and most frequent first."""
+    root_causes: tuple[RootCause, ...] = ()  # the worst and most frequent first
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage for joining groups of several scenarios, by role; `summary.usage` includes it."""
     summary: Summary
 
 
-RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"
-"""The `type` values of lines."""
+RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"  # the `type` values of lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +151,7 @@ class PlannedConversations:
     scenario: str
     agent: str
     conversations: int
-    fingerprint: str = ""
-    """A hash that changes if the scenario or the configuration changes."""
+    fingerprint: str = ""  # a hash that changes if the scenario or the configuration changes
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     """By role: the usage of the run that is being resumed."""
 
@@ -191,8 +187,7 @@ class ScenarioLine:
 
     type: str = SCENARIO
     scenario: AlreadyJson
-    amended: bool = False
-    """True if it replaces the line from the scenario's end."""
+    amended: bool = False  # True if it replaces the line from the scenario's end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

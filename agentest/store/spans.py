@@ -9,12 +9,9 @@ from typing import Any
 
 from agentest.support.json_text import Json, encoded, json_or
 
-SPANS = "spans.jsonl"
-"""The file in a run's folder, which the receiver of spans writes."""
-MOST_SPANS = 2_000
-"""The maximum number of spans that are read for a conversation."""
-MOST_BYTES = 10_000_000
-"""The maximum total size of their lines."""
+SPANS = "spans.jsonl"  # the file in a run's folder, which the receiver of spans writes
+MOST_SPANS = 2_000  # the maximum number of spans that are read for a conversation
+MOST_BYTES = 10_000_000  # the maximum total size of their lines
 _MOST_LINE = 10_000_000  # the maximum bytes of a line that Agentest writes; longer lines are ignored
 _PIECE = 1_000_000
 

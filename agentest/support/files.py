@@ -169,8 +169,7 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
-MOST_BYTES = 50_000_000
-"""Maximum size of a user's file. Larger ones are mistakes."""
+MOST_BYTES = 50_000_000  # maximum size of a user's file. Larger ones are mistakes.
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISCHR, "a device"),

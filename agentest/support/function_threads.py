@@ -324,8 +324,7 @@ class BlockingTimer:
     """Measures how long an awaitable blocks the event loop, counting only unusually long steps."""
 
     def __init__(self) -> None:
-        self.blocked = 0.0
-        """Seconds."""
+        self.blocked = 0.0  # seconds
 
     @coroutine
     def of(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:

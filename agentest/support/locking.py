@@ -21,8 +21,7 @@ try:
 except ImportError:  # Windows: nothing is locked
     fcntl = None  # type: ignore[assignment]
 
-LOCK = "run.lock"
-"""The locked file in the folder. It contains `{"process", "startedAt"}`."""
+LOCK = "run.lock"  # the locked file in the folder. It contains `{"process", "startedAt"}`.
 
 _LOOKS, _LOOK_S = 1_000, 0.005
 """How often, and for how long, to wait for processes that look whether a folder is locked."""

@@ -106,8 +106,7 @@ class ChildProcess:
         self._process = process
         self.pid = process.pid
         self.wait = process.wait
-        self.stdin: asyncio.WriteTransport | None = None
-        """Standard input, if it was requested."""
+        self.stdin: asyncio.WriteTransport | None = None  # standard input, if it was requested
         self._pipes: list[asyncio.BaseTransport] = []
 
     async def connect(self, into: Any, outputs: Sequence[tuple[Any, asyncio.Protocol]]) -> None:

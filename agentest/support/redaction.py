@@ -174,8 +174,7 @@ class TextRedaction:
     """Redacts some secrets in texts, including truncated ones that end with `…`."""
 
     secrets: tuple[_Secret, ...] = ()
-    credentials: bool = False
-    """True to redact everything in the form of a credential, too."""
+    credentials: bool = False  # True to redact everything in the form of a credential, too
 
     def __bool__(self) -> bool:
         return self.credentials or bool(self.secrets)

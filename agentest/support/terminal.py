@@ -233,8 +233,7 @@ def _discard_output(stream: IO[str]) -> None:
 
 
 FIRST_S = 5.0
-EVERY_S = 30.0
-"""Seconds between reminders."""
+EVERY_S = 30.0  # seconds between reminders
 
 
 def pauses() -> Iterator[tuple[float, float]]:

@@ -146,8 +146,7 @@ def _completion(answer: AgentAnswer, request: Mapping[str, Any]) -> Raw:
 
 KEPT_ITS_ROLE = "kept its role"
 """Answer of the judge of `user.check` for a simulated user that followed its role."""
-STOP = "[[STOP]]"
-"""A line in the script of a ScriptedModel's user that ends the conversation."""
+STOP = "[[STOP]]"  # a line in the script of a ScriptedModel's user that ends the conversation
 
 
 class ScriptedModel:

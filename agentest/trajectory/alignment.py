@@ -30,8 +30,7 @@ from agentest.trajectory.call_facts import (
 from agentest.trajectory.differences import Assessment, Assignment, over_limits
 from agentest.trajectory.matching import best_in_order, bits, union
 
-MOST_ROWS = 200
-"""Maximum number of rows; rows with a problem come before others."""
+MOST_ROWS = 200  # maximum number of rows; rows with a problem come before others
 _TEXT_CHARS = 300
 _FAILED_CALL = "answered with an error, so it is not the expected call (ignore_failed)"
 _MOST_NEAR = 20

@@ -38,14 +38,11 @@ class Assignment:
 
     slots: Sequence[Slot]
     calls: Sequence[ToolCall]
-    rows: tuple[int, ...]
-    """For each expected call the calls that match it, as bits."""
+    rows: tuple[int, ...]  # for each expected call the calls that match it, as bits
     members: Sequence[int]
     """The same with unknowns decided the opposite way, to find calls that are repeated."""
-    counting: int
-    """The calls that count, as bits; free calls do not."""
-    groups: tuple[int, ...]
-    """Groups of calls in any order, as bits (`rounds`)."""
+    counting: int  # the calls that count, as bits; free calls do not
+    groups: tuple[int, ...]  # groups of calls in any order, as bits (`rounds`)
 
     @classmethod
     def of(
@@ -266,11 +263,9 @@ class LimitDifferences:
 
     forbidden: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
-    requirements: int = 0
-    """Number of requirements: each forbidden entry, each limit, each order."""
+    requirements: int = 0  # number of requirements: each forbidden entry, each limit, each order
     unmet: int = 0
-    too_few: bool = False
-    """True if `min_calls` is not met."""
+    too_few: bool = False  # True if `min_calls` is not met
     misplaced: Mapping[int, str] = field(default_factory=dict)
     """Call → a description of the order that it breaks."""
 
@@ -285,12 +280,10 @@ class LimitDifferences:
 class Assessment:
     """The differences from the trajectory, by the path that fits best."""
 
-    assignment: Assignment | None
-    """None: no calls are expected."""
+    assignment: Assignment | None  # None: no calls are expected
     calls: CallDifferences
     limits: LimitDifferences
-    hints: tuple[str, ...] = ()
-    """Options that prevent calls from matching missing expected calls."""
+    hints: tuple[str, ...] = ()  # options that prevent calls from matching missing expected calls
 
     @property
     def problems(self) -> tuple[str, ...]:

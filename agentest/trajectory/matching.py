@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-Partners = Sequence[int | None]
-"""The column of each row, or None."""
+Partners = Sequence[int | None]  # the column of each row, or None
 _MOST_CELLS = 1_000_000
 """Limit for comparisons; beyond it, pairs follow the order of calls instead of the best order."""
 _MOST_GROUPED_CELLS = 20_000  # limit for pairs; beyond it, the best order within messages is not searched

@@ -31,8 +31,7 @@ _LENGTH_BYTES = 8
 _WRAPPED_LEVELS = 20  # upper bound for the nesting levels that a message adds around its values
 
 Send = Callable[[object], None]
-Part = str | int
-"""Name of an object at the other end, or the id of a conversation's order."""
+Part = str | int  # name of an object at the other end, or the id of a conversation's order
 
 
 def remote(part: Part, send: Send) -> Any:
@@ -242,8 +241,7 @@ def _unpack_tool_call(values: str, name: str, *rest: Any) -> ToolCall:
 class ConversationOrder:
     """The order to run a conversation and have it judged."""
 
-    id: int
-    """Unique for every attempt to run a conversation."""
+    id: int  # unique for every attempt to run a conversation
     scope: str
     number: int
     ids_end: str = ""

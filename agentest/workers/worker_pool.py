@@ -73,10 +73,8 @@ class WorkerSource(Protocol):
     """A source of workers."""
 
     size: int
-    needed: int
-    """Number of workers that must be ready before the run begins."""
-    called: str
-    """The name of a worker in messages: `worker process`."""
+    needed: int  # number of workers that must be ready before the run begins
+    called: str  # the name of a worker in messages: `worker process`
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Connection:
         """Connect another worker, at the start or to replace one that has died. Raises UsageError.
@@ -102,8 +100,7 @@ class ConversationSlot:
 
     wanted: anyio.Event = field(default_factory=_new_set_event)
     had: anyio.Event = field(default_factory=_new_set_event)
-    given: bool = True
-    """True if the worker knows that the conversation may continue."""
+    given: bool = True  # True if the worker knows that the conversation may continue
 
 
 @dataclass(slots=True, eq=False)
@@ -118,8 +115,7 @@ class AssignedConversation:
     ongoing: RunningConversation
     roster: WorkerScheduler
     tasks: TaskGroup
-    is_last: bool = False
-    """True if the conversation is not attempted again when its worker dies."""
+    is_last: bool = False  # True if the conversation is not attempted again when its worker dies
     place: ConversationSlot = field(default_factory=ConversationSlot)
     done: asyncio.Future[tuple[bytes, bytes, str]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -175,8 +171,7 @@ class PooledWorker:
     connection: Connection = field(init=False)
     worker: WorkerCalls = field(init=False)
     ready: bool = False
-    idle: bool = False
-    """True if the worker has wound down after a stop."""
+    idle: bool = False  # True if the worker has wound down after a stop
     ended: bool = False
     """True if the worker has sent its last message, so that its exit is expected."""
     reserved: bool = False

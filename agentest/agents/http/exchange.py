@@ -160,8 +160,7 @@ class Cookie:
     subdomains: bool
     path: str
     secure: bool
-    expires: float | None
-    """Seconds since the epoch. None if the cookie lasts for the conversation."""
+    expires: float | None  # seconds since the epoch. None if the cookie lasts for the conversation.
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -40,8 +40,7 @@ _COMPLETION = (
 _CACHED = ("cached_tokens", "cachedTokens", "cachedInputTokens", "cache_read_input_tokens", "cached")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
 _ERROR_EVENT = "error"  # name of the events that report an error if no `error` path is configured
-SESSION = "session_id"
-"""Name of the session id among the saved values."""
+SESSION = "session_id"  # name of the session id among the saved values
 DONE = "[DONE]"
 
 
@@ -185,11 +184,9 @@ class ResponseExtraction:
         self._reply: str | None = None
         self._streamed = False
         self.calls = ReportedCalls()
-        self.kept: dict[str, Any] = {}
-        """Name → value found so far."""
+        self.kept: dict[str, Any] = {}  # name → value found so far
         self.usage = Usage()
-        self.is_done = False
-        """True if the last event of the stream has arrived."""
+        self.is_done = False  # True if the last event of the stream has arrived
         self.guessed: JsonPath | None = None
         self.is_partial = False
         """True for the response of a job or of a list of requests, which may be empty."""
@@ -322,8 +319,7 @@ class ResponsePiece:
     """A JSON value or a text, and what the path `@` returns for it."""
 
     value: Any
-    whole: Any
-    """The original text of an event, or the value of a response."""
+    whole: Any  # the original text of an event, or the value of a response
     name: str | None = None
 
     @classmethod

@@ -46,14 +46,12 @@ class Webhook:
         self.name = config.name
         self.settings = settings
         self.timeout_s = resources.timeout_s
-        self.late = 0
-        """Number of messages that came after the end of their turn."""
+        self.late = 0  # number of messages that came after the end of their turn
         paths = {"delta": settings.message, "reply": None, "done": None}
         self.paths = AnswerPaths(config.model_copy(update=paths))
         self.until = JsonPath(settings.until) if settings.until else None
         self.id = Template(settings.id)
-        self.inboxes: list[ReplyInbox] = []
-        """Those of the conversations in progress."""
+        self.inboxes: list[ReplyInbox] = []  # those of the conversations in progress
         self.last: Any = None
         self._message, self._conversation = JsonPath(settings.message), JsonPath(settings.conversation)
         self._resources = resources
@@ -196,8 +194,7 @@ class CallerCheck:
     def __init__(self, verify: Verify, clock: Callable[[], float] = time) -> None:
         self._verify, self._clock = verify, clock
         self._seen: dict[str, float] = {}  # signature → when it came; the oldest comes first
-        self.refused: Counter[str] = Counter()
-        """Reason → the number of calls."""
+        self.refused: Counter[str] = Counter()  # reason → the number of calls
 
     def refusal(self, headers: Mapping[str, str], origin: str, target: str, body: bytes) -> str:
         """Return why a call is refused; "" if it is the agent's.

@@ -46,8 +46,7 @@ class HttpTemplateAgent(HttpAgent):
     body: Any = None
     reply: PathText | None = None
     """Path of the reply. None: the only usual place that contains text."""
-    delta: PathText | None = None
-    """Path of a piece of the reply in a stream's event."""
+    delta: PathText | None = None  # path of a piece of the reply in a stream's event
     done: PathText | None = None
     """Path that is true for a stream's last event. None: the stream ends with the response."""
     tool_calls: PathText | None = None
@@ -291,16 +290,11 @@ class HttpTemplateAgent(HttpAgent):
 class Verify(Section):
     """How a call shows that it is the agent's. One of the channels, or a header with a secret."""
 
-    slack: str | None = Field(default=None, min_length=1)
-    """The signing secret of the Slack app."""
-    twilio: str | None = Field(default=None, min_length=1)
-    """The auth token of the Twilio account."""
-    whatsapp: str | None = Field(default=None, min_length=1)
-    """The secret of the Meta app."""
-    header: str | None = Field(default=None, min_length=1)
-    """The header that contains `secret`."""
-    secret: str | None = Field(default=None, min_length=1)
-    """The whole value of the header."""
+    slack: str | None = Field(default=None, min_length=1)  # the signing secret of the Slack app
+    twilio: str | None = Field(default=None, min_length=1)  # the auth token of the Twilio account
+    whatsapp: str | None = Field(default=None, min_length=1)  # the secret of the Meta app
+    header: str | None = Field(default=None, min_length=1)  # the header that contains `secret`
+    secret: str | None = Field(default=None, min_length=1)  # the whole value of the header
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
@@ -322,16 +316,12 @@ class Verify(Section):
 class ReplyWebhook(CompanionServer):
     """The server to which the agent sends its replies. It answers every path."""
 
-    port: Port
-    """The port, which the agent knows from its own settings."""
+    port: Port  # the port, which the agent knows from its own settings
     message: PathText
     """Path of the text in the body of a call. A call without one is answered and belongs to no reply."""
-    conversation: PathText
-    """Path of the value in it that identifies the conversation."""
-    id: str = Field(default="{{session_id}}", min_length=1)
-    """That value, with placeholders."""
-    until: PathText | None = None
-    """Path that is true for the last call of a turn."""
+    conversation: PathText  # path of the value in it that identifies the conversation
+    id: str = Field(default="{{session_id}}", min_length=1)  # that value, with placeholders
+    until: PathText | None = None  # path that is true for the last call of a turn
     quiet_ms: int = Field(default=1000, ge=20)
     """Without `until`, how long no further call has to come after the first message of a turn."""
     ack: Any = Field(default_factory=lambda: {"ok": True, "id": "{{call_id}}"})

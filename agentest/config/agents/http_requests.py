@@ -107,8 +107,7 @@ def check_saved_names(saved: dict[str, _Place]) -> dict[str, _Place]:
     return saved
 
 
-Method = Annotated[str, AfterValidator(_checked_method)]
-"""An HTTP method, in upper case."""
+Method = Annotated[str, AfterValidator(_checked_method)]  # an HTTP method, in upper case
 Params = Annotated[dict[str, Any], AfterValidator(_checked_params)]
 """Query parameters: texts, numbers, booleans, and lists of these."""
 SavedValues = Annotated[dict[str, ValueSource], AfterValidator(check_saved_names)]
@@ -263,8 +262,7 @@ class TurnRequest(Conditional, HttpRequestSettings):
     until: PathTemplateText | None = None
     """Path that is true for the last response. Until then, the request is repeated."""
     every_ms: AtLeastOne = 500
-    quiet_ms: NotNegative = 0
-    """How long the response has to stay the same before it is the last."""
+    quiet_ms: NotNegative = 0  # how long the response has to stay the same before it is the last
 
     @property
     def repeats(self) -> bool:

@@ -25,8 +25,7 @@ from agentest.support.redaction import secret_values, url_secrets
 from agentest.support.templates import Template
 
 _ADDRESS_PLACEHOLDERS = ("mcp_url", "rest_url", "model_url", "otlp_url")
-AGENTS_SERVER = "the agent's server"
-"""Default name of an agent's server, for messages."""
+AGENTS_SERVER = "the agent's server"  # default name of an agent's server, for messages
 NAMED, IN_A_LIST = "named", "listed"
 """The two forms of `servers`, which pydantic includes in the locations of errors."""
 

@@ -20,13 +20,10 @@ class RowStatus(StrEnum):
     DIFFERENT = "different"
     """A call of the right tool with other arguments, in the position of the missing expected call."""
     MISSING = "missing"
-    EXTRA = "extra"
-    """Not expected, or above a limit, which `difference` names."""
+    EXTRA = "extra"  # not expected, or above a limit, which `difference` names
     FORBIDDEN = "forbidden"
-    OUT_OF_ORDER = "out_of_order"
-    """As expected, but in the wrong position."""
-    UNKNOWN = "unknown"
-    """Could not be compared; `difference` has the reason."""
+    OUT_OF_ORDER = "out_of_order"  # as expected, but in the wrong position
+    UNKNOWN = "unknown"  # could not be compared; `difference` has the reason
 
     @property
     def holds(self) -> bool:
@@ -38,12 +35,9 @@ class RowStatus(StrEnum):
 class ArgumentDifference:
     """One part of a call that is not as expected, with both values as text."""
 
-    path: str
-    """The argument, or `result`, with keys and indexes joined by dots."""
-    expected: str | None = None
-    """None if the key should not exist."""
-    actual: str | None = None
-    """None if the key does not exist."""
+    path: str  # the argument, or `result`, with keys and indexes joined by dots
+    expected: str | None = None  # None if the key should not exist
+    actual: str | None = None  # None if the key does not exist
     expected_kind: str = ""
     """The JSON type of the value: `text`, `a number`; "" if a matcher decides."""
     actual_kind: str = ""
@@ -69,13 +63,10 @@ class ArgumentDifference:
 class AlignedRow:
     """One row of an alignment: an expected call, an actual call, or both."""
 
-    expected: str | None
-    """The expected call as text; None if no call was expected."""
-    call: int | None
-    """The index of the actual call, from 0; None if it was not made."""
+    expected: str | None  # the expected call as text; None if no call was expected
+    call: int | None  # the index of the actual call, from 0; None if it was not made
     status: RowStatus
-    difference: str = ""
-    """A description of the mismatch."""
+    difference: str = ""  # a description of the mismatch
     differences: tuple[ArgumentDifference, ...] = ()
     """What differs in the call of a `different` row."""
     tool: str = ""
@@ -313,8 +304,7 @@ class Reference:
 
     text: str | None
     tool_calls: tuple[ReferenceCall, ...] | None
-    invocation: Mapping[str, Any]
-    """The invocation in ADK's JSON form, camelCase."""
+    invocation: Mapping[str, Any]  # the invocation in ADK's JSON form, camelCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,8 +438,7 @@ class ErrorExample:
     turn_index: int
     user_message: str
     agent_message: str
-    tool_calls: tuple[str, ...] = ()
-    """Each as `name(key=value) → result`."""
+    tool_calls: tuple[str, ...] = ()  # each as `name(key=value) → result`
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,5 +461,4 @@ class Deduplication:
 
     groups: tuple[UniqueError, ...] = ()
     error: str | None = None
-    graded: bool = True
-    """False if no judge was available to grade the severity of the failures."""
+    graded: bool = True  # False if no judge was available to grade the severity of the failures

@@ -13,8 +13,7 @@ from agentest.support.lazy_dataclasses import dataclass
 class ExploredPart(StrEnum):
     """The parts of an exploration, in the order in which they are tried."""
 
-    BASE = "base"
-    """The scenario as it is: it passes, but breaks an invariant."""
+    BASE = "base"  # the scenario as it is: it passes, but breaks an invariant
     FAULTS = "faults"
     INJECTIONS = "injections"
     MUTATIONS = "mutations"
@@ -25,10 +24,8 @@ class FindingStatus(StrEnum):
     """Whether a finding is already known."""
 
     NEW = "new"
-    KNOWN = "known"
-    """A saved scenario has the same finding, and still fails."""
-    FIXED = "fixed"
-    """A saved scenario had the finding, and passes now."""
+    KNOWN = "known"  # a saved scenario has the same finding, and still fails
+    FIXED = "fixed"  # a saved scenario had the finding, and passes now
     SEEN_ONCE = "seen once"
     """It never occurred again, so it is not saved and does not affect the exit status."""
 
@@ -47,43 +44,29 @@ class FindingRate:
 class Finding:
     """A failure that an exploration found. Its scenario is reduced as far as the budget allowed."""
 
-    id: str
-    """Identical in every run that has this finding."""
+    id: str  # identical in every run that has this finding
     title: str
-    oracle: str
-    """The invariant that was broken."""
+    oracle: str  # the invariant that was broken
     severity: Severity
     status: FindingStatus
     part: ExploredPart
-    change: str = ""
-    """The fault, injection or mutation that showed it; "": the scenario as it is."""
-    scenario: str
-    """The name of the scenario that was changed."""
+    change: str = ""  # the fault, injection or mutation that showed it; "": the scenario as it is
+    scenario: str  # the name of the scenario that was changed
     agent: str
-    source: str
-    """The file of that scenario, as in `ScenarioResult.file`."""
+    source: str  # the file of that scenario, as in `ScenarioResult.file`
     line: int
-    rate: FindingRate | None = None
-    """None for a finding that was seen once, or fixed."""
-    minimal: bool = False
-    """True if every single further reduction was tried and rejected."""
-    file: str | None = None
-    """The saved scenario, relative to the project; None if it is not saved."""
-    text: str = ""
-    """What happened in the example, in one sentence."""
+    rate: FindingRate | None = None  # None for a finding that was seen once, or fixed
+    minimal: bool = False  # True if every single further reduction was tried and rejected
+    file: str | None = None  # the saved scenario, relative to the project; None if it is not saved
+    text: str = ""  # what happened in the example, in one sentence
     turn_index: int | None = None
     transcript: ConversationResult | None = None
     """A conversation of the reduced scenario that shows it."""
-    hint: str = ""
-    """What usually helps."""
-    tags: tuple[str, ...] = ()
-    """Categories of published lists, such as `LLM01`."""
-    also: tuple[str, ...] = ()
-    """The titles of other violations that have the same cause."""
-    tries: int = 0
-    """The number of conversations for confirming, reducing and measuring."""
-    conversations_to_find: int = 0
-    """The number of conversations until it was seen first."""
+    hint: str = ""  # what usually helps
+    tags: tuple[str, ...] = ()  # categories of published lists, such as `LLM01`
+    also: tuple[str, ...] = ()  # the titles of other violations that have the same cause
+    tries: int = 0  # the number of conversations for confirming, reducing and measuring
+    conversations_to_find: int = 0  # the number of conversations until it was seen first
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +110,17 @@ class ExploredCoverage:
 class Explored:
     """The tries and findings of an exploration."""
 
-    findings: tuple[Finding, ...] = ()
-    """The worst and most frequent first."""
-    tries: int = 0
-    """The number of changed scenarios that were tried."""
+    findings: tuple[Finding, ...] = ()  # the worst and most frequent first
+    tries: int = 0  # the number of changed scenarios that were tried
     by_part: Mapping[ExploredPart, int] = field(default_factory=dict)
     not_tried: tuple[NotTried, ...] = ()
-    untried: int = 0
-    """The number of single variations that were not tried."""
+    untried: int = 0  # the number of single variations that were not tried
     signatures: int = 0
     """The number of different elements of the signatures of conversations (`explore.corpus`)."""
     conversations: int = 0
     """All conversations, including those of unchanged scenarios, and those that confirm and reduce."""
-    cost: float | None = None
-    """In US dollars; None if unknown."""
-    coverage: ExploredCoverage | None = None
-    """None in results of older versions."""
+    cost: float | None = None  # in US dollars; None if unknown
+    coverage: ExploredCoverage | None = None  # None in results of older versions
     fail_on: Severity = Severity.HIGH
     """From this severity on, a finding fails the run. Known only during the run."""
 

@@ -154,19 +154,16 @@ def by_code(warnings: Iterable[VerdictWarning]) -> dict[WarningCode, list[Verdic
 class CauseKind(StrEnum):
     """The kinds of root causes."""
 
-    AGENT_ERROR = "agent_error"
-    """The agent's own error ended the conversation."""
+    AGENT_ERROR = "agent_error"  # the agent's own error ended the conversation
     UNMOCKED_TOOL = "unmocked_tool"
     TRAJECTORY = "trajectory"
     CHECK = "check"
     CRITERION = "criterion"
     GOAL = "goal"
-    JUDGED = "judged"
-    """Failures that judges labelled, grouped by their cause."""
+    JUDGED = "judged"  # failures that judges labelled, grouped by their cause
     THRESHOLD = "threshold"
     PASS_RATE = "pass_rate"
-    ERRORED = "errored"
-    """Something outside the agent kept the scenario from being judged."""
+    ERRORED = "errored"  # something outside the agent kept the scenario from being judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +171,7 @@ class ScenarioCause:
     """Why some conversations of one scenario failed, as far as known without a judge's labels."""
 
     kind: CauseKind
-    title: str
-    """The full title if all conversations agree, otherwise the pattern."""
+    title: str  # the full title if all conversations agree, otherwise the pattern
     pattern: str
     """The title without values that vary between conversations. It identifies the cause."""
     conversations: int
@@ -211,8 +207,7 @@ class CausePlace:
 class RootCause:
     """One cause of failures or errors in the whole run."""
 
-    id: str
-    """Identical in every run that has this cause."""
+    id: str  # identical in every run that has this cause
     title: str
     kind: CauseKind
     severity: Severity
@@ -239,8 +234,7 @@ class Figure:
     """An average or a rate with its 95 % interval, which is None if the observations do not allow one."""
 
     value: float
-    n: int
-    """The number of observations: turns, or conversations."""
+    n: int  # the number of observations: turns, or conversations
     low: float | None = None
     high: float | None = None
 
@@ -257,8 +251,7 @@ class AttackRate:
     high: float
     success_at_k: tuple[float, ...]
     """The probability that at least one of 1, 2, … attempts succeeds."""
-    notes: tuple[str, ...] = ()
-    """What kept attempts from dropping exchanges."""
+    notes: tuple[str, ...] = ()  # what kept attempts from dropping exchanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,8 +285,7 @@ class JudgeCalibration:
         return f"judge κ {self.kappa:.2f}{sure}, n {self.n}"
 
 
-ROLES = ("user", "judge", "dedup")
-"""The purposes of model calls, in display order."""
+ROLES = ("user", "judge", "dedup")  # the purposes of model calls, in display order
 
 
 @dataclass(frozen=True, slots=True)

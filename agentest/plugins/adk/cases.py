@@ -66,8 +66,7 @@ class CaseSet:
     tools: Mapping[str, Mock] = field(default_factory=dict)
     evaluators: Mapping[str, CustomMetricCode] = field(default_factory=dict)
     """Metric → custom evaluator."""
-    graded: bool = True
-    """If False, run the conversations without grading them."""
+    graded: bool = True  # if False, run the conversations without grading them
 
 
 class NothingToEvaluate(ValueError):

@@ -63,15 +63,12 @@ class EvalRequest:
     request: RunRequest
     targets: tuple[str, ...]
     """Files and folders. A file may be followed by `:case1,case2`. The first word may be the agent."""
-    criteria: Path | None = None
-    """A criteria file for all sets, instead of the one next to each."""
+    criteria: Path | None = None  # a criteria file for all sets, instead of the one next to each
     num_runs: int = 1
     initial_session: Path | None = None
     mocks: Path | None = None
-    every_set: bool = False
-    """If True, folders also run their `*.evalset.json`."""
-    without_agent: bool = False
-    """If True, no agent is contacted, so none needs to be configured."""
+    every_set: bool = False  # if True, folders also run their `*.evalset.json`
+    without_agent: bool = False  # if True, no agent is contacted, so none needs to be configured
 
 
 def prepare_eval(

@@ -58,8 +58,7 @@ class AgentToCheck:
 
     name: str
     config: AgentConfig
-    plan: Plan
-    """The plan for this agent only."""
+    plan: Plan  # the plan for this agent only
 
 
 def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None) -> list[AgentToCheck]:

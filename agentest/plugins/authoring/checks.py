@@ -19,10 +19,8 @@ class CheckOutcome(Enum):
     """The outcome of a check."""
 
     GOOD = "good"
-    BAD = "bad"
-    """A run would not start, or would be errored."""
-    OPEN = "open"
-    """The check was skipped or is inconclusive."""
+    BAD = "bad"  # a run would not start, or would be errored
+    OPEN = "open"  # the check was skipped or is inconclusive
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,7 @@ class Check:
 good = partial(Check, CheckOutcome.GOOD)
 bad = partial(Check, CheckOutcome.BAD)
 left_open = partial(Check, CheckOutcome.OPEN)
-Tell = Callable[[Check], None]
-"""Receives each check as soon as it is complete."""
+Tell = Callable[[Check], None]  # receives each check as soon as it is complete
 
 
 @dataclass(slots=True, kw_only=True)

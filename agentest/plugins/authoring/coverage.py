@@ -48,15 +48,12 @@ class PlacedScenario:
     """A scenario or case, and its position in the matrix."""
 
     name: str
-    where: str
-    """`file:line`."""
+    where: str  # `file:line`
     tasks: tuple[str, ...]
     paths: tuple[str, ...]
-    status: Status | None
-    """The worst status of its results; None without results."""
+    status: Status | None  # the worst status of its results; None without results
     levels: tuple[CoverageLevel, ...] = (CoverageLevel.UNIT,)
-    own_path: str = ""
-    """For a case that names no path: its id, which serves as a path of its own."""
+    own_path: str = ""  # for a case that names no path: its id, which serves as a path of its own
 
     @property
     def opens_rows(self) -> bool:
@@ -283,8 +280,7 @@ def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage,
 
 
 _SHOWN = 5
-_CELL, _GAP = 5, 3
-"""Width of a cell such as `✓ 1/1`, and of the space between cells."""
+_CELL, _GAP = 5, 3  # width of a cell such as `✓ 1/1`, and of the space between cells
 _LEVELS = "Unit, integration and scenario tests"
 _LEVEL_HEAD = ("task", "path", *(level.title() for level in CoverageLevel))
 _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'

@@ -40,8 +40,7 @@ from agentest.support.files import path_from, shown_path
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.text import count, shortened
 
-Specs = Mapping[str, ModelSpec | None]
-"""Role → its model; None if offline."""
+Specs = Mapping[str, ModelSpec | None]  # role → its model; None if offline
 _SCOPE = "doctor"
 ROLES = ("user", "judge")
 _QUESTION = "This is a test of the connection. Answer that you are reachable: true."

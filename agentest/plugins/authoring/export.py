@@ -58,14 +58,11 @@ class Exported:
 class ExportTask:
     """The content to write, for the `make` of a format."""
 
-    path: Path
-    """The results from which the conversations are."""
+    path: Path  # the results from which the conversations are
     started: float
     conversations: tuple[ExportedConversation, ...]
-    notes: tuple[str, ...]
-    """Notes for the user about the conversations."""
-    output: Path | None
-    """Where the content will be written."""
+    notes: tuple[str, ...]  # notes for the user about the conversations
+    output: Path | None  # where the content will be written
     camel_case: bool
 
     def unwritable(self, error: Exception) -> UsageError:
@@ -421,14 +418,11 @@ class ExportedConversation(ExportableConversation):
 
     agent: str
     passed: bool
-    criteria: int = 0
-    """Number of criteria by which it was judged."""
+    criteria: int = 0  # number of criteria by which it was judged
     file: str = ""
     """The scenario file or evaluation set, relative to the folder of the configuration."""
-    eval_id: str = ""
-    """For a case of an evaluation set."""
-    case_keys: AgentestKeys | None = None
-    """The expectations for a case of an evaluation set."""
+    eval_id: str = ""  # for a case of an evaluation set
+    case_keys: AgentestKeys | None = None  # the expectations for a case of an evaluation set
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,11 +430,9 @@ class EarlierResults:
     """The content of a results.json."""
 
     path: Path
-    started: float
-    """Start in seconds since 1970; 0 if unknown."""
+    started: float  # start in seconds since 1970; 0 if unknown
     conversations: tuple[ExportedConversation, ...]
-    hidden: str = ""
-    """How many values that look like credentials are hidden; "" if none is."""
+    hidden: str = ""  # how many values that look like credentials are hidden; "" if none is
 
 
 @dataclass(frozen=True, slots=True)

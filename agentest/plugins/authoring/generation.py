@@ -26,10 +26,8 @@ from agentest.support.json_text import STRICT
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import data_block, escaped, shortened
 
-SAME = 0.8
-"""Scenarios that share this part of their words, and their numbers, test the same."""
-GENERATED = "generated"
-"""The tag of generated scenarios."""
+SAME = 0.8  # scenarios that share this part of their words, and their numbers, test the same
+GENERATED = "generated"  # the tag of generated scenarios
 _ABOUT = '"""Written by `agentest generate`: read each scenario before you rely on it."""'
 _COMMENT_CHARS, _NAME_CHARS = 100, 90
 _PART_CHARS, _MOST_PARTS, _CASES_PER_CALL = 12_000, 20, 10
@@ -132,8 +130,7 @@ class Case(NamedTuple):
 class Dropped(NamedTuple):
     """A proposal that is not used."""
 
-    why: str
-    """The kind of reason."""
+    why: str  # the kind of reason
     detail: str
 
 

@@ -49,12 +49,9 @@ _DOC_CHARS = 72
 class MockSource:
     """The source code of the mock of one tool."""
 
-    function: tuple[str, ...] = ()
-    """The lines of its function; empty if it needs none."""
-    value: SourceNode
-    """Its value in the dict of tools."""
-    names: frozenset[str]
-    """Names that it uses: of `typing`, `agentest`, and helpers."""
+    function: tuple[str, ...] = ()  # the lines of its function; empty if it needs none
+    value: SourceNode  # its value in the dict of tools
+    names: frozenset[str]  # names that it uses: of `typing`, `agentest`, and helpers
 
 
 class _MockWriter:
@@ -358,8 +355,7 @@ class MockTargets:
 
     module: Path
     scenario: Path | None = None
-    force: bool = False
-    """If True, existing files are replaced."""
+    force: bool = False  # if True, existing files are replaced
 
     @property
     def stem(self) -> str:

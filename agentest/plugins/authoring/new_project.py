@@ -28,8 +28,7 @@ from agentest.support.files import path_from, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean
 
-IGNORED = (".agentest/", ".env")
-"""Entries for .gitignore: files that runs write, and keys."""
+IGNORED = (".agentest/", ".env")  # entries for .gitignore: files that runs write, and keys
 CiName = Literal["github", "gitlab"]
 CONFIG = "agentest.config.yaml"
 DEMO_AGENT = "demo_agent.py"
@@ -57,8 +56,7 @@ class WrittenFile:
 
     path: Path
     deed: FileAction
-    about: str
-    """A few words about the file's purpose, or why it was left unchanged."""
+    about: str  # a few words about the file's purpose, or why it was left unchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +82,9 @@ class InitResult:
     """The result of `begin`."""
 
     files: tuple[WrittenFile, ...]
-    notes: tuple[str, ...] = ()
-    """Notes for the user, one sentence each."""
+    notes: tuple[str, ...] = ()  # notes for the user, one sentence each
     step: NextStep = NextStep.RUN
-    is_known: bool = True
-    """True if the agent at the endpoint was recognized."""
+    is_known: bool = True  # True if the agent at the endpoint was recognized
 
 
 def begin(request: InitRequest) -> InitResult:
@@ -300,8 +296,7 @@ def _cannot_write(path: Path, error: OSError) -> UsageError:
     )
 
 
-_FIRST, _MANY = 10_000, 10_000
-"""Below the ports that systems assign to outgoing connections."""
+_FIRST, _MANY = 10_000, 10_000  # below the ports that systems assign to outgoing connections
 
 
 def port_for(folder: Path) -> int:

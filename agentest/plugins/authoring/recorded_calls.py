@@ -30,10 +30,8 @@ class RecordedToolAnswer:
     """One answer of a tool."""
 
     value: Any
-    form: str
-    """Text form of the answer, in which 1, 1.0, and True differ."""
-    error: str | None = None
-    """The error message if the call failed."""
+    form: str  # text form of the answer, in which 1, 1.0, and True differ
+    error: str | None = None  # the error message if the call failed
     status: int | None = None
     """The HTTP status of a failed call, whose `value` is the body. A failed call without one has no value."""
 
@@ -42,8 +40,7 @@ class RecordedToolAnswer:
 class RecordedCase:
     """Identical calls, with their answers in order. The last answer repeats forever."""
 
-    args: Mapping[str, Any] | None
-    """None if the arguments are unknown."""
+    args: Mapping[str, Any] | None  # None if the arguments are unknown
     answers: tuple[RecordedToolAnswer, ...]
 
 
@@ -56,8 +53,7 @@ class RecordedTool:
     cases: tuple[RecordedCase, ...]
     hidden: frozenset[str]
     """Arguments whose values are secrets, so that they cannot distinguish calls."""
-    arguments: tuple[Mapping[str, Any], ...]
-    """The arguments of all calls."""
+    arguments: tuple[Mapping[str, Any], ...]  # the arguments of all calls
     description: str = ""
     parameters: Mapping[str, Any] | None = None
     """The JSON Schema of the arguments, as declared by the real tool; None if unknown."""
@@ -358,8 +354,7 @@ class MockParameter:
 
     name: str
     type: str
-    default: str | None = None
-    """Default value as Python source; None for a required parameter."""
+    default: str | None = None  # default value as Python source; None for a required parameter
 
     @property
     def source(self) -> str:

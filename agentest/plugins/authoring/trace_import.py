@@ -53,8 +53,7 @@ class TraceRequest:
     redact: Mapping[str, str] = field(default_factory=dict)
     """Name → regular expression of further personal data."""
     force: bool = False
-    model: ModelSpec | None = None
-    """Words goals and outcomes; None: the sessions become scripts."""
+    model: ModelSpec | None = None  # words goals and outcomes; None: the sessions become scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +63,7 @@ class ImportResult:
     files: tuple[Path, ...]
     summary: str
     notes: tuple[str, ...]
-    is_valid: bool
-    """True if all written scenarios are valid."""
+    is_valid: bool  # True if all written scenarios are valid
 
 
 def check_output(output: Path, others: Sequence[Path] = (), *, force: bool) -> None:

@@ -22,8 +22,7 @@ from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 _MOST_SESSIONS = 4_000
-CONTINUED = 200
-"""The latest sessions, which later records may continue."""
+CONTINUED = 200  # the latest sessions, which later records may continue
 _OF_ONE_SHAPE = 20
 _LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
@@ -33,11 +32,9 @@ _MOST_DOCUMENT_BYTES = 200_000_000
 class AgentRun:
     """One run of an agent whose own span shows it better than the requests to its model."""
 
-    task: str = ""
-    """What the user asked; "" if there is no such span."""
+    task: str = ""  # what the user asked; "" if there is no such span
     output: str = ""
-    at: str = ""
-    """When it began."""
+    at: str = ""  # when it began
     calls: list[tuple[str, str, Any, Any]] = field(default_factory=list)
     """The beginning, tool, arguments and result of each call."""
 
@@ -57,17 +54,13 @@ class RecordedSession:
     id: str
     file: str
     items: list[Item] = field(default_factory=list)
-    failed: bool = False
-    """True if a record of it reports an error."""
+    failed: bool = False  # True if a record of it reports an error
     results: dict[str, list[Any]] = field(default_factory=dict)
     """Call id, or name of a tool without one → its results in order, from records of tools."""
-    responses: set[str] = field(default_factory=set)
-    """Ids of the model's responses."""
+    responses: set[str] = field(default_factory=set)  # ids of the model's responses
 
-    began: str = ""
-    """When its first exchange began, as its records write it."""
-    runs: dict[str, AgentRun] = field(default_factory=dict)
-    """Trace → the run of the agent in it."""
+    began: str = ""  # when its first exchange began, as its records write it
+    runs: dict[str, AgentRun] = field(default_factory=dict)  # trace → the run of the agent in it
 
     @property
     def steps(self) -> list[Item]:

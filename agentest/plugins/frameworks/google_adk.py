@@ -223,12 +223,9 @@ class AdkAgentSource:
     """A google-adk agent, and the app that it belongs to."""
 
     agent: Any
-    app: Any = None
-    """The `App` around the agent, with its plugins and caches, if there is one."""
-    app_name: str
-    """The default app name of sessions: the App's name, else the module's."""
-    closes: Any = None
-    """The exit stack that the agent's module returned together with the agent."""
+    app: Any = None  # the `App` around the agent, with its plugins and caches, if there is one
+    app_name: str  # the default app name of sessions: the App's name, else the module's
+    closes: Any = None  # the exit stack that the agent's module returned together with the agent
 
 
 async def find_agent(source: str | AgentObject, agent_name: str | None, root: Path) -> AdkAgentSource:

@@ -47,8 +47,7 @@ from agentest.support.lazy_dataclasses import dataclass
 class ToolAnswer:
     """The answer to a tool call."""
 
-    value: Any
-    """A JSON value from a mock, or whatever the real tool returned."""
+    value: Any  # a JSON value from a mock, or whatever the real tool returned
     mocked: bool
 
 

@@ -162,8 +162,7 @@ class PipecatConversation:
     """One conversation: one pipeline, which stores the history."""
 
     def __init__(self, next_pipeline: NextAgent, context: Any) -> None:
-        self.gate: ToolGate
-        """The gate of the turn."""
+        self.gate: ToolGate  # the gate of the turn
         self._next_pipeline = next_pipeline
         self._context = context
         self._worker: Any = None

@@ -34,8 +34,7 @@ from agentest.support.text import count
 if TYPE_CHECKING:
     from agentest.report.registry import ReporterContext
 
-MOST_BYTES = 25_000_000
-"""The maximum bytes of transcripts in the file."""
+MOST_BYTES = 25_000_000  # the maximum bytes of transcripts in the file
 
 
 def page_of_run(results: Path, root: Path, scenarios: tuple[str, ...] = ()) -> Path:

@@ -18,8 +18,7 @@ from agentest.support.lazy_dataclasses import dataclass
 Approvals = Literal["approve", "deny", "ask"]
 """How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
 the user's next message is the answer."""
-MOST_APPROVALS = 50
-"""Approval requests allowed in one turn before the conversation fails."""
+MOST_APPROVALS = 50  # approval requests allowed in one turn before the conversation fails
 TOO_MANY_QUESTIONS = (
     f"the agent asked for approval more than {MOST_APPROVALS} times in one turn without replying to the user"
 )
@@ -65,12 +64,9 @@ class Decision:
 class Approver:
     """Answers the requests for approval in one turn."""
 
-    approve: Approve | None
-    """The scenario's answer, which precedes the others."""
-    setting: str = "ask"
-    """The agent's setting `approvals`."""
-    answered: int = 0
-    """Number of requests that `approve` has answered."""
+    approve: Approve | None  # the scenario's answer, which precedes the others
+    setting: str = "ask"  # the agent's setting `approvals`
+    answered: int = 0  # number of requests that `approve` has answered
 
     def decision(self, tools: Sequence[str | None], words: str | None = None) -> Decision | None:
         """Return the decision about a request, or None if the user has to decide.
@@ -94,8 +90,7 @@ class Approver:
         return decision
 
 
-Wire = Mapping[str, Any]
-"""An interrupt as the protocol sends it: `id` and `value`."""
+Wire = Mapping[str, Any]  # an interrupt as the protocol sends it: `id` and `value`
 _QUESTIONS = ("question", "message", "description", "text", "prompt", "query", "instruction", "title")
 _APPROVAL_BY_KIND = {
     "approve": Approval.GRANTED,

@@ -32,8 +32,7 @@ from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, check_names
 
-OF_TOOL = ("tool.id", "tool.name", "tool.result", "tool.text")
-"""Placeholders in `tool_response`."""
+OF_TOOL = ("tool.id", "tool.name", "tool.result", "tool.text")  # placeholders in `tool_response`
 
 
 class DialogueAgent(AnyAgent):

@@ -18,8 +18,7 @@ from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
-Json = dict[str, Any]
-"""A JSON object of a model API."""
+Json = dict[str, Any]  # a JSON object of a model API
 _ROLES = {
     **dict.fromkeys(("user", "human", "humanmessage"), "user"),
     **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
@@ -48,17 +47,12 @@ _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta
 class MessagePart(NamedTuple):
     """A part of a message."""
 
-    kind: str
-    """`text`, `call`, `result`, or "" for anything else."""
+    kind: str  # `text`, `call`, `result`, or "" for anything else
     raw: Mapping[str, Any]
-    place: int = 0
-    """Its place among the objects of its list."""
-    name: str = ""
-    """The tool of a call; that of a result, if the result names it."""
-    value: Any = None
-    """The text; the arguments, or the result, as they are written."""
-    id: Any = None
-    """The id of a call, or of the call that a result answers; None if it has none."""
+    place: int = 0  # its place among the objects of its list
+    name: str = ""  # the tool of a call; that of a result, if the result names it
+    value: Any = None  # the text; the arguments, or the result, as they are written
+    id: Any = None  # the id of a call, or of the call that a result answers; None if it has none
 
     @property
     def is_custom(self) -> bool:
@@ -77,8 +71,7 @@ class MessagePart(NamedTuple):
 class ModelMessage:
     """A message of a request or an answer. What was read of it once is stored."""
 
-    role: str | None
-    """`user`, `assistant`, `tool`, `instructions`, or None if it is unknown."""
+    role: str | None  # `user`, `assistant`, `tool`, `instructions`, or None if it is unknown
     parts: tuple[MessagePart, ...]
     raw: Mapping[str, Any]
 

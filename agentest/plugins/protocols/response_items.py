@@ -35,8 +35,7 @@ from agentest.support.errors import AgentError
 RESPONSES_PLACE = "is the path right? Responses endpoints usually end with /v1/responses or /responses"
 _RUNNING_STATUSES = ("queued", "in_progress")
 
-Response = Mapping[str, Any]
-"""A response as received. If it is incomplete, any field may be missing."""
+Response = Mapping[str, Any]  # a response as received. If it is incomplete, any field may be missing.
 _END_EVENTS = {
     "response.completed": "completed",
     "response.failed": "failed",
@@ -69,8 +68,7 @@ _REDUNDANT_EVENTS = (
     "ping",
 )
 
-Item = Mapping[str, Any]
-"""An item of a response's `output`, as received."""
+Item = Mapping[str, Any]  # an item of a response's `output`, as received
 
 _CALL = "_call"
 _OUTPUT = "_output"

@@ -205,8 +205,7 @@ class ProjectFiles:
 
     root: Path
     excludes: tuple[str, ...] = ()
-    size: int = 0
-    """Bytes, including files that .gitignore and .rayignore exclude."""
+    size: int = 0  # bytes, including files that .gitignore and .rayignore exclude
 
 
 def files_of(prepared: Prepared) -> ProjectFiles:

@@ -23,16 +23,14 @@ from agentest.workers.channel import BatchedSender
 
 _T = TypeVar("_T")
 
-ANSWERED_WITHIN_S = 20.0
-"""Seconds that a worker without new messages may delay the response to a poll."""
+ANSWERED_WITHIN_S = 20.0  # seconds that a worker without new messages may delay the response to a poll
 
 
 @dataclass(frozen=True, slots=True)
 class ReachLimits:
     """Time limits for a worker that cannot be reached."""
 
-    pause_s: float = 0.2
-    """Seconds before the next call."""
+    pause_s: float = 0.2  # seconds before the next call
     out_of_reach_s: float = 60.0
     """Seconds after which the worker is given up, whether calls fail or never return."""
 
@@ -280,11 +278,9 @@ _MAX_BATCH_BYTES = 8_000_000
 class MessageBatch:
     """Messages that are sent together."""
 
-    number: int
-    """Number of the first message."""
+    number: int  # number of the first message
     bodies: tuple[bytes, ...]
-    last: bool = False
-    """True if nothing follows because the sender has closed its end."""
+    last: bool = False  # True if nothing follows because the sender has closed its end
 
     @property
     def end(self) -> int:
@@ -334,8 +330,7 @@ class Inbox:
     """Counts the messages that one end has received."""
 
     def __init__(self) -> None:
-        self.next = 0
-        """Number of the next message."""
+        self.next = 0  # number of the next message
 
     def accept(self, batch: MessageBatch) -> tuple[bytes, ...]:
         """Return the messages of a batch that were not received before."""

@@ -34,8 +34,7 @@ _POLL_S = 1.0
 _SETTLE_S = 5.0
 
 
-Alive = Sequence[Mapping[str, Any]]
-"""Nodes as Ray describes them."""
+Alive = Sequence[Mapping[str, Any]]  # nodes as Ray describes them
 
 
 def nodes_with_cpu(ray: Any) -> Alive:
@@ -226,8 +225,7 @@ class Cluster:
     remote_nodes: tuple[str, ...]
     """Names of the nodes that do not share this process's loopback interface."""
     cpus: int
-    head: str
-    """Address of the head node."""
+    head: str  # address of the head node
     is_node_dead: Callable[[], bool]
     """Returns True if the cluster has declared the node dead that this process is connected to. It may block.
     """

@@ -94,8 +94,7 @@ class RayEngine:
     has_workers = True
     opens = "Ray to start workers, which open agents and models"
     called = "worker"
-    needed = 1
-    """The other workers join when they have found a free CPU."""
+    needed = 1  # the other workers join when they have found a free CPU
 
     def __init__(self, cluster: Cluster, size: int, life: RunWorker, variables: Mapping[str, str]) -> None:
         import ray

@@ -34,8 +34,7 @@ from agentest.workers.worker_pool import POOL
 
 _OPEN_WITHIN_S = 60.0
 
-CALLS_AT_ONCE = 8
-"""One call to receive, one to poll, and more after lost responses."""
+CALLS_AT_ONCE = 8  # one call to receive, one to poll, and more after lost responses
 
 
 class WorkerActor:
@@ -94,13 +93,10 @@ class RunWorker:
     recipe: PreparationRecipe
     root: Path | None
     """Folder with the project's files; None for the folder in which the process was started."""
-    files: Mapping[str, str]
-    """Scope of every expected unit → its file."""
-    ports: Mapping[str, int]
-    """Ports of servers that all workers share, by name."""
+    files: Mapping[str, str]  # scope of every expected unit → its file
+    ports: Mapping[str, int]  # ports of servers that all workers share, by name
     earlier: bool
-    number: int = 1
-    """Number of this worker, from 1, counting replacements."""
+    number: int = 1  # number of this worker, from 1, counting replacements
 
     async def __call__(self, line: WorkerEnd, output: RedactedOutput) -> None:
         """Prepare the run and work until there are no more conversations."""

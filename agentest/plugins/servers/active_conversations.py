@@ -70,8 +70,7 @@ class ServerGroup:
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: Collector | None = None
         self.model_traffic: GatewayTraffic | None = None
-        self.tools: set[str] = set()
-        """The possible names of calls at the mock servers."""
+        self.tools: set[str] = set()  # the possible names of calls at the mock servers
         self.reached: frozenset[tuple[str, str]] = frozenset()
         """Each agent whose client connected to a mock server, with the server's key."""
         self.given_up: _Ended | None = None
@@ -112,8 +111,7 @@ class Registry:
     """The active conversations of a run whose agents have mock servers."""
 
     groups: tuple[ServerGroup, ...]
-    on_note: Callable[[str], None]
-    """Receives notes for the user, for the end of the run."""
+    on_note: Callable[[str], None]  # receives notes for the user, for the end of the run
     unclaimed: dict[UnclaimedCall, int] = field(default_factory=dict)
     on_refused: Callable[[UnclaimedCall], None] = lambda _: None
     """Receives each refused call at once."""
@@ -459,8 +457,7 @@ class Name:
     """True if it can be nothing else; a trace may come from another source and then proves nothing."""
 
 
-Names = Sequence[Name]
-"""All possible names of a conversation; the most certain comes first."""
+Names = Sequence[Name]  # all possible names of a conversation; the most certain comes first
 
 
 def names_of(
@@ -494,25 +491,19 @@ class ServerInputs:
     """The mocks of all scenarios with these agents, because clients list tools only once, at their start."""
     only_way: bool
     """True if one mock server is the only way of mocks to these agents' tools, so it has all of them."""
-    passthrough: bool
-    """True if tools without a mock may run."""
+    passthrough: bool  # True if tools without a mock may run
     root: Path
-    outputs: Path
-    """The folder of the stored runs."""
+    outputs: Path  # the folder of the stored runs
     client: Client
-    stack: AsyncExitStack
-    """Closes all opened resources at the end of the run."""
-    on_note: Callable[[str], None]
-    """Receives notes for the user, for the end of the run."""
+    stack: AsyncExitStack  # closes all opened resources at the end of the run
+    on_note: Callable[[str], None]  # receives notes for the user, for the end of the run
     redact: Redactor
     mocked_in: Mapping[str, str] = field(default_factory=dict)
     """Tool → the location of its mock, which follows the tool's name in errors."""
-    spoken: frozenset[str] = frozenset()
-    """The tools that trajectories name."""
+    spoken: frozenset[str] = frozenset()  # the tools that trajectories name
     left_out: frozenset[str] | None = frozenset()
     """Names of mocks to omit while real tools are recorded; None if no tool has been named yet."""
-    replays: bool = False
-    """True if no request of the agents to a model may reach the network."""
+    replays: bool = False  # True if no request of the agents to a model may reach the network
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span of a conversation as a line of JSON; None to discard spans."""
 

@@ -26,8 +26,7 @@ class Identity:
 
     key: str
     """Unique for every conversation of every run: 24 hex digits, with which its trace ids begin."""
-    session_id: str | None
-    """The id of its session, if no other conversation has the same one."""
+    session_id: str | None  # the id of its session, if no other conversation has the same one
     conversation_id: str
     scenario: str
     agent: str
@@ -41,8 +40,7 @@ class ServedCall:
     """A tool call that a mock server received."""
 
     tool: str
-    arguments: Any
-    """The arguments object, or the value that was sent in its place."""
+    arguments: Any  # the arguments object, or the value that was sent in its place
     call_id: str | None = None
     problem: str | None = None
     """The reason why the arguments are invalid, if the server knows one; then no mock is called."""
@@ -59,16 +57,12 @@ class CallOutcome(StrEnum):
 
     ANSWERED = "answered"
     """Answered by a mock, or by the real tool if there is no mock and it may run."""
-    FAILED = "failed"
-    """The mock raised an exception, which means that the tool fails."""
-    INVALID = "invalid"
-    """The arguments are invalid."""
-    UNMOCKED = "unmocked"
-    """Nothing answers the call, and that ends the conversation."""
+    FAILED = "failed"  # the mock raised an exception, which means that the tool fails
+    INVALID = "invalid"  # the arguments are invalid
+    UNMOCKED = "unmocked"  # nothing answers the call, and that ends the conversation
     REAL = "real"
     """There is no mock, and the real tool may run: `number` identifies the call for the report."""
-    REFUSED = "refused"
-    """The call belongs to no active conversation."""
+    REFUSED = "refused"  # the call belongs to no active conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +70,10 @@ class ServedAnswer:
     """The answer to a call, independent of protocols."""
 
     how: CallOutcome
-    result: Any = None
-    """The mock's answer, a JSON value."""
-    message: str = ""
-    """The problem, for the caller; empty only for ANSWERED."""
+    result: Any = None  # the mock's answer, a JSON value
+    message: str = ""  # the problem, for the caller; empty only for ANSWERED
     number: int = -1
-    real: Any = None
-    """The real tool's answer as its server sent it."""
+    real: Any = None  # the real tool's answer as its server sent it
     status: int | None = None
     """The HTTP status that the mock set; `result` is then the body, whatever the outcome."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -94,13 +85,10 @@ class ServedAnswer:
 class RealAnswer:
     """The answer of a real tool."""
 
-    result: Any
-    """The recorded form, a JSON value."""
-    raw: Any
-    """The form that its server sent, to be passed on."""
+    result: Any  # the recorded form, a JSON value
+    raw: Any  # the form that its server sent, to be passed on
     failed: bool = False
-    status: int | None = None
-    """The HTTP status, if the call was a request."""
+    status: int | None = None  # the HTTP status, if the call was a request
 
 
 @dataclass(slots=True)
@@ -108,8 +96,7 @@ class Elicitation:
     """The user's answer if a real tool asks a question during a call."""
 
     approve: bool | None
-    approval: Approval | None = None
-    """The answer, once the tool has asked."""
+    approval: Approval | None = None  # the answer, once the tool has asked
 
     def answer(self) -> bool | None:
         """Return the answer and note that the tool has asked; None if the scenario has no answer."""
@@ -156,27 +143,21 @@ class ActiveConversation(Protocol):
 class SpanRequest:
     """A turn whose spans are requested. It can be sent to another process."""
 
-    key: str
-    """The key of the conversation."""
+    key: str  # the key of the conversation
     turn_index: int
-    began_ns: int
-    """The time of the first request to the agent, in nanoseconds since 1970."""
-    asks: int
-    """The number of requests that the agent answered."""
+    began_ns: int  # the time of the first request to the agent, in nanoseconds since 1970
+    asks: int  # the number of requests that the agent answered
     requests: int
     """The number of answered requests that named the turn; 0 if an existing connection was used."""
-    stays_open: bool = False
-    """True if one of them opened a connection that later turns use."""
-    wait: bool = True
-    """True to wait for missing spans."""
+    stays_open: bool = False  # True if one of them opened a connection that later turns use
+    wait: bool = True  # True to wait for missing spans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCall:
     """A tool call that spans report."""
 
-    spans: frozenset[str]
-    """The ids of its spans, which identify repeated reports."""
+    spans: frozenset[str]  # the ids of its spans, which identify repeated reports
     call: ToolCall
 
 
@@ -187,15 +168,12 @@ class TurnTraces:
     calls: tuple[SpanCall, ...] = ()
     usage: Usage = Usage()
     model_calls: int | None = None
-    missing: str | None = None
-    """The reason why there may be more; None if the turn is complete."""
+    missing: str | None = None  # the reason why there may be more; None if the turn is complete
     model_requests: tuple[ModelRequest, ...] = ()
     """The requests to the agent's model, as the model gateway saw them."""
-    briefing: ModelBriefing | None = None
-    """What the agent told its model, if that is new."""
+    briefing: ModelBriefing | None = None  # what the agent told its model, if that is new
     faults: tuple[InjectedFault, ...] = ()
-    secrets: tuple[str, ...] = ()
-    """Keys of the agents, which have to be redacted."""
+    secrets: tuple[str, ...] = ()  # keys of the agents, which have to be redacted
     models: Mapping[str, Usage] = field(default_factory=dict)
     """Model → its tokens; empty if they are unknown."""
 
@@ -220,10 +198,8 @@ class ModelFaults:
 class ModelAccess:
     """The facts of a conversation that the model gateway needs. It can be sent without `recordings`."""
 
-    mocked: frozenset[str]
-    """Names of tools with a mock."""
-    opening: str
-    """What the conversation begins with, for as far as that is known."""
+    mocked: frozenset[str]  # names of tools with a mock
+    opening: str  # what the conversation begins with, for as far as that is known
     timeout_s: float
     """The time that the agent has for a reply, and may go on for when it is given up."""
     recorded: frozenset[str] = frozenset()
@@ -231,10 +207,8 @@ class ModelAccess:
     named: frozenset[str] = frozenset()
     """Names of tools that the scenario expects, forbids or limits."""
     faults: ModelFaults | None = None
-    tape_key: Any = None
-    """Identifies its recordings."""
-    recordings: Any = None
-    """The `Tape` that has them; None if nothing is recorded or replayed."""
+    tape_key: Any = None  # identifies its recordings
+    recordings: Any = None  # the `Tape` that has them; None if nothing is recorded or replayed
 
 
 class ModelConversation(Protocol):
@@ -273,8 +247,7 @@ class ActivePeriod:
     """True if it ended with an error, so that the agent may continue with it for a while."""
     at_work_s: float = 0.0
     """The expected duration of that, if its agent had not answered when the conversation ended."""
-    traces: SpanSource | None = None
-    """Provides its spans; None if no spans are received."""
+    traces: SpanSource | None = None  # provides its spans; None if no spans are received
     model: ModelConversation | None = None
     """The conversation at the model gateway; None if there is no gateway."""
 

@@ -23,8 +23,7 @@ class MockServerTools(ServedTools):
     """The mock servers of an agent, as far as files describe their tools."""
 
     servers: tuple[McpMock | RestMock, ...] = ()
-    root: Path = Path()
-    """Paths of files are relative to this folder."""
+    root: Path = Path()  # paths of files are relative to this folder
     mocked: frozenset[str] = frozenset()
     """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
     in_trajectories: frozenset[str] = frozenset()

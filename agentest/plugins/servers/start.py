@@ -305,11 +305,9 @@ _KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>
 class RealTools:
     """The tools of a real server, compared with its file."""
 
-    server: str
-    """For display."""
+    server: str  # for display
     file: str
-    number: int
-    """Number of tools that it has now."""
+    number: int  # number of tools that it has now
     changes: tuple[str, ...] | None
     """Each difference, as a phrase that follows "the real server's"; None: there was no file yet."""
 

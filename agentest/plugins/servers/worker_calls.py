@@ -223,10 +223,8 @@ class ProxiedConversation:
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()
-    has_traces: bool = False
-    """True if the agent exports spans to Agentest."""
-    has_model: bool = False
-    """True if the agent calls its model through a gateway."""
+    has_traces: bool = False  # True if the agent exports spans to Agentest
+    has_model: bool = False  # True if the agent calls its model through a gateway
     lane: int | None = None
     _requests: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=count)

@@ -236,16 +236,12 @@ _KINDS |= {list: "a list", tuple: "a list", dict: "an object"}
 class ValueDifference:
     """One part of a value that is not as expected."""
 
-    path: str
-    """Keys and indexes joined by dots; "" for the whole value."""
-    expected: Any
-    """NOT_EXPECTED if the key should not exist."""
-    actual: Any
-    """MISSING if the key does not exist."""
+    path: str  # keys and indexes joined by dots; "" for the whole value
+    expected: Any  # NOT_EXPECTED if the key should not exist
+    actual: Any  # MISSING if the key does not exist
     failed: str | None = None
     """Why it is unknown whether this part is as expected, such as the exception of a predicate."""
-    note: str = ""
-    """Describes a part that has no expected value of its own."""
+    note: str = ""  # describes a part that has no expected value of its own
 
     @property
     def words(self) -> str:
@@ -291,8 +287,7 @@ class DifferenceSearch:
     more of them than `outcome_of`.
     """
 
-    has_differences: bool = field(default=False)
-    """True if anything surely differs."""
+    has_differences: bool = field(default=False)  # True if anything surely differs
 
     def arguments(
         self, wanted: Mapping[str, Any], arguments: Mapping[str, Any], *, exact: bool, inside: str = ""
@@ -377,8 +372,7 @@ class _Missing:
         return "not given"
 
 
-MISSING: Final = _Missing()
-"""Stands for a missing value; None is a value."""
+MISSING: Final = _Missing()  # stands for a missing value; None is a value
 _MOST_INDEX_DIGITS = 9
 
 

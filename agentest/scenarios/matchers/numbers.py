@@ -24,12 +24,9 @@ Part = tuple[str, Any, Any]
 _REL = Fraction(1, 10**6)
 _ABS = Fraction(1, 10**12)
 _MOST_DEPTH = 20
-MOST_DIGITS = 1_000
-"""Limit for digits and exponents, because longer numbers take long to parse."""
-GAP = "\u00a0"
-"""Represents all spaces allowed within a number: no-break, figure, punctuation, thin."""
-OVER = "\u2044"
-"""The fraction slash."""
+MOST_DIGITS = 1_000  # limit for digits and exponents, because longer numbers take long to parse
+GAP = "\u00a0"  # represents all spaces allowed within a number: no-break, figure, punctuation, thin
+OVER = "\u2044"  # the fraction slash
 _PLAIN_SIGNS = {
     **dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u202f"), GAP),
     **dict.fromkeys(map(ord, "\u2212\ufe63\uff0d\u2013"), "-"),
@@ -63,8 +60,7 @@ class Approx(Matcher):
     value: Any
     rel: float | None = None
     """Tolerance as a share of the value. None: 1e-6, or no relative tolerance if `abs` is given."""
-    abs: float | None = None
-    """None: 1e-12."""
+    abs: float | None = None  # None: 1e-12
 
     def __post_init__(self) -> None:
         _check_value(self.value)

@@ -45,8 +45,7 @@ TYPE_NAMES: Final[Mapping[str, type]] = {
 _PLAIN = frozenset({*TYPE_NAMES.values(), tuple, object})
 _ZERO_WIDTH_SPACES = str.maketrans("", "", "\u200b\u2060\ufeff")
 """Zero-width white space, which `str.split` does not recognize."""
-FLAGS = ("ignore_case", "ignore_space", "ignore_punctuation")
-"""Differences that a text may ignore."""
+FLAGS = ("ignore_case", "ignore_space", "ignore_punctuation")  # differences that a text may ignore
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -150,8 +149,7 @@ def optional(value: Any) -> Matcher:
     return Optional(value)
 
 
-absent = Absent()
-"""Expect that a key is missing."""
+absent = Absent()  # expect that a key is missing
 
 
 def one_of(*values: Any) -> Matcher:
@@ -315,8 +313,7 @@ def text(
 class DataMatcher(Matcher):
     """A matcher written as a dict of data; also accepts the dict itself, such as `{"text": "hi"}`."""
 
-    word: Any
-    """A matcher, a compiled pattern or, for `{exactly: …}`, the plain value."""
+    word: Any  # a matcher, a compiled pattern or, for `{exactly: …}`, the plain value
     literal: Mapping[str, Any]
 
     def holds(self, actual: Any, equal: Equal) -> bool:

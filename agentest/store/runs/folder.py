@@ -44,8 +44,7 @@ class StoredRunFolder:
     """The folder of a run, `<output_dir>/runs/<id>`. No other process writes to it."""
 
     path: Path
-    latest_name: LatestName | None = None
-    """None if the fixed names belong to another run."""
+    latest_name: LatestName | None = None  # None if the fixed names belong to another run
 
     @property
     def id(self) -> str:
@@ -302,8 +301,7 @@ def _latest_ids(runs: list[StoredRunFolder]) -> str:
 RECORD = "run.json"
 ANSWERS = "answers"
 """The folder for model responses in conversations that a budget ended early, in the folder of a run."""
-JOB_VARIABLE = "AGENTEST_JOB"
-"""The environment variable with the page's id for a run that it started."""
+JOB_VARIABLE = "AGENTEST_JOB"  # the environment variable with the page's id for a run that it started
 
 
 class RunKind(StrEnum):
@@ -329,8 +327,7 @@ class EndedRunNumbers:
     skipped: int
     conversations: int
     duration_ms: float
-    cost: float | None
-    """USD; None if the price of a model is not known."""
+    cost: float | None  # USD; None if the price of a model is not known
     stopped: bool = False
     """True if something other than a signal ended the run early: a budget, --fail-fast."""
 
@@ -342,15 +339,11 @@ class RecordedScenario:
     scenario: str
     agent: str
     conversations: int
-    talking_ms: float
-    """From the first message to the last, without judging."""
-    judging_ms: float
-    """The duration of judging after the last turn."""
+    talking_ms: float  # from the first message to the last, without judging
+    judging_ms: float  # the duration of judging after the last turn
     calls: int
-    cost: float | None
-    """USD; None if the price of a model is not known."""
-    status: Status | None = None
-    """The verdict; None in records of older versions."""
+    cost: float | None  # USD; None if the price of a model is not known
+    status: Status | None = None  # the verdict; None in records of older versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,27 +355,20 @@ class RunRecord:
 
     id: str
     kind: RunKind
-    started_at: str
-    """ISO 8601, UTC."""
+    started_at: str  # ISO 8601, UTC
     version: str
     models: Mapping[str, str | None] = field(default_factory=dict)
-    agents: Mapping[str, str] = field(default_factory=dict)
-    """Name → address, without secrets."""
+    agents: Mapping[str, str] = field(default_factory=dict)  # name → address, without secrets
     scenarios: int = 0
-    conversations: int = 0
-    """The planned number."""
-    commit: str | None = None
-    """The commit of the project's repository; None if unknown."""
-    shard: str | None = None
-    """The shard, as K/N."""
+    conversations: int = 0  # the planned number
+    commit: str | None = None  # the commit of the project's repository; None if unknown
+    shard: str | None = None  # the shard, as K/N
     part: ShardedRun | None = None
-    partial: bool = False
-    """True if filters selected its scenarios."""
+    partial: bool = False  # True if filters selected its scenarios
     selection: str | None = None
     """A hash of what the command line selected; None if an older version made the run."""
     resumed: str | None = None
-    job: str | None = None
-    """The page's id, if `agentest ui` started the run."""
+    job: str | None = None  # the page's id, if `agentest ui` started the run
     ended: EndedRunNumbers | None = None
     took: tuple[RecordedScenario, ...] = ()
     """The resources of each scenario with a verdict, as the basis of forecasts."""

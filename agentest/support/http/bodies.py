@@ -13,8 +13,7 @@ from multidict import CIMultiDictProxy
 if TYPE_CHECKING:
     from aiohttp import web  # a tenth of a run's start-up, and clients do not need it
 
-MAX_BODY_BYTES = 10 * 1024 * 1024
-"""Maximum size of a response body, both as received and decompressed."""
+MAX_BODY_BYTES = 10 * 1024 * 1024  # maximum size of a response body, both as received and decompressed
 
 
 class BadBody(Exception):
@@ -151,8 +150,7 @@ def decompressor_for(encoding: str) -> Decompressor | None:
     return Decompressor(codings[0])
 
 
-BODY_S = 30.0
-"""Seconds that a body may take to arrive."""
+BODY_S = 30.0  # seconds that a body may take to arrive
 
 
 class BodyRefused(ValueError):

@@ -7,8 +7,7 @@ import codecs
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import NamedTuple
 
-AT_ONCE = 100
-"""Number of events after which other tasks run, because a piece may contain thousands."""
+AT_ONCE = 100  # number of events after which other tasks run, because a piece may contain thousands
 
 
 class Event(NamedTuple):

@@ -19,8 +19,7 @@ from random import Random
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import Z_95, wilson
 
-Cluster = tuple[float, int]
-"""Sum and number of its values."""
+Cluster = tuple[float, int]  # sum and number of its values
 
 _MIN_STRATA = 6  # with fewer strata, no swap is rare enough to be significant: 2 of 32 are one in sixteen
 _MAX_BLOCKS = 128
@@ -32,8 +31,7 @@ _MAX_P_TO_PERMUTE = 0.04
 """Above this p-value, Student's approximation suffices and no permutation test is run."""
 _MOST_SWAPPED = 11
 _ROUNDING = 1e-9
-_ENOUGH, _ENOUGH_STRATA = 10**6, 40
-"""More permutations than this make no difference."""
+_ENOUGH, _ENOUGH_STRATA = 10**6, 40  # more permutations than this make no difference
 _BESIDE_ZERO = 0.026
 
 
@@ -277,8 +275,7 @@ def _inverse(value: float) -> float:
     return 1 / (value or _TINY) if value != inf else 0.0
 
 
-Share = tuple[int, int]
-"""Successes and draws."""
+Share = tuple[int, int]  # successes and draws
 
 _SEARCH_STEPS = 200
 _EXACT_UP_TO = 200  # above this size of one sample, the normal distribution is accurate enough

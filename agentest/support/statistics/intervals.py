@@ -11,8 +11,7 @@ from math import hypot, isfinite, sqrt
 
 from agentest.support.lazy_dataclasses import dataclass
 
-Z_95 = 1.959963984540054
-"""The quantile of the normal distribution with 2.5% above it."""
+Z_95 = 1.959963984540054  # the quantile of the normal distribution with 2.5% above it
 _STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -21,8 +20,7 @@ _STUDENT = (
 """Student's t quantiles with 2.5% above them, for 1 to 30 degrees of freedom."""
 _ROUNDING = 1e-12
 
-Scale = tuple[float, float]
-"""The lowest and the highest possible value."""
+Scale = tuple[float, float]  # the lowest and the highest possible value
 
 
 @dataclass(frozen=True, slots=True)

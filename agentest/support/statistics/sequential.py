@@ -33,8 +33,7 @@ class SequentialDecision(Enum):
     OPEN = "open"
     HOLDS = "holds"
     MISSED = "missed"
-    WILL_HOLD = "will hold"
-    """Will hold whatever the remaining values are, but they cannot prove it."""
+    WILL_HOLD = "will hold"  # will hold whatever the remaining values are, but they cannot prove it
     WILL_BE_MISSED = "will be missed"
 
 
@@ -86,10 +85,8 @@ class ShareTest:
     """Tests if the share of ones among zeros and ones is at least `least`."""
 
     least: float
-    first: int
-    """Number of values before the first look."""
-    last: int
-    """Maximum number of values."""
+    first: int  # number of values before the first look
+    last: int  # maximum number of values
     errors: ErrorRates
 
     @property
@@ -245,10 +242,8 @@ class RatioTest:
 
     high: float
     low: float
-    last: int
-    """Maximum number of values; after that it stays open."""
-    errors: ErrorRates
-    """`holds`: of accepting `low`; `missed`: of rejecting `high`."""
+    last: int  # maximum number of values; after that it stays open
+    errors: ErrorRates  # `holds`: of accepting `low`; `missed`: of rejecting `high`
 
     def standing(self, values: int, hits: int) -> SequentialDecision:
         """Return the state after this many values, of which `hits` are ones."""

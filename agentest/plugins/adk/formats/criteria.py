@@ -93,8 +93,7 @@ def as_match_type(value: object) -> MatchType:
     raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
 
 
-CRITERIA_FILE = "test_config.json"
-"""Name of the criteria file next to evaluation sets."""
+CRITERIA_FILE = "test_config.json"  # name of the criteria file next to evaluation sets
 STOP_SIGNAL = "</finished>"
 _WITH_POLICY = "safety_v1"
 MAX_INVOCATIONS = 20
@@ -115,18 +114,15 @@ class MetricCriterion:
     """True if an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
     judge: RequestedModel | None = None
     """The judge that the file requests; None for the configured one without changes."""
-    num_samples: int | None = None
-    """Number of judge samples; None for the metric's default."""
+    num_samples: int | None = None  # number of judge samples; None for the metric's default
     parallelism_limit: int | None = None
     """Maximum number of concurrent judge calls for one conversation; None for no limit."""
     rubrics: tuple[Rubric, ...] = ()
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False
     stop_signal: str = STOP_SIGNAL
-    policy: str = ""
-    """The policy of `safety_v1`; "" for the agent's instructions."""
-    information: bool = False
-    """If True, the score is reported but does not affect the verdict."""
+    policy: str = ""  # the policy of `safety_v1`; "" for the agent's instructions
+    information: bool = False  # if True, the score is reported but does not affect the verdict
     written: Mapping[str, Any] = field(default_factory=dict)
     """The criterion as written, for custom evaluators; `{"threshold": …}` if it was a number."""
 
@@ -142,8 +138,7 @@ class UserSimulator:
 
     model: RequestedModel | None = None
     """The model that the file requests; None for the configured one without changes."""
-    max_allowed_invocations: int = MAX_INVOCATIONS
-    """At least 1."""
+    max_allowed_invocations: int = MAX_INVOCATIONS  # at least 1
     custom_instructions: str = ""
 
 

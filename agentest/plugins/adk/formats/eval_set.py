@@ -273,8 +273,7 @@ def _form(data: Any) -> str:
     return "events" if isinstance(data, InvocationEvents) else "data"
 
 
-IntermediateForm = IntermediateData | InvocationEvents | None
-"""The steps in either form."""
+IntermediateForm = IntermediateData | InvocationEvents | None  # the steps in either form
 Intermediate = Annotated[
     Annotated[IntermediateData, Tag("data")] | Annotated[InvocationEvents, Tag("events")],
     Discriminator(_form),
@@ -338,8 +337,7 @@ class AgentestKeys(BriefRepr):
 
     any_args_where_absent: bool | None = None
     """True if an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
-    tags: tuple[str, ...] | None = None
-    """Tags, as in scenarios."""
+    tags: tuple[str, ...] | None = None  # tags, as in scenarios
     # The keys of scenario files, as they are written in the set.
     trajectory: Annotated[Any, validated_as("trajectory")] = None
     expect: Annotated[Any, validated_as("expect")] = None
@@ -472,8 +470,7 @@ def _parts(data: InvocationEvents) -> list[Part]:
     return [p for e in data.invocation_events if e.content and e.content.parts for p in e.content.parts]
 
 
-MAX_BYTES = 20_000_000
-"""Maximum size of all files of one message together."""
+MAX_BYTES = 20_000_000  # maximum size of all files of one message together
 
 _SENT = {"text", "inline_data", "file_data"}
 _ABOUT_TEXT = {"thought", "thought_signature"}  # metadata about a text, which no user sends

@@ -75,8 +75,7 @@ class LegacyToolUse:
     tool_input: Annotated[
         dict[str, Any] | None, Field(validation_alias=AliasChoices("tool_input", "toolInput", "args"))
     ] = None
-    mock_tool_output: Any = None
-    """Ignored, as in ADK."""
+    mock_tool_output: Any = None  # ignored, as in ADK
 
 
 @dataclass(slots=True, frozen=True, config=CLOSED)
@@ -95,8 +94,7 @@ class LegacyTurn:
     reference: str | None = None
     expected_tool_use: tuple[LegacyToolUse, ...] | None = None
     expected_intermediate_agent_responses: tuple[LegacyAgentResponse, ...] | None = None
-    response: Any = None
-    """A response that some agent gave once. Ignored, as in ADK."""
+    response: Any = None  # a response that some agent gave once. Ignored, as in ADK.
 
 
 @dataclass(slots=True, frozen=True, config=OPEN)

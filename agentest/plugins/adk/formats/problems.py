@@ -20,14 +20,11 @@ from agentest.support.text import nearest, snake_case
 Location = tuple[str | int, ...]
 _T = TypeVar("_T")
 
-MAX_PROBLEMS = 5
-"""Maximum number of problems of a file that an error lists."""
+MAX_PROBLEMS = 5  # maximum number of problems of a file that an error lists
 
-MAX_STORED_PROBLEMS = 100
-"""Maximum number of problems of a file that an error stores."""
+MAX_STORED_PROBLEMS = 100  # maximum number of problems of a file that an error stores
 
-MAX_SHOWN = 60
-"""Maximum number of characters of a value in a message."""
+MAX_SHOWN = 60  # maximum number of characters of a value in a message
 
 _EXPECTED = {
     "string_type": "a text",

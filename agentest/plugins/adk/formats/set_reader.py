@@ -48,8 +48,7 @@ from agentest.support.files import read_user_bytes
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest, snake_case
 
-MAX_IDS = 20
-"""Maximum number of case ids that an error lists."""
+MAX_IDS = 20  # maximum number of case ids that an error lists
 
 _TEXT = rb'"\s*:\s*"((?:[^"\\]|\\.)*)"'
 
@@ -59,8 +58,7 @@ class FileFormat(StrEnum):
 
     EVAL_SET = "eval_set"
     LEGACY = "legacy"
-    DATA = "data"
-    """ADK-TypeScript's format."""
+    DATA = "data"  # ADK-TypeScript's format
     SCENARIOS = "scenarios"
 
 
@@ -350,10 +348,8 @@ def _not_json(path: Path, text: bytes, message: str) -> str:
     return f"{path}:{line}: is not JSON: {reason} (line {line}, column {column})" + (rest and f": {rest}")
 
 
-TEST_SUFFIX = ".test.json"
-"""Suffix of sets that a folder runs by default."""
-EVAL_SET_SUFFIX = ".evalset.json"
-"""Suffix of sets that a folder runs only with `--all`."""
+TEST_SUFFIX = ".test.json"  # suffix of sets that a folder runs by default
+EVAL_SET_SUFFIX = ".evalset.json"  # suffix of sets that a folder runs only with `--all`
 SUFFIXES = (TEST_SUFFIX, EVAL_SET_SUFFIX)
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")

@@ -211,8 +211,7 @@ def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") ->
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
 
-AuthoredText = tuple[str, str]
-"""An author and their text."""
+AuthoredText = tuple[str, str]  # an author and their text
 
 
 def expects_state(case: EvalCase) -> bool:

@@ -235,8 +235,7 @@ class EvalSetResult:
     """Seconds since 1970."""
 
 
-EvalResult = EvalSetResult
-"""ADK-TS's name of the class."""
+EvalResult = EvalSetResult  # ADK-TS's name of the class
 
 
 def eval_status(status: Status) -> EvalStatus:

@@ -23,14 +23,12 @@ class AgentFacts:
     """What judges know about an agent; "" if unknown."""
 
     instructions: str = ""
-    tools: str = ""
-    """The declarations of its tools, one per line."""
+    tools: str = ""  # the declarations of its tools, one per line
     mock_server_tools: str = ""
     """Descriptions of its tools from other sources, for cases that recorded none."""
     unseen: str = ""
     """Why its tool calls are invisible unless its replies report them; "" if they are visible."""
-    date: str = ""
-    """The configured date of the conversation, in ISO 8601."""
+    date: str = ""  # the configured date of the conversation, in ISO 8601
 
 
 NOTHING_KNOWN = AgentFacts()

@@ -75,8 +75,7 @@ class Statement:
 
     sentences: tuple[str, ...]
     source: str
-    turn: Turn
-    """The turn up to this message, if known."""
+    turn: Turn  # the turn up to this message, if known
 
 
 def statements_of(turn: Turn, every_message: bool) -> list[Statement]:

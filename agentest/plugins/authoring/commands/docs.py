@@ -93,8 +93,7 @@ class SectionHit:
 
     topic: str
     heading: str
-    text: str
-    """The first row with one of the words."""
+    text: str  # the first row with one of the words
 
 
 class DocsPage:

@@ -72,8 +72,7 @@ class GenerateOptions:
 
     sources: str | None = None
     docs: tuple[str, ...] = ()
-    most: int | None = None
-    """The most scenarios; None: 20."""
+    most: int | None = None  # the most scenarios; None: 20
     output: Path | None = None
     no_run: bool = False
 

@@ -150,10 +150,8 @@ class ToolRecording:
 
     prepared: Prepared
     at: MockTargets
-    tool_list: Mapping[str, Path]
-    """Maps an agent to the file with the tool list of its MCP server."""
-    display_path: Callable[[Path], str]
-    """Formats a path for the user."""
+    tool_list: Mapping[str, Path]  # maps an agent to the file with the tool list of its MCP server
+    display_path: Callable[[Path], str]  # formats a path for the user
     recorder: CallRecorder = field(default_factory=CallRecorder)
     turns: tuple[Turn, ...] = ()
     failure: str | None = None

@@ -84,8 +84,7 @@ class TraceOptions:
     """The options of `agentest import` that are about recorded sessions."""
 
     form: str | None = None
-    most: int | None = None
-    """The most scenarios; None: 20."""
+    most: int | None = None  # the most scenarios; None: 20
     redact: tuple[str, ...] = ()
     config: Path | None = None
     model: str | None = None
@@ -212,15 +211,13 @@ def _report(done: ImportResult) -> ExitCode:
 class ImportRequest:
     """What to import. Templates have placeholders for columns; None derives them from the columns."""
 
-    source: str = ""
-    """A file of rows, or the name of a Hugging Face dataset."""
+    source: str = ""  # a file of rows, or the name of a Hugging Face dataset
     output: Path | None = None
     name: str | None = None
     turns: tuple[str, ...] = ()
     says: str | None = None
     outcome: str | None = None
-    split: str | None = None
-    """The split of a dataset, `train` by default."""
+    split: str | None = None  # the split of a dataset, `train` by default
     limit: int | None = None
     force: bool = False
 

@@ -22,10 +22,8 @@ from agentest.support.files import path_from, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, say, tell
 
-NAME = "agentest"
-"""The format wants the folder to have the skill's name."""
-MANIFEST = ".installed.json"
-"""Lists the files that were written, with their hashes."""
+NAME = "agentest"  # the format wants the folder to have the skill's name
+MANIFEST = ".installed.json"  # lists the files that were written, with their hashes
 LOCATIONS: Mapping[str, str] = {
     "claude": ".claude/skills",
     "codex": ".agents/skills",
@@ -83,10 +81,8 @@ class SkillChange(Enum):
     WRITTEN = "wrote"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    EDITED = "kept"
-    """A user has edited it, so it was left as it is."""
-    REMOVED = "removed"
-    """It is not part of the skill any more."""
+    EDITED = "kept"  # a user has edited it, so it was left as it is
+    REMOVED = "removed"  # it is not part of the skill any more
 
 
 @dataclass(frozen=True, slots=True)

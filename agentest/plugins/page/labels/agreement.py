@@ -25,8 +25,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import ConfidenceInterval, wilson
 from agentest.support.text import count, shortened, turn_name
 
-FEW = 20
-"""With fewer labels, the figures say hardly anything."""
+FEW = 20  # with fewer labels, the figures say hardly anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,7 @@ class JudgeAnswer:
     reason: str
 
 
-JudgeOutcome = JudgeAnswer | Unscored
-"""The judge's answer, or why there is none."""
+JudgeOutcome = JudgeAnswer | Unscored  # the judge's answer, or why there is none
 
 
 def are_numbers(both: tuple[Value, Value]) -> TypeGuard[tuple[int, int]]:
@@ -53,8 +51,7 @@ class Pair:
     question: LabelQuestion
     people: Value
     judge: JudgeAnswer
-    note: str = ""
-    """A person's note on the label."""
+    note: str = ""  # a person's note on the label
 
     @property
     def faults(self) -> tuple[bool, bool]:
@@ -246,8 +243,7 @@ def where(question: LabelQuestion, conversations: Mapping[str, LabelledConversat
     return f"{conversation.source or conversation.id}{turn}"
 
 
-Table = tuple[int, int, int, int]
-"""Counts of: both yes, only the first, only the second, neither."""
+Table = tuple[int, int, int, int]  # counts of: both yes, only the first, only the second, neither
 
 _RESAMPLES = 2000
 _SEED = 20_260_101

@@ -30,10 +30,8 @@ from agentest.support.text import count, quoted_names
 class ProjectScenarios:
     """The scenarios of a project, for details that results do not contain, such as goals."""
 
-    units: Mapping[tuple[str, str], Unit] = field(default_factory=dict)
-    """By scenario and agent."""
-    redact: Callable[[str], str] = str
-    """Removes secrets from a text."""
+    units: Mapping[tuple[str, str], Unit] = field(default_factory=dict)  # by scenario and agent
+    redact: Callable[[str], str] = str  # removes secrets from a text
 
 
 @dataclass(slots=True)

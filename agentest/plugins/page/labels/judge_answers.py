@@ -53,8 +53,7 @@ from agentest.support.interrupts import handled_signals
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
-SCOPE = "calibrate"
-"""Scope under which model calls are counted and recorded."""
+SCOPE = "calibrate"  # scope under which model calls are counted and recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

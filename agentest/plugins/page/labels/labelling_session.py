@@ -358,8 +358,7 @@ def full_question(question: LabelQuestion) -> str:
 
 _JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000
 """Characters of a tool result that judges see: in the last turn, in earlier ones, in a whole conversation."""
-Row = tuple[str, str]
-"""A label, such as a speaker, and a text."""
+Row = tuple[str, str]  # a label, such as a speaker, and a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,7 @@ from agentest.support.json_text import STRICT, Json, encoded, json_or, plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys, turn_name
 
-MOST_OF_A_FAULT = 3
-"""The highest number from 1 to 5 that counts as a fault."""
+MOST_OF_A_FAULT = 3  # the highest number from 1 to 5 that counts as a fault
 _ID_CHARS = 12
 _QUOTED = re.compile(r"\s*[0-9]\s*")  # a number as text; no number has more than one digit
 
@@ -68,8 +67,7 @@ class LabelQuestion:
 
     conversation: str
     turn: int | None
-    metric: str
-    """A built-in metric, or CRITERIA."""
+    metric: str  # a built-in metric, or CRITERIA
     criterion: str = ""
 
     @property

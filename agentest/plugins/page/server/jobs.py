@@ -453,10 +453,8 @@ class Snapshot:
 
     mark: object
     text: str
-    over: bool = False
-    """True if nothing can change any more."""
-    wait_s: float = 0.0
-    """Minimum seconds until the next snapshot."""
+    over: bool = False  # True if nothing can change any more
+    wait_s: float = 0.0  # minimum seconds until the next snapshot
 
 
 async def _all(request: web.Request) -> web.StreamResponse:

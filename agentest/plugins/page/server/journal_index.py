@@ -99,8 +99,7 @@ class RunIndex:
     def __init__(self, path: Path, brief: ConversationSummarizer) -> None:
         self.path = path
         self.changes = 0
-        self.ended = False
-        """Set on close, so that readers stop at the next line."""
+        self.ended = False  # set on close, so that readers stop at the next line
         self._brief = brief
         self.lock = RLock()
         """Required for consistent access to several values that `refresh` changes."""
@@ -114,8 +113,7 @@ class RunIndex:
         self.run: RunLine | None = None
         self.head: Json | None = None
         self.scenarios: dict[tuple[str, str], IndexedScenario] = {}
-        self.problems: list[str] = []
-        """Descriptions of unreadable parts."""
+        self.problems: list[str] = []  # descriptions of unreadable parts
         self._silent: frozenset[str] = frozenset()
         self._offset = 0
         self._line = 0

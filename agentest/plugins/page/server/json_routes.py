@@ -32,14 +32,10 @@ HEADERS: Mapping[str, str] = {
 class WebProject:
     """Paths of the project whose runs, scenarios and cases the page shows."""
 
-    root: Path
-    """The folder of the configuration."""
-    config: Path | None
-    """The configuration; None for the default one, which may be missing."""
-    output_dir: Path
-    """The folder of stored runs."""
-    chosen: Path | None = None
-    """The run that the user named; None for the latest."""
+    root: Path  # the folder of the configuration
+    config: Path | None  # the configuration; None for the default one, which may be missing
+    output_dir: Path  # the folder of stored runs
+    chosen: Path | None = None  # the run that the user named; None for the latest
 
 
 UI: web.AppKey[WebProject] = web.AppKey("project", WebProject)
@@ -70,8 +66,7 @@ async def call_with_imports(
     return result
 
 
-Values = Mapping[str, Any]
-"""The values of a request: its query, or the JSON object in its body."""
+Values = Mapping[str, Any]  # the values of a request: its query, or the JSON object in its body
 Answer = Callable[[web.Request, Values], Json | Awaitable[Json]]
 
 

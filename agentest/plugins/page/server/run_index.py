@@ -33,8 +33,7 @@ from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import CredentialFilter
 
-CHOSEN = "chosen"
-"""Name of the run given to `agentest ui RUN`, if it is not a stored run."""
+CHOSEN = "chosen"  # name of the run given to `agentest ui RUN`, if it is not a stored run
 _MOST_INDEXES = 4
 _MOST_HITS = 200
 UNDER_WAY = "under way"
@@ -46,10 +45,8 @@ class RequestedRun:
     """A run that the page requested."""
 
     id: str
-    file: Path | None
-    """The file to read; None if nothing has been written yet."""
-    stored: StoredRunFolder | None
-    """The folder of the stored run; None if the file is not in one."""
+    file: Path | None  # the file to read; None if nothing has been written yet
+    stored: StoredRunFolder | None  # the folder of the stored run; None if the file is not in one
 
     @property
     def folder(self) -> Path | None:

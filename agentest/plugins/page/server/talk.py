@@ -55,10 +55,8 @@ from agentest.support.redaction import without_secrets
 Event = Mapping[str, Any]
 _T = TypeVar("_T")
 MOST_UNDER_WAY = 4
-MOST_KEPT = 12
-"""Maximum number of talks, including those that have ended."""
-ALONE_S = 600.0
-"""Seconds after which a talk without a viewer ends."""
+MOST_KEPT = 12  # maximum number of talks, including those that have ended
+ALONE_S = 600.0  # seconds after which a talk without a viewer ends
 _TO_END_S = 15.0
 
 
@@ -69,8 +67,7 @@ class PageTalk:
         """Start the conversation in the running event loop. `alone_s` seconds without a viewer end it."""
         self.id = secrets.token_hex(8)
         self.chosen = chosen
-        self.began = time()
-        """Unix time in seconds."""
+        self.began = time()  # unix time in seconds
         self.events: list[Event] = []
         self.inbox = CallInbox(self._call)
         self.visitor = PersonUser(lambda: self._add({"type": "listening"}))

@@ -56,10 +56,8 @@ class SaveRequest:
     """The content to save, and its place."""
 
     kind: Kind
-    path: str
-    """Path relative to the folder of the configuration."""
-    name: str
-    """Name of the scenario, or id of the case."""
+    path: str  # path relative to the folder of the configuration
+    name: str  # name of the scenario, or id of the case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +82,9 @@ class PreparedFile:
 
     path: Path
     content: bytes
-    preview: str
-    """The new part of the file."""
-    notes: tuple[str, ...]
-    """Notes for the person."""
-    version: str | None = None
-    """Version of the existing file; None if there is none."""
+    preview: str  # the new part of the file
+    notes: tuple[str, ...]  # notes for the person
+    version: str | None = None  # version of the existing file; None if there is none
 
 
 def prepare_file(

@@ -87,10 +87,8 @@ Tell = Callable[[TalkEvent], object]
 class TalkResult:
     """The outcome of the conversation."""
 
-    conversation: Conversation | None
-    """None if it was stopped before it began."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about calls that belonged to no conversation."""
+    conversation: Conversation | None  # None if it was stopped before it began
+    unclaimed: tuple[RunWarning, ...] = ()  # warnings about calls that belonged to no conversation
 
 
 @dataclass(slots=True)
@@ -100,13 +98,10 @@ class PersonConversation:
     prepared: Prepared
     unit: Unit
     id: str
-    user: User
-    """The person."""
-    tell: Tell
-    """Receives events without secrets, in the task that runs the conversation."""
+    user: User  # the person
+    tell: Tell  # receives events without secrets, in the task that runs the conversation
     on_mocks: OnMocks = lambda *_: None
-    turns: tuple[Turn, ...] = ()
-    """The turns that have closed."""
+    turns: tuple[Turn, ...] = ()  # the turns that have closed
     observed: CallObservations = field(default_factory=CallObservations)
     """What the call sources observed outside of the conversation."""
     _mocks: MockResolver | None = None
@@ -212,20 +207,16 @@ class TalkChoices:
     scenarios: tuple[Scenario, ...]
     broken: tuple[str, ...]
     """Location and reason for each file that cannot be read and each scenario that was refused."""
-    agents: tuple[str, ...]
-    """The agents under test first."""
+    agents: tuple[str, ...]  # the agents under test first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TalkChoice:
     """The chosen scenario and agent."""
 
-    file: str | None = None
-    """Relative to the folder of the configuration; None: no scenario."""
-    scenario: str | None = None
-    """The full name."""
-    agent: str | None = None
-    """None: as the scenario and the configuration say."""
+    file: str | None = None  # relative to the folder of the configuration; None: no scenario
+    scenario: str | None = None  # the full name
+    agent: str | None = None  # None: as the scenario and the configuration say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,15 +375,11 @@ class PersonUser:
 class CallState:
     """The current state of a call; reported again after every change."""
 
-    number: int
-    """From 0, in the order in which calls became known."""
+    number: int  # from 0, in the order in which calls became known
     call: ToolCall
-    waiting: bool = False
-    """True if a person must answer it."""
-    proposed: MockOutcome | None = None
-    """The mock's answer to a waiting call; None: no mock."""
-    by_hand: bool = False
-    """True if a person gave or changed the answer."""
+    waiting: bool = False  # True if a person must answer it
+    proposed: MockOutcome | None = None  # the mock's answer to a waiting call; None: no mock
+    by_hand: bool = False  # True if a person gave or changed the answer
 
     @property
     def answered(self) -> bool:
@@ -414,8 +401,7 @@ class CallInbox:
     The mock is called in any case, so that sequences advance and states change whatever the final answer is.
     """
 
-    tell: Callable[[CallState], object]
-    """Receives calls in the event loop's thread."""
+    tell: Callable[[CallState], object]  # receives calls in the event loop's thread
     holds: bool = False
     """True if every call waits for the person. Calls without a mock always wait."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

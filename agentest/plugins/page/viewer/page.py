@@ -46,8 +46,7 @@ _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 class PageVariant(StrEnum):
     """The variants of the page; the value is the module that starts the variant."""
 
-    FILE = "file.js"
-    """A file for viewing, with its data inside."""
+    FILE = "file.js"  # a file for viewing, with its data inside
     SERVED = "served.js"
     """The page of `agentest ui` that shows runs; it gets its data from the server."""
     WORKING = "working.js"
@@ -216,8 +215,7 @@ CHUNK_BYTES = 256 * 1024
 _LEVEL = 6
 _LEAST_ROOM = 64 * 1024  # the minimum room for another chunk, in compressed characters
 
-Place = tuple[int, int]
-"""The index of a chunk, and the index of a piece in it."""
+Place = tuple[int, int]  # the index of a chunk, and the index of a piece in it
 
 
 def packed(value: object) -> str:
@@ -236,14 +234,11 @@ class Chunks:
     Only the list that is being filled is in memory uncompressed. `close` ends the last one.
     """
 
-    most: int | None = None
-    """The maximum of compressed characters; None for no limit."""
+    most: int | None = None  # the maximum of compressed characters; None for no limit
     packed: list[str | None] = field(default_factory=list)
     """The compressed lists in order; None for a list without room."""
-    left_out: int = 0
-    """The number of pieces without room."""
-    full: bool = False
-    """True if there is no more room."""
+    left_out: int = 0  # the number of pieces without room
+    full: bool = False  # True if there is no more room
     _pieces: list[bytes] = field(default_factory=list)
     _size: int = 0
     _used: int = 0

@@ -36,8 +36,7 @@ OLD_WELL_KNOWN = "/.well-known/agent.json"
 _LANGGRAPH_PATH = "/a2a/"
 _LANGGRAPH_NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 """The namespace from which LangGraph's server derives the assistant ids of graphs."""
-Fetch = Callable[[str], Awaitable[Any]]
-"""Returns the JSON value at an address, or None if there is none."""
+Fetch = Callable[[str], Awaitable[Any]]  # returns the JSON value at an address, or None if there is none
 Version = Literal["1.0", "0.3"]
 VERSIONS: tuple[Version, ...] = ("1.0", "0.3")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
@@ -50,27 +49,20 @@ T = TypeVar("T")
 class RequestWay:
     """One way to send requests to an agent: address, version and binding."""
 
-    url: str
-    """The address. In a card's offer it may be relative; "" then means the endpoint."""
+    url: str  # the address. In a card's offer it may be relative; "" then means the endpoint.
     version: Version = "1.0"
-    rest: bool = False
-    """True for HTTP+JSON, False for JSON-RPC."""
+    rest: bool = False  # True for HTTP+JSON, False for JSON-RPC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCard:
     """The parts of an agent card that Agentest uses."""
 
-    offers: tuple[RequestWay, ...] = ()
-    """The interfaces that Agentest supports."""
-    refused: tuple[str, ...] = ()
-    """Descriptions of the interfaces that Agentest does not support."""
-    streams: bool = True
-    """False only if the card says that the agent does not stream."""
-    credentials: str = ""
-    """A description of the required credentials; "" if the card names none."""
-    tells_calls: bool = False
-    """True if the server is known to report all calls."""
+    offers: tuple[RequestWay, ...] = ()  # the interfaces that Agentest supports
+    refused: tuple[str, ...] = ()  # descriptions of the interfaces that Agentest does not support
+    streams: bool = True  # False only if the card says that the agent does not stream
+    credentials: str = ""  # a description of the required credentials; "" if the card names none
+    tells_calls: bool = False  # True if the server is known to report all calls
 
 
 def read_card(value: Any) -> AgentCard | None:

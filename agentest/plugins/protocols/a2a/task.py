@@ -31,10 +31,8 @@ class A2aPart:
 
     text: str | None = None
     data: Any = _NO_DATA
-    file: str = ""
-    """A description of the file; "" for a part without a file."""
-    unknown: str = ""
-    """The type that a part of unknown kind names."""
+    file: str = ""  # a description of the file; "" for a part without a file
+    unknown: str = ""  # the type that a part of unknown kind names
     metadata: Json = field(default_factory=dict)
 
     @property
@@ -185,21 +183,16 @@ class AgentWork:
     on_unknown: OnUnknown
     task_id: str = ""
     context_id: str = ""
-    state: str = ""
-    """The task's state; "" while it is unknown."""
-    status_message: A2aMessage | None = None
-    """The message of the task's last status."""
-    message: A2aMessage | None = None
-    """The reply of an agent that did not create a task."""
+    state: str = ""  # the task's state; "" while it is unknown
+    status_message: A2aMessage | None = None  # the message of the task's last status
+    message: A2aMessage | None = None  # the reply of an agent that did not create a task
     heard: list[A2aMessage] = field(default_factory=list)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     came_ms: dict[str, float] = field(default_factory=dict)
     """Artifact → when its first piece arrived, in milliseconds."""
-    metadata: list[Json] = field(default_factory=list)
-    """The metadata of the updates, in order."""
+    metadata: list[Json] = field(default_factory=list)  # the metadata of the updates, in order
     task_metadata: Json = field(default_factory=dict)
-    closed: bool = False
-    """True if the stream has ended the work."""
+    closed: bool = False  # True if the stream has ended the work
     known: set[str] = field(default_factory=set)
     """Ids of messages that the agent has sent before, in this turn or an earlier one."""
 

@@ -45,8 +45,7 @@ _DEFAULT_AUTHOR = "agent"
 _CONFIRMATION = "adk_request_confirmation"  # the pseudo-call by which google-adk asks whether a tool may run
 
 Part = Mapping[str, Any]
-Asked = Mapping[str, Mapping[str, Any]]
-"""Id of a confirmation → the call that waits for it."""
+Asked = Mapping[str, Mapping[str, Any]]  # id of a confirmation → the call that waits for it
 _UNDECIDED: Mapping[str, Approval] = dict[str, Approval]()
 
 

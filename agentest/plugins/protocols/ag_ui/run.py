@@ -50,8 +50,7 @@ _IGNORED_PREFIXES = (
     "TEXT_MESSAGE_END",
 )
 """Prefixes of event types that do not change reply, calls or state."""
-REPORTED_ERROR_PREFIX = "the agent reports an error"
-"""The beginning of errors that the agent reports."""
+REPORTED_ERROR_PREFIX = "the agent reports an error"  # the beginning of errors that the agent reports
 _MAX_ENTRIES = 2000
 """The limit for messages and calls in one run. Real agents have tens; more would only use up time."""
 _ROLES = ("assistant", "user", "system", "developer")
@@ -63,15 +62,11 @@ class StreamedCall:
 
     id: str
     name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    """The streamed pieces of the arguments."""
-    in_snapshot: str | None = None
-    """The arguments in the last snapshot of all messages."""
-    content: Any = None
-    """The reported result, before it is parsed."""
+    pieces: list[str] = field(default_factory=list)  # the streamed pieces of the arguments
+    in_snapshot: str | None = None  # the arguments in the last snapshot of all messages
+    content: Any = None  # the reported result, before it is parsed
     answered: bool = False
-    ended: bool = False
-    """True if a TOOL_CALL_END has arrived."""
+    ended: bool = False  # True if a TOOL_CALL_END has arrived
 
     @property
     def arguments(self) -> str:
@@ -150,14 +145,10 @@ class Interrupt:
 
     id: str | None
     question: str
-    value: Any = None
-    """The value that a LangGraph graph attached to its question, if any."""
-    schema: Mapping[str, Any] | None = None
-    """The JSON Schema of the answer, if the agent sent one."""
-    call_id: str | None = None
-    """The tool call that waits for approval."""
-    old: bool = False
-    """True if the question came as LangGraph's older event `on_interrupt`."""
+    value: Any = None  # the value that a LangGraph graph attached to its question, if any
+    schema: Mapping[str, Any] | None = None  # the JSON Schema of the answer, if the agent sent one
+    call_id: str | None = None  # the tool call that waits for approval
+    old: bool = False  # True if the question came as LangGraph's older event `on_interrupt`
 
 
 def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
@@ -289,8 +280,7 @@ class AgUiRun:
         thread.begin_run()
         self.thread = thread
         self.finished = False
-        self.spoke = False
-        """True once some text of a reply has arrived."""
+        self.spoke = False  # True once some text of a reply has arrived
         self.interrupts: list[Interrupt] = []
         self.usage = Usage()
         self.result: Any = None

@@ -17,8 +17,7 @@ from agentest.plugins.protocols.protocol_client import content_parts
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
-Wire = dict[str, Any]
-"""A message, a tool call or an event as a JSON object."""
+Wire = dict[str, Any]  # a message, a tool call or an event as a JSON object
 _MEDIA_KINDS = ("image", "audio", "video")
 
 
@@ -184,12 +183,10 @@ def _part(file: Attachment) -> Wire:
 class AgUiState:
     """The agent's state in one conversation."""
 
-    begun: Mapping[str, Any]
-    """The state at the beginning of the session."""
+    begun: Mapping[str, Any]  # the state at the beginning of the session
     value: Any = field(init=False)
     """The agent's latest value, of any type, which requests send back."""
-    told: bool = False
-    """True if the agent reports its state."""
+    told: bool = False  # True if the agent reports its state
     problem: str | None = None
     _copies: CopyLimit = field(default_factory=CopyLimit)
 

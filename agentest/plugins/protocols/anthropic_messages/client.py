@@ -64,8 +64,7 @@ WrittenMessage = dict[str, Any]
 """A message of a request, `{role, content}`. The content is a text or a list of blocks."""
 ReceivedMessage = Mapping[str, Any]
 """A message as received. If it is incomplete, any field may be missing."""
-Block = Mapping[str, Any]
-"""A block of a message's `content`, as received."""
+Block = Mapping[str, Any]  # a block of a message's `content`, as received
 
 
 def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> ProtocolClient:
@@ -347,11 +346,9 @@ class MessageContent:
 
     reply: str | None
     """The last text. Adjacent text blocks form one text, because citations split texts."""
-    remarks: tuple[str, ...]
-    """The texts before the last."""
+    remarks: tuple[str, ...]  # the texts before the last
     requests: tuple[ToolRequest, ...]
-    made: tuple[ToolCall, ...]
-    """The calls that the agent or its server made."""
+    made: tuple[ToolCall, ...]  # the calls that the agent or its server made
 
 
 def read_blocks(

@@ -66,8 +66,7 @@ class CommandClient:
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
         self.form = MessagePaths.of(config)
         self._cwd = cwd
-        self.timeout_s = resources.timeout_s
-        """The longest time that one reply may take."""
+        self.timeout_s = resources.timeout_s  # the longest time that one reply may take
         self._notes = AgentNotes(config.name, resources.on_note)
 
     @asynccontextmanager

@@ -97,8 +97,7 @@ class ThreadState:
     """The state of a thread after a run, or the error if it could not be read."""
 
     values: Any = None
-    following: tuple[str, ...] = ()
-    """The nodes that run next."""
+    following: tuple[str, ...] = ()  # the nodes that run next
     error: str | None = None
 
 

@@ -67,8 +67,7 @@ _BLOCKS_WITHOUT_TEXT = (
     "non_standard",
     *_PROVIDER_CALLS,
 )
-OnUnknown = Callable[[str, object], None]
-"""Called for each ignored value with its category and its type."""
+OnUnknown = Callable[[str, object], None]  # called for each ignored value with its category and its type
 PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
 MESSAGES = "messages"
 _INTERRUPT, _ERROR = "__interrupt__", "__error__"
@@ -316,17 +315,13 @@ def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple
 class GraphRun:
     """The result of a run, as far as events have reported it."""
 
-    values: Any = None
-    """The graph's state; None if it was not reported."""
+    values: Any = None  # the graph's state; None if it was not reported
     messages: list[Wire] = field(default_factory=list)
     """The messages that nodes have added, in order, including removed ones and those of subgraphs."""
     interrupts: list[Wire] = field(default_factory=list)
-    stopped: bool = False
-    """True if the graph reported an interrupt, even one without a question."""
-    problem: str | None = None
-    """The error that the graph reported."""
-    ended: bool = True
-    """True if the run is known to have ended."""
+    stopped: bool = False  # True if the graph reported an interrupt, even one without a question
+    problem: str | None = None  # the error that the graph reported
+    ended: bool = True  # True if the run is known to have ended
 
     def take_state(self, values: Any) -> None:
         """Store the state of the graph and its interrupts."""

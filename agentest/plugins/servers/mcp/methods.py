@@ -20,8 +20,7 @@ from agentest.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The versions that `initialize` negotiates."""
-STATELESS_VERSIONS = ("2026-07-28",)
-"""The versions that each request states."""
+STATELESS_VERSIONS = ("2026-07-28",)  # the versions that each request states
 UNSUPPORTED_VERSION = -32022
 MOST_IN_BATCH = 1000
 """The maximum messages of a batch. All are answered at once, and a million would block every conversation."""
@@ -42,10 +41,8 @@ _EMPTY_LISTS = {
 class MessageSender:
     """The facts about the sender of a message."""
 
-    headers: Mapping[str, str]
-    """By lower-case name."""
-    conversation: str | None = None
-    """The conversation in the path."""
+    headers: Mapping[str, str]  # by lower-case name
+    conversation: str | None = None  # the conversation in the path
     tools: frozenset[str] | None = None
     """The tools of the server that we replace, if the address names them; None for all tools."""
 
@@ -61,10 +58,8 @@ class Methods:
     registry: Registry
     group: ServerGroup
     catalog: Catalog
-    upstream: Upstream | None
-    """The real server; None if it is unknown or must not be called."""
-    has_real: bool
-    """True if there is a real server, even if its tools must not run."""
+    upstream: Upstream | None  # the real server; None if it is unknown or must not be called
+    has_real: bool  # True if there is a real server, even if its tools must not run
 
     async def answers(self, body: bytes, sender: MessageSender) -> Any:
         """Return the response to a request body, or a list for a batch; None if no response is expected.

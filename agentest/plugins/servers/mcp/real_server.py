@@ -17,8 +17,7 @@ from agentest.support.files import read_text_file, shown_path, write_atomically
 from agentest.support.http.client import Client
 from agentest.support.json_text import json_value
 
-RECORD = "agentest mock-server tools"
-"""The command that records the real server's tools to the file."""
+RECORD = "agentest mock-server tools"  # the command that records the real server's tools to the file
 
 Place = Callable[[str], str]
 """Returns the location of a key of the configuration: `mcp_mock.tools of agent 'shop'`."""

@@ -91,8 +91,7 @@ class OutputSchemaError(Exception):
 class OutputSchema:
     """The output schema of a tool. It can be sent to another process that runs conversations."""
 
-    schema: str
-    """The JSON text of a valid `outputSchema`."""
+    schema: str  # the JSON text of a valid `outputSchema`
 
     def __call__(self, result: Any) -> str | None:
         """Describe how a mock's answer violates the schema; None if it is valid."""
@@ -124,8 +123,7 @@ def _read(schema: str) -> ToolSchema:
     return ToolSchema(json.loads(schema), on_unread=lambda _: None)  # reported when the server started
 
 
-Entry = Mapping[str, Any]
-"""A tool as in `tools/list`: `name`, `inputSchema` and optional keys."""
+Entry = Mapping[str, Any]  # a tool as in `tools/list`: `name`, `inputSchema` and optional keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

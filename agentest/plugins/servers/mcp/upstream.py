@@ -43,8 +43,7 @@ class SessionLost(Exception):
 class Transport(Protocol):
     """The connection to a server."""
 
-    description: str
-    """The server's name for people."""
+    description: str  # the server's name for people
     version: str | None
     """The protocol version of all further messages; None when a new session starts."""
 
@@ -305,8 +304,7 @@ class StdioTransport:
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
         self._asked: dict[Any, Elicitation] = {}
         """Id of a call → the user's answer. The server's questions do not say which call they are about."""
-        self.version: str | None = None
-        """Not used, because only HTTP messages state the version."""
+        self.version: str | None = None  # not used, because only HTTP messages state the version
         self.description = f"the real MCP server (command {self._words[0]!r})"
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:

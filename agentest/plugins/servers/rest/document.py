@@ -22,8 +22,7 @@ from agentest.support.json_text import json_value, plainly
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest
 
-At = tuple[str | int, ...]
-"""The location of a value in a file: keys and indices from the top."""
+At = tuple[str | int, ...]  # the location of a value in a file: keys and indices from the top
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -192,8 +191,7 @@ class Document:
         self.path = path.resolve()
         raw = read_file(self.path)
         self.version = _version(raw, path)
-        self.source: Mapping[str, Any] = raw
-        """The main file, unchanged."""
+        self.source: Mapping[str, Any] = raw  # the main file, unchanged
         if self.version == "2.0":
             raw = from_swagger_2(raw)
         self._files: dict[Path, Any] = {}

@@ -37,8 +37,7 @@ class Parameter:
     style: str
     explode: bool
     is_json: bool = False
-    argument: str = ""
-    """The name of the tool's argument."""
+    argument: str = ""  # the name of the tool's argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +53,14 @@ class Operation:
     """An operation, which is a tool."""
 
     tool: str
-    method: str
-    """In upper case."""
-    path: str
-    """The template, like `/orders/{id}`."""
+    method: str  # in upper case
+    path: str  # the template, like `/orders/{id}`
     parameters: tuple[Parameter, ...] = ()
     body: BodyContent | None = None
     answers: Mapping[str, BodyContent] = field(default_factory=dict)
     """By status, `2XX` or `default`."""
-    short_name: str | None = None
-    """The name of FastAPI's function, from which it generated the id."""
-    summary: str = ""
-    """The document's summary of the operation."""
+    short_name: str | None = None  # the name of FastAPI's function, from which it generated the id
+    summary: str = ""  # the document's summary of the operation
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

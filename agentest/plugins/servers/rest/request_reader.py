@@ -23,8 +23,7 @@ from agentest.plugins.servers.rest.schema import SchemaViolation
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest
 
-BODY = "body"
-"""The argument for a body that is not an object."""
+BODY = "body"  # the argument for a body that is not an object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +31,9 @@ class ToolHttpRequest:
     """The parts of a request that matter for a call."""
 
     query: Pairs
-    headers: Mapping[str, str]
-    """By lower-case name."""
+    headers: Mapping[str, str]  # by lower-case name
     body: bytes
-    values: Mapping[str, str]
-    """The path's values for its parameters."""
+    values: Mapping[str, str]  # the path's values for its parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +149,10 @@ _MAX_LISTED_OPERATIONS = 20
 class RequestTarget:
     """The target of a request."""
 
-    conversation: str | None
-    """The conversation that the path names."""
-    path: str
-    """The path in the document, without conversation and base."""
+    conversation: str | None  # the conversation that the path names
+    path: str  # the path in the document, without conversation and base
     operation: Operation | None = None
-    values: Mapping[str, str]
-    """The path's values for its parameters."""
+    values: Mapping[str, str]  # the path's values for its parameters
     methods: tuple[str, ...] = ()
     """The methods that the path supports, if the request's method is not one of them."""
 

@@ -22,8 +22,7 @@ _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _BETWEEN = {"spaceDelimited": " ", "pipeDelimited": "|"}  # separators of the styles that have no comma
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
-Pairs = Sequence[tuple[str, str]]
-"""Names and values of a query, a form or cookies, in order."""
+Pairs = Sequence[tuple[str, str]]  # names and values of a query, a form or cookies, in order
 
 
 def value_of(parameter: Parameter, pairs: Pairs) -> Any:

@@ -278,8 +278,7 @@ def allowing(request: web.Request, callers: CallerGuard) -> Sequence[tuple[str, 
 
 JSON = "application/json"
 _NO_BODY = (204, 205, 304)
-NOTHING = (None, "")
-"""Results that carry no information; the record of an empty body is a text."""
+NOTHING = (None, "")  # results that carry no information; the record of an empty body is a text
 _OF_HOW = {CallOutcome.FAILED: 500, CallOutcome.UNMOCKED: 501, CallOutcome.REFUSED: 409}
 """Statuses that clients do not retry, because a refusal and a missing mock are permanent."""
 
@@ -387,11 +386,9 @@ _FAILING = 400
 class RealApi:
     """The real API."""
 
-    url: str
-    """Its base URL; the query is sent with each request."""
+    url: str  # its base URL; the query is sent with each request
     client: Client
-    redact: Callable[[str], str]
-    """Hides credentials in error messages for the agent."""
+    redact: Callable[[str], str]  # hides credentials in error messages for the agent
 
     async def call(
         self, method: str, path_and_query: str, headers: Mapping[str, str], body: bytes

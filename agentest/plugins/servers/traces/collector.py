@@ -22,8 +22,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, turn_name
 from agentest.support.trace_context import KEY_CHARS, TraceContext, turn_in_trace
 
-PATIENCE_S = 2.0
-"""Seconds to wait for a turn's spans after its reply."""
+PATIENCE_S = 2.0  # seconds to wait for a turn's spans after its reply
 CHECK = (
     "are the agent's framework and its web server instrumented (opentelemetry-instrument CMD, or what the "
     "framework offers), is an exporter of OTLP over HTTP installed, does its environment have the variables "
@@ -36,14 +35,12 @@ class ConversationSpans:
     """A conversation and its spans."""
 
     identity: Identity
-    spans: dict[str, ParsedSpan] = field(default_factory=dict)
-    """Spans by id."""
+    spans: dict[str, ParsedSpan] = field(default_factory=dict)  # spans by id
     claimed: set[str] = field(default_factory=set)
     """Traces that belong to the conversation although their ids do not start with its key."""
     turns: dict[int, SpanRequest] = field(default_factory=dict)
     has_new: anyio.Event = field(default_factory=anyio.Event)
-    lost: str | None = None
-    """Why spans may be missing permanently; None if none are."""
+    lost: str | None = None  # why spans may be missing permanently; None if none are
 
     def note(self, lost: str | None = None) -> None:
         """Wake up all code that waits for spans."""

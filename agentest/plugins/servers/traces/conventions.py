@@ -284,8 +284,7 @@ class SpanEvent:
     """An event during a span, such as an exception."""
 
     name: str
-    at_ns: int = 0
-    """Nanoseconds since 1970."""
+    at_ns: int = 0  # nanoseconds since 1970
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -293,23 +292,18 @@ class SpanEvent:
 class Span:
     """One step of an agent, as its instrumentation exports it."""
 
-    trace_id: str
-    """32 lower-case hex digits."""
-    span_id: str
-    """16 lower-case hex digits."""
-    parent_id: str | None = None
-    """None for the first span of its trace."""
+    trace_id: str  # 32 lower-case hex digits
+    span_id: str  # 16 lower-case hex digits
+    parent_id: str | None = None  # None for the first span of its trace
     name: str = ""
     kind: str = KINDS[0]
-    start_ns: int = 0
-    """Nanoseconds since 1970."""
+    start_ns: int = 0  # nanoseconds since 1970
     end_ns: int = 0
     attributes: Mapping[str, Any] = field(default_factory=dict)
     status: str = STATUSES[0]
     status_message: str = ""
     events: tuple[SpanEvent, ...] = ()
-    scope: str = ""
-    """The instrumentation that created the span."""
+    scope: str = ""  # the instrumentation that created the span
     service: str = ""
 
     @property

@@ -289,11 +289,9 @@ def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
     return bool(value == values[0] or str(value) in (str(values[0]), json.dumps(values[0])))
 
 
-MOST_CHARS = 10_000
-"""Maximum length of a value in characters."""
+MOST_CHARS = 10_000  # maximum length of a value in characters
 _MAX_READ = 4 * MOST_CHARS
-MOST_BYTES = 5_000_000
-"""Maximum size per conversation in bytes."""
+MOST_BYTES = 5_000_000  # maximum size per conversation in bytes
 _MAX_ITEMS = 200
 _MAX_DEPTH = 6
 
