@@ -237,4 +237,4 @@ def _max_model_calls(spec: ModelSpec, conversations: int) -> int:
 
 
 def _limits(conversations: int, calls: int) -> str:
-    return f"{conversations:,} conversations" + (f" with {calls:,} model calls" if calls else "")
+    return count(conversations, "conversation") + (f" with {count(calls, 'model call')}" if calls else "")

@@ -266,7 +266,8 @@ class _Watch:
 
     def _take(self, number: int, register: Callable[[], object]) -> None:
         if signal.getsignal(number) == signal.SIG_DFL:
-            register()
+            with suppress(OSError):  # no shell can start: the run may end without last words
+                register()
             self._ours.add(number)
 
     def _set_timer(self, seconds: float) -> None:

@@ -140,6 +140,9 @@ def test_closed_streams_and_too_few_descriptors(project: Project) -> None:
     done = run('ulimit -n 6; exec "$0" "$@"')
     assert (done.returncode, "mistake" in done.stderr) == (2, False)
     assert "no file descriptors are left; allow more: ulimit -n 1024" in done.stderr
+    few = {number: run(f'ulimit -n {number}; exec "$0" "$@"') for number in (9, 10, 12)}
+    assert [done for done in few.values() if done.returncode not in (0, 2)] == [], "the agent is not to blame"
+    assert few[12].returncode == 0
 
 
 def test_a_server_that_was_running_is_left_running(project: Project) -> None:
