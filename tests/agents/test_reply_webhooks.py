@@ -46,7 +46,7 @@ def documented(heading: str, url: str, port: int) -> Any:
     block = re.search(r"```yaml\n(.*?)```", section, re.S)
     assert block
     text = re.sub(r"endpoint: http://localhost:\d+", f"endpoint: {url}", block[1]).replace("9100", str(port))
-    text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text).replace("quiet_ms: 1500", "quiet_ms: 1000")
+    text = re.sub(r"\$\{\w+:-([\w-]+)\}", r"\1", text).replace("quiet_ms: 1500", "quiet_ms: 1000")
     return load_values(yaml.safe_load(text), "test", Path()).config.agent
 
 
@@ -139,7 +139,15 @@ def test_replies_may_come_before_the_agent_has_named_the_conversation() -> None:
     """The agent's calls name an id that only its later response contains."""
     body = {"chat": "{{session_id}}", "text": "{{message}}"}
     agent = {"session": "chat", "body": body}
-    conversation = talked([ONE], {"until": "text"}, "Hi", "Bye", agent=agent, before=True, chat="made-here")
+    conversation = talked(
+        [ONE],
+        {"until": "text", "verify": {"path": "x"}},
+        "Hi",
+        "Bye",
+        agent=agent,
+        before=True,
+        chat="made-here",
+    )
     assert replies(conversation) == ["Hi", "Bye"]
 
 
@@ -298,6 +306,41 @@ def test_only_calls_that_verify_accepts_are_read(way: str) -> None:
     assert sum("is lost" in note for note in notes) == statuses.count(200), "only accepted calls are read"
 
 
+@pytest.mark.parametrize("verify", [{"path": SECRET}, None], ids=["of the run", "of the conversation"])
+def test_a_call_has_a_secret_in_its_path(verify: dict[str, str] | None) -> None:
+    """Without `verify`, it is the conversation's session id, in the path or at `conversation`."""
+    notes, statuses = list[str](), list[int]()
+    port = free_port()
+
+    async def hear(request: web.Request) -> web.Response:
+        chat = (await request.json())["chat"]
+        secret = SECRET if verify else chat
+        calls = [
+            ("/x", {"chat": "nobody", "text": "Forged"}),
+            (f"/x?{secret}", {"chat": "nobody", "text": "Forged"}),
+            (f"/{secret}x/y", {"chat": "nobody"}),
+            (f"/x/{secret}/y", {"chat": "nobody"}),
+            (f"/x/{secret}/y" if verify else "/x", {"chat": chat, "text": "Real"}),
+        ]
+        async with aiohttp.ClientSession() as session:
+            for path, call in calls:
+                async with session.post(f"http://127.0.0.1:{port}{path}", json=call) as response:
+                    statuses.append(response.status)
+        return web.Response()
+
+    async def talk() -> Conversation:
+        webhook = {"port": port, "message": "text", "conversation": "chat", "until": "text == 'Real'"}
+        async with served({"POST /inbox": hear}) as url:
+            settings = {**SIMPLE, "endpoint": f"{url}/inbox", "reply_webhook": {**webhook, "verify": verify}}
+            async with opened(Config.model_validate({"agent": settings}).agent, notes=notes) as client:
+                return await held(client, "Hi")
+
+    assert replies(anyio.run(talk)) == ["Real"]
+    assert statuses == [403, 403, 403 if verify else 200, 200, 200]
+    refused = "refused 3 calls that `verify` does not accept: no secret in its path"
+    assert any(refused in note for note in notes) == bool(verify)
+
+
 def test_an_old_timestamp_is_refused() -> None:
     """A signature of Slack is valid for five minutes before and after its time, once."""
     clock = SimpleNamespace(now=0)
@@ -330,7 +373,10 @@ class Bot(BaseHTTPRequestHandler):
         for name in reversed(names):
             call = {"name": asked["text"]}
             body = json.dumps({"chat": name, "text": "You said " + asked["text"], "calls": [call]})
-            urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:PORT/", body.encode())).read()
+            try:
+                urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:PORT/", body.encode())).read()
+            except urllib.error.HTTPError as error:
+                assert (error.code, name) == (403, "nobody")
         self.send_response(204); self.end_headers()
     def log_message(self, *_): pass
 
@@ -383,6 +429,9 @@ def test_a_message_without_a_conversation_makes_the_run_errored(tmp_path: Path) 
         ({"webhook": {"until": "a b"}}, "is 'a b', which is not JMESPath"),
         ({"webhook": {"until": {"quiet_ms": 2}}}, "quiet_ms"),
         ({"webhook": {"id": "{{session}}"}}, "`reply_webhook.id` has the placeholder {{session}}"),
+        ({"webhook": {"id": "{{phone}}"}}, "which a stranger may guess: write reply_webhook: {verify: {path"),
+        ({"session": "chat"}, "which a stranger may guess"),
+        ({"webhook": {"verify": {"path": "a/b"}}}, "`path` is one part of a path"),
         ({"webhook": {"id": "me"}}, "`reply_webhook.id` is 'me', the same for every conversation"),
         ({"webhook": {"ack": {"id": "{{id}}"}}}, "`reply_webhook.ack` has the placeholder {{id}}"),
         ({"sign": {"slack": "a", "twilio": "b"}}, "takes one of {aws: {service: …}}, {slack: SECRET}"),
@@ -397,6 +446,9 @@ def test_a_message_without_a_conversation_makes_the_run_errored(tmp_path: Path) 
         "until",
         "quiet",
         "id",
+        "phone as id",
+        "session as id",
+        "two parts",
         "same id",
         "ack",
         "two secrets",

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import time
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -58,6 +58,7 @@ class Channel:
     acked: Callable[[Json, Json], bool] = lambda ack, call: True
     """Whether a call was answered as the channel does."""
     form: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def _whatsapp_heard(body: Json) -> tuple[str, str]:
@@ -72,6 +73,7 @@ CHANNELS: Mapping[str, Channel] = {
         lambda body: (body["event"]["channel"], body["event"]["text"]),
         lambda to, text: ("/api/chat.postMessage", {"channel": to, "text": text}),
         acked=lambda ack, call: ack["ok"] is True and ack["channel"] == call["channel"] and ack["ts"],
+        headers={"Authorization": "Bearer xoxb-1"},
     ),
     "Teams and Bot Framework": Channel(
         "/api/messages",
@@ -97,13 +99,14 @@ CHANNELS: Mapping[str, Channel] = {
         ),
         typing=lambda to: ("/v23.0/1/messages", {"status": "read", "typing_indicator": {"type": "text"}}),
         acked=lambda ack, call: bool(ack["messages"][0]["id"]),
+        headers={"Authorization": "Bearer none"},
     ),
     "Twilio": Channel(
         "/sms",
         by_twilio,
         lambda body: (body["From"], body["Body"]),
         lambda to, text: (
-            "/2010-04-01/Accounts/AC0/Messages.json",
+            "/none/2010-04-01/Accounts/AC0/Messages.json",
             {"From": "+15551234567", "To": to, "Body": text},
         ),
         acked=lambda ack, call: ack["sid"].startswith("SM"),
@@ -148,7 +151,8 @@ class Bot:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{self._port}") as session:
             for path, call in calls:
                 data = {"data": urlencode(call)} if self.channel.form else {"json": call}
-                headers = {"Content-Type": "application/x-www-form-urlencoded"} if self.channel.form else None
+                kind = {"Content-Type": "application/x-www-form-urlencoded"} if self.channel.form else {}
+                headers = {**kind, **self.channel.headers}
                 async with session.post(path, headers=headers, **data) as response:
                     ack = await response.json()
                     if response.status != 200 or not self.channel.acked(ack, call):

@@ -15,7 +15,7 @@ from hmac import compare_digest
 from itertools import count
 from time import time
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -79,6 +79,10 @@ class Webhook:
         else:
             return False
         return True
+
+    def is_named_in(self, path: str) -> bool:
+        """Return True if a path contains the id of a conversation in progress."""
+        return any(inbox.id and inbox.id in path for inbox in self.inboxes)
 
     def assign(self, ended: str | None = None) -> None:
         """Assign the calls that came before their id was known. `ended` is the id of a conversation."""
@@ -213,6 +217,9 @@ class CallerCheck:
         if verify.header:
             sent = headers.get(verify.header.lower(), "")
             return "" if _equal(sent, verify.secret or "") else f"no secret in its header {verify.header}"
+        if verify.path:
+            parts = unquote(target.partition("?")[0]).split("/")
+            return "" if any(_equal(part, verify.path) for part in parts) else "no secret in its path"
         if verify.slack:
             moment = headers.get("x-slack-request-timestamp", "")
             if not (moment.isascii() and moment.isdigit()) or abs(now - int(moment[:20])) > _FRESH_S:
@@ -267,8 +274,12 @@ class WebhookReceiver:
         call = _value_of(request, body)
         if call.get("type") == "url_verification" and "challenge" in call:
             return web.json_response({"challenge": call["challenge"]})
-        if self.webhooks and not any(webhook.take(call) for webhook in self.webhooks):
-            self.webhooks[0].report_stray(call)
+        if not any(webhook.take(call) for webhook in self.webhooks):
+            for webhook in self.webhooks[:1]:
+                webhook.report_stray(call)
+            if not self.check and not any(webhook.is_named_in(request.path) for webhook in self.webhooks):
+                problem = "reply_webhook refused a call that names no conversation of this run"
+                return web.json_response({"error": problem}, status=403)
         return web.json_response(self._ack(call))
 
     async def report_fault(self, _: web.Request, problem: str) -> None:

@@ -202,10 +202,16 @@ class HttpTemplateAgent(HttpAgent):
             )
         known = (*self.unsaved_placeholders, *self.saved_names)
         check_placeholders("reply_webhook.id", self.reply_webhook.id, known, FAMILIES)
-        if not names_in(self.reply_webhook.id) - _NOT_IDENTIFYING:
+        if not (names := names_in(self.reply_webhook.id)) - _NOT_IDENTIFYING:
             raise ValueError(
                 f"`reply_webhook.id` is {self.reply_webhook.id!r}, the same for every conversation: write "
                 "{{session_id}}, {{phone}} or a saved value into it"
+            )
+        if self.reply_webhook.verify is None and (self.session or "session_id" not in names):
+            raise ValueError(
+                f"`reply_webhook.id` is {self.reply_webhook.id!r}, which a stranger may guess: write "
+                'reply_webhook: {verify: {path: "SOME-SECRET"}}, and tell the agent the address '
+                f"http://localhost:{self.reply_webhook.port}/SOME-SECRET"
             )
         return self
 
@@ -288,28 +294,31 @@ class HttpTemplateAgent(HttpAgent):
 
 
 class Verify(Section):
-    """How a call shows that it is the agent's. One of the channels, or a header with a secret."""
+    """How a call shows that it is the agent's: a channel's signature, or a secret in a header or its path."""
 
     slack: str | None = Field(default=None, min_length=1)  # the signing secret of the Slack app
     twilio: str | None = Field(default=None, min_length=1)  # the auth token of the Twilio account
     whatsapp: str | None = Field(default=None, min_length=1)  # the secret of the Meta app
     header: str | None = Field(default=None, min_length=1)  # the header that contains `secret`
     secret: str | None = Field(default=None, min_length=1)  # the whole value of the header
+    path: str | None = Field(default=None, min_length=1)  # the secret that one part of the path is
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        ways = (self.slack, self.twilio, self.whatsapp, self.header)
-        if ways.count(None) != 3 or (self.header is None) != (self.secret is None):
+        ways = (self.slack, self.twilio, self.whatsapp, self.header, self.path)
+        if ways.count(None) != 4 or (self.header is None) != (self.secret is None):
             raise ValueError(
-                "takes one of {slack: SECRET}, {twilio: SECRET}, {whatsapp: SECRET} and "
+                "takes one of {slack: SECRET}, {twilio: SECRET}, {whatsapp: SECRET}, {path: SECRET} and "
                 "{header: NAME, secret: VALUE}"
             )
+        if set(self.path or "") & {*"/?# "}:
+            raise ValueError("`path` is one part of a path, without `/`, `?`, `#` and spaces")
         return self
 
     @property
     def secrets(self) -> list[str]:
         headers = {self.header: self.secret} if self.header and self.secret else {}
-        named = (self.slack, self.twilio, self.whatsapp, self.secret)
+        named = (self.slack, self.twilio, self.whatsapp, self.secret, self.path)
         return [*header_secrets(headers), *(each for each in named if each and len(each) >= 8)]
 
 
@@ -327,7 +336,7 @@ class ReplyWebhook(CompanionServer):
     ack: Any = Field(default_factory=lambda: {"ok": True, "id": "{{call_id}}"})
     """The answer to each call, with placeholders: `{{call_id}}`, and `{{call.KEY}}` for its values."""
     verify: Verify | None = None
-    """How calls are verified. None: by the id of their conversation, which nobody can guess."""
+    """How calls are verified. None: by the session id of their conversation, which nobody can guess."""
 
     @model_validator(mode="before")
     @classmethod
