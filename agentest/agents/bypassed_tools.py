@@ -94,8 +94,7 @@ class MockedTools:
     """Names of the agent's own tools, which are not mistaken for mocks with a similar name."""
     remedy: str = "have the agent hand the call to its caller (a handler: ctx.resolve_tool)"
     """How mocks can answer such an agent's calls, as an instruction."""
-    exact: bool = False
-    """True if the agent calls tools by their exact names; only frameworks lengthen names."""
+    exact: bool = False  # True if the agent calls tools by their exact names; only frameworks lengthen names
 
     def check(self, calls: Sequence[ToolCall]) -> None:
         """Raise MockBypassed if the agent made a call, not rejected, that a mock should have answered."""

@@ -144,8 +144,7 @@ class InProcessTurn:
         self.ended: AgentestError | None = None
         """The error that ended the turn, such as a missing mock. Frameworks may swallow it."""
         self.is_over = False  # True when the conversation has ended: calls are no longer answered
-        self.gates: dict[type, Any] = {}
-        """Class → its instance that stands before the tools in this turn."""
+        self.gates: dict[type, Any] = {}  # class → its instance that stands before the tools in this turn
 
     def end(self, error: AgentestError) -> None:
         """End the turn with an error about a call that may belong to it."""

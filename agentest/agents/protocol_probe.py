@@ -233,8 +233,7 @@ def _missing_places(answer: Any) -> list[list[Any]]:
 class DetectedProtocol:
     """A detected protocol, and the settings for it."""
 
-    settings: Mapping[str, Any]
-    """The settings to write under `agent`, such as `type` and `endpoint`."""
+    settings: Mapping[str, Any]  # the settings to write under `agent`, such as `type` and `endpoint`
     because: str  # the evidence, as the end of a sentence: "its /info names a LangGraph server"
 
 

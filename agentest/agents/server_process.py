@@ -91,8 +91,7 @@ class ServerCallbacks:
     on_note: Callable[[str], None]
     """Receives a note if the server was already running, or if it exits during the run."""
     lines: Callable[[str], None] = lambda _: None  # receives the output, in whole redacted lines
-    end: Callable[[int], None] = lambda _: None
-    """Receives the status of an unexpected exit, immediately."""
+    end: Callable[[int], None] = lambda _: None  # receives the status of an unexpected exit, immediately
 
 
 class _RunningServer:

@@ -49,11 +49,9 @@ class Location:
 class Project:
     """The two folders of a command, as absolute paths, and its configuration. Usually they are the same."""
 
-    root: Path
-    """The folder of the configuration. Scenario files, servers and reports are relative to it."""
+    root: Path  # the folder of the configuration. Scenario files, servers and reports are relative to it.
     here: Path  # the user's folder. Paths on the command line are relative to it.
-    config_above: Path | None = None
-    """The configuration file, if it was found above the user's folder."""
+    config_above: Path | None = None  # the configuration file, if it was found above the user's folder
     named_config: Path | None = None
 
     @property

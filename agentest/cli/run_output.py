@@ -195,8 +195,7 @@ class RunVariant:
     latest_name: LatestName = str
     spans: bool = True
     earlier: bool = False
-    resumed_by: str = "agentest run --resume"
-    """Command that resumes an interrupted run; "" if there is none."""
+    resumed_by: str = "agentest run --resume"  # command that resumes an interrupted run; "" if there is none
     recipe: PreparationRecipe | None = None
     """How another process prepares the run; None for a run of scenarios."""
     source: Callable[[RunOutput | None], SourceFactory] = live_agents

@@ -69,8 +69,7 @@ class ConversationSpec:
     scenario: str
     max_turns: int
     session: Session | None = None
-    session_id: str | None = None
-    """The id that the agent receives; None: that of `session`, else a new one."""
+    session_id: str | None = None  # the id that the agent receives; None: that of `session`, else a new one
     date: str | None = None  # when the conversation takes place, in ISO 8601; None: today
     approve: Callable[[int], Approve | None] = lambda _: None
     """Turn index → the scenario's answer when the agent asks for approval."""

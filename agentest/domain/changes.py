@@ -23,8 +23,7 @@ MODEL_FAULTS = ("rate_limit", "timeout", "truncated", "refusal", "malformed_argu
 class ToolFault(NamedTuple):
     """How a kind of fault changes a call."""
 
-    status: int = 0
-    """The HTTP status of the error that the agent receives; 0: it receives a changed answer."""
+    status: int = 0  # the HTTP status of the error that the agent receives; 0: it receives a changed answer
     text: str = ""
     mock_runs: bool = False
 

@@ -20,8 +20,7 @@ class Attachment:
     base64: str = ""  # the bytes in the standard alphabet, padded; "" if `uri` has the address
     uri: str = ""
     name: str = ""
-    origin: str = ""
-    """The source location for error messages: `user_content of invocation 'turn-1'`."""
+    origin: str = ""  # the source location for error messages: `user_content of invocation 'turn-1'`
 
     @property
     def size(self) -> int | None:

@@ -27,8 +27,7 @@ class ShardedRun:
     """The run that a shard belongs to. The shards of one run differ only in number and scenarios."""
 
     shard: Shard
-    split_by: str
-    """The basis of the split: numbers of conversations, or the durations of an earlier run."""
+    split_by: str  # the basis of the split: numbers of conversations, or the durations of an earlier run
     plan: str  # a hash of all scenarios, their agents, files and numbers of conversations
     made_of: str  # a hash that also covers the contents of files and the configuration
     scenarios: Mapping[str, int]

@@ -253,8 +253,7 @@ class ModelRequest:
     begin_ms: float = field(compare=False)
     """From the turn's first request to the agent; negative if the model request began before that."""
     latency_ms: float = field(compare=False)  # the time until the model's answer was complete
-    model: str | None = None
-    """The model that answered, or that was requested; None if neither names one."""
+    model: str | None = None  # the model that answered, or that was requested; None if neither names one
     round: int = 0
     """0 if the agent sent it; otherwise the gateway did, with results of calls of the previous round."""
     status: int | None = None  # the HTTP status of the answer; None without an answer
@@ -361,8 +360,7 @@ class ServerOutput:
     server: str
     lines: tuple[str, ...]  # the last lines, without secrets
     lines_before: int = 0  # the number of earlier lines during the turn
-    exit_status: int | None = None
-    """Set if the server had exited; negative for the signal that ended it."""
+    exit_status: int | None = None  # set if the server had exited; negative for the signal that ended it
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,8 +374,7 @@ class UnfinishedTurn:
     requests: int = 0
     server_output: tuple[ServerOutput, ...] = ()
     """Output of servers that the run started for the agent, if the agent's error ended the turn."""
-    started_at: str | None = field(default=None, compare=False)
-    """Same as in `Turn`, like the next two fields."""
+    started_at: str | None = field(default=None, compare=False)  # same as in `Turn`, like the next two fields
     user_ms: float | None = field(default=None, compare=False)
     tools_ms: float | None = field(default=None, compare=False)
     agent_ms: float | None = field(default=None, compare=False)

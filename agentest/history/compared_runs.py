@@ -30,8 +30,7 @@ class MeasuredConversation:
     passed: bool | None  # None if the conversation errored
     sums: Mapping[str, Cluster]
     """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
-    latency: Cluster = (0.0, 0)
-    """The agent's time for all turns in milliseconds, and the number of turns."""
+    latency: Cluster = (0.0, 0)  # the agent's time for all turns in milliseconds, and the number of turns
     cost: float | None = None  # cost in USD of the agent's models; None if unknown
 
 

@@ -54,10 +54,8 @@ TESTED = (Change.REGRESSED, Change.IMPROVED)
 """Changes that a test found, so that chance does not explain them."""
 PASS_RATE = "pass rate"
 LATENCY, COST = "latency", "cost"
-ENOUGH_TO_BREAK = 3
-"""Number of conversations in each run from which a scenario without a script can break."""
-LEVEL = 0.05
-"""Highest probability that tests find a regression, or an improvement, where nothing has changed."""
+ENOUGH_TO_BREAK = 3  # number of conversations in each run from which a scenario without a script can break
+LEVEL = 0.05  # highest probability that tests find a regression, or an improvement, where nothing has changed
 _FAMILIES = 2  # scenarios and figures over all scenarios are two families of tests, which share the level
 _ROUNDING = 1e-9
 _DECIDED = (Status.PASSED, Status.FAILED)

@@ -16,8 +16,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 GROUPS_PER_CALL = 50
-MOST_GROUPS = 1000
-"""Number of groups to compare, the worst and most frequent first; the rest stay unchanged."""
+MOST_GROUPS = 1000  # number of groups to compare, the worst and most frequent first; the rest stay unchanged
 _KNOWN_PER_CALL = 50
 """Number of causes from earlier calls, the largest first, that each call repeats. This bounds the prompt."""
 _LABEL_CHARS = 150

@@ -44,14 +44,12 @@ class ScenarioEvaluator(ScenarioJudge):
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     unstreamed: str = "it does not stream its replies"
     """Reason to report if the time to the first token is unknown."""
-    credited: Collection[str] = ()
-    """Trajectory metrics that thresholds name; others are not measured."""
+    credited: Collection[str] = ()  # trajectory metrics that thresholds name; others are not measured
     information: Collection[str] = ()
     """Graders whose scores decide nothing: if they cannot score, the result is skipped."""
     idle_user: str | None = None
     """Why the simulated user could not use its tools; None: it could, or has none."""
-    skip_decided: bool = False
-    """True to skip judges for a conversation that has failed without them."""
+    skip_decided: bool = False  # True to skip judges for a conversation that has failed without them
 
     @property
     def judges_at_end(self) -> bool:

@@ -53,8 +53,7 @@ class SampledAnswers:
 
     usable: tuple[Any, ...]
     requested: int
-    problem: str
-    """The first problem by sample number, not by time, so that a replay reports the same one."""
+    problem: str  # the first problem by sample number, not by time, so that a replay reports the same one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,8 +91,7 @@ class RecordedCall:
         self.call = call
         self.http: HttpResponse | None = None
         """The status and headers that the mock sets, for servers that answer over HTTP."""
-        self.status: int | None = None
-        """The real tool's HTTP status, if the call is an HTTP request."""
+        self.status: int | None = None  # the real tool's HTTP status, if the call is an HTTP request
         self._reports = {call.seen_by: call}
         self._began = perf_counter()
 
@@ -125,8 +124,7 @@ class MockOutcome:
     error: str | None = None
     invalid_arguments: str | None = None
     http: HttpResponse | None = None
-    raised: str | None = None
-    """The exception that the mock's code raised by mistake, and its location."""
+    raised: str | None = None  # the exception that the mock's code raised by mistake, and its location
 
 
 class CallRecord:

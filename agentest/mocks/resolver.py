@@ -350,8 +350,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 class EndState:
     """The mocks' state after a conversation has ended."""
 
-    live: Mapping[str, Any]
-    """A copy of the state. A value that cannot be copied is the object itself."""
+    live: Mapping[str, Any]  # a copy of the state. A value that cannot be copied is the object itself.
     readable: Mapping[str, Any]
     """The state in JSON types, as mocks' answers are sent. Other values are described in words."""
     inexact: tuple[str, ...] = ()  # keys whose values are not JSON or are incomplete

@@ -75,8 +75,7 @@ class Attempt(Protocol):
 class ModelGate(Protocol):
     """The gate to one model, shared by all of its callers."""
 
-    known_good: ChatRequest | None
-    """A request that was answered in this run; None if there was none."""
+    known_good: ChatRequest | None  # a request that was answered in this run; None if there was none
 
     checking: anyio.Lock
     counts_tokens: bool

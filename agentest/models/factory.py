@@ -38,8 +38,7 @@ class ModelTerms:
     announce: Callable[[str], None] = lambda _: None
     """Receives messages for the user that cannot wait, such as that the run waits for a model."""
     ledger: Ledger = field(default_factory=Ledger)
-    gates: Gates | None = None
-    """Gates to use if limits, circuits and budget belong to another process."""
+    gates: Gates | None = None  # gates to use if limits, circuits and budget belong to another process
     hide: Callable[[str], str] = str  # redacts secrets in judge prompts
     cache: ResponseCache | None = None  # answers of earlier runs, used in place of models
 

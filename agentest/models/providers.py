@@ -198,8 +198,7 @@ class ModelSpec:
     tokens_per_minute: int | None = None
     priced: bool = True
     """False if the name does not determine the price, because any server may call its model `gpt-4o`."""
-    cache: bool = True
-    """True to mark the shared parts of prompts, for providers that need cache marks."""
+    cache: bool = True  # True to mark the shared parts of prompts, for providers that need cache marks
 
     def requests_at_once(self, conversations: int) -> int:
         """Return how many requests may be in progress at this number of conversations."""

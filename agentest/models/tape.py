@@ -78,8 +78,7 @@ class RecordedRequest:
 class HttpExchange:
     """A request of an agent to its model as HTTP, without the body of the response."""
 
-    sent: Any
-    """What identifies the request: its path and its body without what changes from run to run."""
+    sent: Any  # what identifies the request: its path and its body without what changes from run to run
     status: int
     headers: Mapping[str, str]
     cut: bool = False  # True if the end of the response is missing
@@ -326,8 +325,7 @@ class CassetteError(ModelError):
 class CassetteMode(StrEnum):
     RECORD = "record"
     REPLAY = "replay"
-    FILL = "replay-or-record"
-    """Replay recorded answers. Request and record missing answers and errors."""
+    FILL = "replay-or-record"  # replay recorded answers. Request and record missing answers and errors.
     KEEP = "keep"
     """Like FILL, for conversations that may exceed a budget.
 

@@ -222,8 +222,7 @@ class RunReports:
     """What pytest prints at the end about all runs, also those of other processes."""
 
     notes: list[str] = field(default_factory=list)
-    unclaimed: list[str] = field(default_factory=list)
-    """Tool calls that belonged to no conversation."""
+    unclaimed: list[str] = field(default_factory=list)  # tool calls that belonged to no conversation
     commands: list[str] = field(default_factory=list)
     incomplete: bool = False
 

@@ -38,8 +38,7 @@ class TextRow:
     status: RowStatus
     expected: str
     made: str
-    words: str
-    """The mismatch, or why the call is allowed; "" without one, or if the summary states it."""
+    words: str  # the mismatch, or why the call is allowed; "" without one, or if the summary states it
 
     @property
     def outcome(self) -> Status:

@@ -37,8 +37,7 @@ class ProgressSnapshot:
     planned: int
     talking: int
     judging: int
-    grouping: int
-    """Scenarios whose errors are being grouped, after all of their conversations were judged."""
+    grouping: int  # scenarios whose errors are being grouped, after all of their conversations were judged
     conversations_failed: int
     failed: int
     errored: int

@@ -128,8 +128,7 @@ def _warning(prepared: Prepared, call: UnclaimedCall, number: int) -> RunWarning
 class ServerReports:
     """The receivers of events of a run's servers and call sources."""
 
-    on_note: Callable[[str], None] = lambda _: None
-    """Receives notes for the user, for the end of the run."""
+    on_note: Callable[[str], None] = lambda _: None  # receives notes for the user, for the end of the run
     say: Callable[[str], object] | None = None
     """Receives messages immediately, about long waits and dead servers. None: they become notes."""
     keep_output: Callable[[str, str], object] = lambda *_: None

@@ -239,8 +239,7 @@ def _invalidated(timed: _TimedConversation, finding: RoleFinding | None) -> _Tim
     return timed._replace(conversation=replace(timed.conversation, invalid=finding.text))
 
 
-MOST_TRIALS = 5
-"""Maximum number of trials per agent, so that a suite without tool calls does not stay slow."""
+MOST_TRIALS = 5  # maximum number of trials per agent, so that a suite without tool calls does not stay slow
 _HANDED_OVER = (SeenBy.CALLER, SeenBy.MOCK_SERVER)
 
 

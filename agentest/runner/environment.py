@@ -143,8 +143,7 @@ def _models(prepared: Prepared) -> Iterator[ReachProblem]:
             yield (f"model {name!r} (`provider_options.base_url`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}")
 
 
-RESERVE = 32
-"""File descriptors for everything except connections: streams, reports, event loop, agent server."""
+RESERVE = 32  # file descriptors for everything except connections: streams, reports, event loop, agent server
 
 _MAX_REQUESTS_PER_CONVERSATION = 10
 """Maximum number of requests of one conversation to one model, if each metric has its own request."""

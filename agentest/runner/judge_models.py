@@ -40,8 +40,7 @@ class ConfiguredModels:
     user: ModelSpec | None
     judge: ModelSpec | None
     override: str | None = None
-    recorded: Collection[str] = ()
-    """The named models with recorded responses, if recordings are in use."""
+    recorded: Collection[str] = ()  # the named models with recorded responses, if recordings are in use
     replay: bool = False  # True if only recorded responses are used
 
     def of(self, requested: RequestedModel) -> ModelSpec | None:

@@ -174,8 +174,7 @@ class KnownTool:
     name: str
     description: str = ""
     parameters: Mapping[str, Any] | None = None  # JSON Schema of the arguments
-    returns: Mapping[str, Any] | None = None
-    """JSON Schema of the result, according to an MCP server's list."""
+    returns: Mapping[str, Any] | None = None  # JSON Schema of the result, according to an MCP server's list
     declared: str = ""  # the whole line, if the user declared the tool for judges
     read_only: bool | None = None
     """True if it changes nothing, according to an MCP annotation or its HTTP method; None: unknown."""
@@ -382,8 +381,7 @@ class AgentTraits:
     """The facts about an agent that evaluation and executor need."""
 
     visibility: ToolVisibility = ToolVisibility.RETURNED
-    blind: str | None = None
-    """Why some of its calls are invisible, with a remedy; None: all are visible."""
+    blind: str | None = None  # why some of its calls are invisible, with a remedy; None: all are visible
     unreported: str | None = None
     """The same for an agent that reported none of the calls that a mock server answered."""
     replies_show_calls: bool = True
@@ -391,13 +389,10 @@ class AgentTraits:
 
     False if the configuration says that calls are unseen, because the agent may report only some of them.
     """
-    queue: str | None = None
-    """The queue of its conversations, if only one may run at a time; None: no limit."""
+    queue: str | None = None  # the queue of its conversations, if only one may run at a time; None: no limit
     mock_servers: tuple[str, ...] = ()
-    only_sees_calls: bool = False
-    """True if calls are seen at its model gateway, and it runs its tools."""
-    mocks_inside: bool = False
-    """True if it is declared to run in this process with tools that mocks answer."""
+    only_sees_calls: bool = False  # True if calls are seen at its model gateway, and it runs its tools
+    mocks_inside: bool = False  # True if it is declared to run in this process with tools that mocks answer
     tools_on_either_side: bool = False
     """True if its protocol lets it hand over a call or run it itself, which only a run can show."""
     spans_count: bool = False  # True if its spans report calls that its protocol does not

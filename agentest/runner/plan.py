@@ -60,8 +60,7 @@ class FinishedUnitPart:
 
     conversations: Mapping[int, ConversationResult] = field(default_factory=dict)
     """Number → result of each finished conversation."""
-    result: ScenarioResult | None = None
-    """Set if the whole unit had finished, so that nothing is left to run."""
+    result: ScenarioResult | None = None  # set if the whole unit had finished, so that nothing is left to run
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Role → model usage of the earlier run for this unit."""
 
@@ -79,8 +78,7 @@ class ResumedRun:
     """The folder with model responses of unfinished conversations, if there is one."""
     conversations: Iterable[ConversationFinished] = ()
     """The finished conversations as they were stored; may be iterated several times."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about its calls that belonged to no conversation."""
+    unclaimed: tuple[RunWarning, ...] = ()  # warnings about its calls that belonged to no conversation
 
 
 UnmockedTools = Literal["error", "passthrough", "simulate"]

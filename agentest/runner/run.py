@@ -33,8 +33,7 @@ class RunMode:
 
     source: SourceFactory = field(default_factory=LiveAgents)
     engine: Engine = field(default_factory=LocalEngine)
-    keep_conversations: bool = True
-    """True if the result retains conversations after they have been reported."""
+    keep_conversations: bool = True  # True if the result retains conversations after they have been reported
     spending: Spending = field(default_factory=Spending)
     limit_s: float | None = None
     """Stop the run after this many seconds; unfinished scenarios are errored. None: no limit."""

@@ -31,8 +31,7 @@ from agentest.support.text import nearest
 
 _MOST_BYTES = 10_000_000
 DATA_ENDINGS = (".sim.yaml", ".sim.yml")
-ENDINGS = (".sim.py", *DATA_ENDINGS)
-"""Endings of scenario files; `include` may match other Python files, too."""
+ENDINGS = (".sim.py", *DATA_ENDINGS)  # endings of scenario files; `include` may match other Python files, too
 EXACT_NAME_PREFIX = "="
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
 _IN_FILE = "::"
@@ -66,8 +65,7 @@ class DiscoveredScenarios:
     broken: tuple[BrokenFile, ...] = ()
     files: frozenset[Path] = frozenset()
     empty: tuple[str, ...] = ()  # files that define no scenario
-    left_out: tuple[str, ...] = ()
-    """Folders with their own configuration that contain scenario files."""
+    left_out: tuple[str, ...] = ()  # folders with their own configuration that contain scenario files
     is_partial: bool = False  # True if the filters left a scenario file out
 
     def leaves_out(self, names: Collection[str]) -> bool:

@@ -61,8 +61,7 @@ _ID = re.compile(r"(?<![\w@./-])([A-Za-z]{1,6})(-?)(\d+)(?![\w@/-]|[.,]\d)")
 _PLAIN_WORD = re.compile(r"(?<![\w@./-])[a-z]{5,}(?![\w@/-])")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _VALUE = re.compile(r"(?<![\w.,:-])\d+(?![\w:-]|[.,]\d)|\b(?:" + "|".join(_DAYS) + r")\b")
-CORRECTION = re.compile(r"\bSorry, not (?P<wrong>\w+), (?P<right>\w+)\.")
-"""How `correct` words a correction."""
+CORRECTION = re.compile(r"\bSorry, not (?P<wrong>\w+), (?P<right>\w+)\.")  # how `correct` words a correction
 DENIAL = "No, do not do that."  # the message of `deny`
 _TRANSLATIONS: Mapping[str, str] = {
     "hello": "hola",

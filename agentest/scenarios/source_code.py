@@ -64,8 +64,7 @@ class ExportableConversation:
     words: ExportedExpectations | None = None  # the expectations; None: the same calls
     user: Mapping[str, Any] | None = None
     """Options of a simulated user, in place of the script of its messages."""
-    name: str = ""
-    """Name of the exported scenario; "" derives it from the original, which may still exist."""
+    name: str = ""  # name of the exported scenario; "" derives it from the original, which may still exist
 
     @property
     def exported_name(self) -> str:

@@ -33,11 +33,9 @@ _JSON_TYPES = (str, int, bool, NoneType, object)
 class Layout:
     """The exceptions to the default file format of a dataclass. Names are names of fields."""
 
-    order: tuple[str, ...] = ()
-    """Fields that come first, in this order; the others follow in their own order."""
+    order: tuple[str, ...] = ()  # fields that come first, in this order; the others follow in their own order
     left_out: tuple[str, ...] = ()  # fields that are not stored. They must have a default.
-    only_if_set: tuple[str, ...] = ()
-    """Fields that are written only if they differ from their default."""
+    only_if_set: tuple[str, ...] = ()  # fields that are written only if they differ from their default
     required: tuple[str, ...] = ()  # fields with a default that every file has nevertheless
     flat: tuple[str, ...] = ()  # fields whose keys are merged into the object that has the field
     names: Mapping[str, str] = field(default_factory=dict)

@@ -366,8 +366,7 @@ class FinishedParts:
     end: RunHead | None = None  # the last line; None if the run was killed
     not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)
     """Scenarios that needed no run: skipped ones, and files that did not load."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about unclaimed calls, if the run came to its end."""
+    unclaimed: tuple[RunWarning, ...] = ()  # warnings about unclaimed calls, if the run came to its end
 
     def conversations(self, key: Place) -> dict[int, ConversationResult]:
         """Return number → result for all stored conversations. Raises UsageError."""

@@ -40,8 +40,7 @@ class StoredEvaluation:
 
     turn_evaluations: tuple[TurnEvaluation, ...]
     goal_completion: MetricResult | None
-    conversation_metrics: Mapping[str, MetricResult]
-    """The other metrics of the conversation as a whole."""
+    conversation_metrics: Mapping[str, MetricResult]  # the other metrics of the conversation as a whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +100,11 @@ class Summary:
     usage: RunUsage
     time: TimeSpent
     slowest_turns: tuple[StoredSlowTurn, ...]
-    warnings: tuple[VerdictWarning, ...] = ()
-    """Warnings that question the verdicts of all scenarios."""
+    warnings: tuple[VerdictWarning, ...] = ()  # warnings that question the verdicts of all scenarios
     unclaimed_calls: tuple[RunWarning, ...] = ()
     """Warnings about calls to mock servers that belonged to no conversation."""
     silent_agents: tuple[RunWarning, ...] = ()  # warnings about agents without a visible call
-    unanswered_calls: tuple[RunWarning, ...] = ()
-    """Warnings about calls that were answered with null."""
+    unanswered_calls: tuple[RunWarning, ...] = ()  # warnings about calls that were answered with null
     changes: Changes = Changes()
     per_agent: Mapping[str, Counts] | None = None
 
@@ -133,8 +130,7 @@ class RunHead:
     agents: Mapping[str, StoredAgent]
     calibration: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
-    shard: str | None = None
-    """The part of a split run that this is, as K/N; None if the run is not split."""
+    shard: str | None = None  # the part of a split run that this is, as K/N; None if the run is not split
     root_causes: tuple[RootCause, ...] = ()  # the worst and most frequent first
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage for joining groups of several scenarios, by role; `summary.usage` includes it."""

@@ -296,8 +296,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-USER_CODE: Final = object()
-"""Marks code that belongs to no agent, so that nothing answers the tools it calls."""
+USER_CODE: Final = object()  # marks code that belongs to no agent, so that nothing answers the tools it calls
 _current: ContextVar[Any] = ContextVar("agentest_whose_code", default=None)
 
 

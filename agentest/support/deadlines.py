@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary, ref
 
-FUNCTION_S = 60.0
-"""Seconds that a user function may take: a check, a matcher, one step of an async function."""
+FUNCTION_S = 60.0  # seconds that a user function may take: a check, a matcher, one step of an async function
 _BEAT_S = 0.05
 _TOLERANCE_S = 0.02  # lateness of a heartbeat that does not count as a delay, because timers are inexact
 _INSTANT_S = 1e-6

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
 
-STOPPING = "stopping; once more ends at once"
-"""Printed at the first Ctrl-C if stopping may take a moment."""
+STOPPING = "stopping; once more ends at once"  # printed at the first Ctrl-C if stopping may take a moment
 _SHOW_CURSOR = b"\x1b[?25h"
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _interrupts: list[int] = []

@@ -161,14 +161,12 @@ class CallFacts:
     anywhere: Mapping[int, KnownCalls]
     """Expected or forbidden call → the calls that match, apart from their place and their failure."""
     named: Mapping[int, KnownCalls]  # expected or forbidden call → the calls of its tool
-    reasons: Mapping[tuple[int, int], str]
-    """Expected call and call → why it is unknown whether they match."""
+    reasons: Mapping[tuple[int, int], str]  # expected call and call → why it is unknown whether they match
     free: KnownCalls
     failures: KnownCalls
     """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
     free_reasons: Mapping[int, str]  # call → why it is free, or may be
-    fine: tuple[int, ...]
-    """Groups of calls in any order, as bits, each as small as possible (`rounds`)."""
+    fine: tuple[int, ...]  # groups of calls in any order, as bits, each as small as possible (`rounds`)
     coarse: tuple[int, ...]  # the same groups, each as large as possible
     unreadable: int = field(init=False)
     """Calls without an arguments object, as bits: they meet no expectation, but count for bans and limits."""

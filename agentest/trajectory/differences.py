@@ -39,8 +39,7 @@ class Assignment:
     slots: Sequence[Slot]
     calls: Sequence[ToolCall]
     rows: tuple[int, ...]  # for each expected call the calls that match it, as bits
-    members: Sequence[int]
-    """The same with unknowns decided the opposite way, to find calls that are repeated."""
+    members: Sequence[int]  # the same with unknowns decided the opposite way, to find calls that are repeated
     counting: int  # the calls that count, as bits; free calls do not
     groups: tuple[int, ...]  # groups of calls in any order, as bits (`rounds`)
 

@@ -43,8 +43,7 @@ _ORDER = struct.Struct("=i")
 PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the run's own process handles and passes on to workers as messages."""
 
-MakeWorker = Callable[[int, Send], Worker]
-"""Creates the worker with this number, from 0, in its own process."""
+MakeWorker = Callable[[int, Send], Worker]  # creates the worker with this number, from 0, in its own process
 
 
 @contextmanager

@@ -172,8 +172,7 @@ class PooledWorker:
     worker: WorkerCalls = field(init=False)
     ready: bool = False
     idle: bool = False  # True if the worker has wound down after a stop
-    ended: bool = False
-    """True if the worker has sent its last message, so that its exit is expected."""
+    ended: bool = False  # True if the worker has sent its last message, so that its exit is expected
     reserved: bool = False
     is_worse: bool = False
     """True if the worker's own agent died. It is the last choice: it fails conversations fastest and would
@@ -183,8 +182,7 @@ class PooledWorker:
     """Conversations that run on the worker, by the ids of their orders."""
     units: set[str] = field(default_factory=set)
     """Scopes of unfinished units whose conversations have run on this worker."""
-    parts: dict[str, Any] = field(default_factory=dict)
-    """All other objects that the worker calls, by name."""
+    parts: dict[str, Any] = field(default_factory=dict)  # all other objects that the worker calls, by name
     closing: list[Callable[[], None]] = field(default_factory=list)
 
     def receive(self, message: object) -> None:

@@ -95,8 +95,7 @@ class HttpClient(ConversationalAgent):
         self.resources = resources
         self.paths = AnswerPaths(config)
         self.notes = AgentNotes(config.name, resources.on_note)
-        self.webhook: Webhook | None = None
-        """Receives the replies if the agent sends them by itself."""
+        self.webhook: Webhook | None = None  # receives the replies if the agent sends them by itself
         self.own = TurnStep("", None, turn_request(config), self.paths.kept)
         self.then = self._turn_steps("then")
         self.first = self._turn_steps("first") if config.first else self.then

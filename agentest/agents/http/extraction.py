@@ -188,8 +188,7 @@ class ResponseExtraction:
         self.usage = Usage()
         self.is_done = False  # True if the last event of the stream has arrived
         self.guessed: JsonPath | None = None
-        self.is_partial = False
-        """True for the response of a job or of a list of requests, which may be empty."""
+        self.is_partial = False  # True for the response of a job or of a list of requests, which may be empty
         self.is_pending = False
         """True if the response says only that there is no result yet: its status is 202, or it is empty."""
         self._until_held = False

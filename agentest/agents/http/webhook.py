@@ -113,8 +113,7 @@ class ReplyInbox:
     """The calls for one conversation that no turn has read."""
 
     def __init__(self, webhook: Webhook) -> None:
-        self.id: str | None = None
-        """What identifies the conversation. None until the agent has named it."""
+        self.id: str | None = None  # what identifies the conversation. None until the agent has named it.
         self.calls: asyncio.Queue[Any] = asyncio.Queue()
         self._webhook = webhook
         self._late_calls: list[Any] = []

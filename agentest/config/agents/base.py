@@ -17,8 +17,7 @@ from agentest.support.templates import Template
 
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
 """Placeholders in what Agentest sends to an agent. `agents.placeholders` has the values."""
-FAMILIES = ("state",)
-"""Prefixes of placeholders that continue with the user's own key: `{{state.user_id}}`."""
+FAMILIES = ("state",)  # prefixes of placeholders that continue with the user's own key: `{{state.user_id}}`
 
 
 def types_with(*words: str) -> dict[str, Feature]:

@@ -44,16 +44,14 @@ class HttpTemplateAgent(HttpAgent):
     method: Method = "POST"
     params: Params = Field(default_factory=dict)
     body: Any = None
-    reply: PathText | None = None
-    """Path of the reply. None: the only usual place that contains text."""
+    reply: PathText | None = None  # path of the reply. None: the only usual place that contains text.
     delta: PathText | None = None  # path of a piece of the reply in a stream's event
     done: PathText | None = None
     """Path that is true for a stream's last event. None: the stream ends with the response."""
     tool_calls: PathText | None = None
     error: PathText | None = None
     usage: PathText = "usage"
-    session: ValueSource | None = None
-    """Place of the server's session id. None: Agentest creates the id."""
+    session: ValueSource | None = None  # place of the server's session id. None: Agentest creates the id.
     save: SavedValues = Field(default_factory=dict)
     """Placeholder → place of its value in the response, for polls and later turns."""
     poll: Poll | None = None

@@ -216,8 +216,7 @@ class SetUpRequest(HttpRequestSettings):
     """A request of `setup` or `teardown`."""
 
     per: Literal["conversation", "run"] = "conversation"
-    save: SavedValues = Field(default_factory=dict)
-    """Placeholder → place of its value in the response."""
+    save: SavedValues = Field(default_factory=dict)  # placeholder → place of its value in the response
 
 
 def required_in(template: Any) -> frozenset[str]:
@@ -257,8 +256,7 @@ class TurnRequest(Conditional, HttpRequestSettings):
 
     endpoint: Annotated[str, AfterValidator(normal_address)] = ""
     method: Method | None = None  # type: ignore[assignment]  # None: the agent's
-    save: SavedValues = Field(default_factory=dict)
-    """Placeholder → place of its value in the response."""
+    save: SavedValues = Field(default_factory=dict)  # placeholder → place of its value in the response
     until: PathTemplateText | None = None
     """Path that is true for the last response. Until then, the request is repeated."""
     every_ms: AtLeastOne = 500

@@ -33,8 +33,7 @@ class HeaderCommand(Section):
     """Run the command again after this many seconds. It also runs again after a 401."""
     prefix: str | None = None
     """Text before the value. Default: `Bearer ` in `Authorization` if the value is one word."""
-    timeout_s: Annotated[Number, Field(gt=0)] = 30.0
-    """The longest time that the command may take, in seconds."""
+    timeout_s: Annotated[Number, Field(gt=0)] = 30.0  # the longest time that the command may take, in seconds
 
     @field_validator("command")
     @classmethod

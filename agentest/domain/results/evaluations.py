@@ -38,8 +38,7 @@ class ArgumentDifference:
     path: str  # the argument, or `result`, with keys and indexes joined by dots
     expected: str | None = None  # None if the key should not exist
     actual: str | None = None  # None if the key does not exist
-    expected_kind: str = ""
-    """The JSON type of the value: `text`, `a number`; "" if a matcher decides."""
+    expected_kind: str = ""  # the JSON type of the value: `text`, `a number`; "" if a matcher decides
     actual_kind: str = ""
 
     @property
@@ -67,10 +66,8 @@ class AlignedRow:
     call: int | None  # the index of the actual call, from 0; None if it was not made
     status: RowStatus
     difference: str = ""  # a description of the mismatch
-    differences: tuple[ArgumentDifference, ...] = ()
-    """What differs in the call of a `different` row."""
-    tool: str = ""
-    """The name of the expected tool, or of all alternatives, in a `different` or `missing` row."""
+    differences: tuple[ArgumentDifference, ...] = ()  # what differs in the call of a `different` row
+    tool: str = ""  # the name of the expected tool, or of all alternatives, in a `different` or `missing` row
 
 
 NO_MODEL = "no model configured"

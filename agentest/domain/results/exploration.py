@@ -26,8 +26,7 @@ class FindingStatus(StrEnum):
     NEW = "new"
     KNOWN = "known"  # a saved scenario has the same finding, and still fails
     FIXED = "fixed"  # a saved scenario had the finding, and passes now
-    SEEN_ONCE = "seen once"
-    """It never occurred again, so it is not saved and does not affect the exit status."""
+    SEEN_ONCE = "seen once"  # it never occurred again, so it is not saved and does not affect the exit status
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class Finding:
     file: str | None = None  # the saved scenario, relative to the project; None if it is not saved
     text: str = ""  # what happened in the example, in one sentence
     turn_index: int | None = None
-    transcript: ConversationResult | None = None
-    """A conversation of the reduced scenario that shows it."""
+    transcript: ConversationResult | None = None  # a conversation of the reduced scenario that shows it
     hint: str = ""  # what usually helps
     tags: tuple[str, ...] = ()  # categories of published lists, such as `LLM01`
     also: tuple[str, ...] = ()  # the titles of other violations that have the same cause

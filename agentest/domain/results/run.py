@@ -172,11 +172,9 @@ class ScenarioCause:
 
     kind: CauseKind
     title: str  # the full title if all conversations agree, otherwise the pattern
-    pattern: str
-    """The title without values that vary between conversations. It identifies the cause."""
+    pattern: str  # the title without values that vary between conversations. It identifies the cause.
     conversations: int
-    conversation_id: str | None = None
-    """The first conversation; None if the cause is not about a single one."""
+    conversation_id: str | None = None  # the first conversation; None if the cause is not about a single one
     turn_index: int | None = None
     text: str = ""
 
@@ -215,8 +213,7 @@ class RootCause:
     conversations: int
     agents: tuple[str, ...] = ()
     example: CauseExample
-    places: tuple[CausePlace, ...] = ()
-    """The first affected scenarios; `scenarios` counts all of them."""
+    places: tuple[CausePlace, ...] = ()  # the first affected scenarios; `scenarios` counts all of them
     labels: tuple[str, ...] = ()
     """The normalized labels of the groups that a model joined; empty without a join."""
 
@@ -249,8 +246,7 @@ class AttackRate:
     attempts: int
     low: float
     high: float
-    success_at_k: tuple[float, ...]
-    """The probability that at least one of 1, 2, … attempts succeeds."""
+    success_at_k: tuple[float, ...]  # the probability that at least one of 1, 2, … attempts succeeds
     notes: tuple[str, ...] = ()  # what kept attempts from dropping exchanges
 
 

@@ -64,8 +64,7 @@ class CaseSet:
     read: ReadSet
     criteria: Criteria
     tools: Mapping[str, Mock] = field(default_factory=dict)
-    evaluators: Mapping[str, CustomMetricCode] = field(default_factory=dict)
-    """Metric → custom evaluator."""
+    evaluators: Mapping[str, CustomMetricCode] = field(default_factory=dict)  # metric → custom evaluator
     graded: bool = True  # if False, run the conversations without grading them
 
 

@@ -419,8 +419,7 @@ class ExportedConversation(ExportableConversation):
     agent: str
     passed: bool
     criteria: int = 0  # number of criteria by which it was judged
-    file: str = ""
-    """The scenario file or evaluation set, relative to the folder of the configuration."""
+    file: str = ""  # the scenario file or evaluation set, relative to the folder of the configuration
     eval_id: str = ""  # for a case of an evaluation set
     case_keys: AgentestKeys | None = None  # the expectations for a case of an evaluation set
 

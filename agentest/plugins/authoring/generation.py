@@ -116,8 +116,7 @@ class Material:
     tools: Sequence[KnownTool] = ()
     mocks: Mapping[str, Mock] = field(default_factory=dict)
     existing: Sequence[Scenario] = ()
-    failed: Sequence[Scenario] = ()
-    """Scripts that failed in the latest run, of which variants are wanted."""
+    failed: Sequence[Scenario] = ()  # scripts that failed in the latest run, of which variants are wanted
 
 
 class Case(NamedTuple):

@@ -263,8 +263,7 @@ class MockModule:
     """The files to write."""
 
     source: str
-    files: dict[str, str] = field(default_factory=dict)
-    """Path relative to the module's folder → content."""
+    files: dict[str, str] = field(default_factory=dict)  # path relative to the module's folder → content
 
 
 def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:

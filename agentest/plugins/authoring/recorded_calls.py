@@ -51,8 +51,7 @@ class RecordedTool:
     name: str
     calls: int
     cases: tuple[RecordedCase, ...]
-    hidden: frozenset[str]
-    """Arguments whose values are secrets, so that they cannot distinguish calls."""
+    hidden: frozenset[str]  # arguments whose values are secrets, so that they cannot distinguish calls
     arguments: tuple[Mapping[str, Any], ...]  # the arguments of all calls
     description: str = ""
     parameters: Mapping[str, Any] | None = None

@@ -45,8 +45,7 @@ class Decision:
     """The decision of the user or of the configuration."""
 
     approved: bool
-    words: str | None = None
-    """The user's message. None if the scenario or the configuration decided."""
+    words: str | None = None  # the user's message. None if the scenario or the configuration decided.
     by_tool: Mapping[str, bool] = field(default_factory=dict)
     """Tool → the scenario's decision, which precedes the others."""
 

@@ -113,8 +113,7 @@ class ReplyTotals:
         return NoReply(str(problem), retries, (*self.observed, *calls))
 
 
-agent_call = partial(ToolCall, mocked=False, seen_by=SeenBy.AGENT)
-"""Makes a call that the agent made itself."""
+agent_call = partial(ToolCall, mocked=False, seen_by=SeenBy.AGENT)  # makes a call that the agent made itself
 
 
 def content_parts(

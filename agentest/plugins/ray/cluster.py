@@ -222,8 +222,7 @@ _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 class Cluster:
     """A cluster that this process is connected to."""
 
-    remote_nodes: tuple[str, ...]
-    """Names of the nodes that do not share this process's loopback interface."""
+    remote_nodes: tuple[str, ...]  # names of the nodes that do not share this process's loopback interface
     cpus: int
     head: str  # address of the head node
     is_node_dead: Callable[[], bool]

@@ -91,8 +91,7 @@ class RunWorker:
     """The work of a worker on a node. It can be pickled and contains no secrets."""
 
     recipe: PreparationRecipe
-    root: Path | None
-    """Folder with the project's files; None for the folder in which the process was started."""
+    root: Path | None  # folder with the project's files; None for the folder in which the process was started
     files: Mapping[str, str]  # scope of every expected unit → its file
     ports: Mapping[str, int]  # ports of servers that all workers share, by name
     earlier: bool

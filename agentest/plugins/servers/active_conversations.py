@@ -113,8 +113,7 @@ class Registry:
     groups: tuple[ServerGroup, ...]
     on_note: Callable[[str], None]  # receives notes for the user, for the end of the run
     unclaimed: dict[UnclaimedCall, int] = field(default_factory=dict)
-    on_refused: Callable[[UnclaimedCall], None] = lambda _: None
-    """Receives each refused call at once."""
+    on_refused: Callable[[UnclaimedCall], None] = lambda _: None  # receives each refused call at once
     on_reached: Callable[[ServerGroup], None] = lambda _: None
     """Receives a group when further clients of its agents connect to mock servers."""
     _active: dict[str, _Active] = field(default_factory=dict)
@@ -363,8 +362,7 @@ class Admission:
 
     def __init__(self, *, exclusive: bool, open_at_once: bool = False) -> None:
         """Create the admission of a group. `open_at_once` needs no proof that calls name conversations."""
-        self.promised = exclusive
-        """True if the configuration allows only one conversation at a time."""
+        self.promised = exclusive  # True if the configuration allows only one conversation at a time
         self.exclusive = exclusive
         """True if only one conversation may run at a time, by configuration or by observation."""
         self._open = open_at_once

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 class Identity:
     """The identifiers of a conversation for servers."""
 
-    key: str
-    """Unique for every conversation of every run: 24 hex digits, with which its trace ids begin."""
+    key: str  # unique for every conversation of every run: 24 hex digits, with which its trace ids begin
     session_id: str | None  # the id of its session, if no other conversation has the same one
     conversation_id: str
     scenario: str
@@ -55,13 +54,11 @@ class ServedCall:
 class CallOutcome(StrEnum):
     """The outcomes of a call."""
 
-    ANSWERED = "answered"
-    """Answered by a mock, or by the real tool if there is no mock and it may run."""
+    ANSWERED = "answered"  # answered by a mock, or by the real tool if there is no mock and it may run
     FAILED = "failed"  # the mock raised an exception, which means that the tool fails
     INVALID = "invalid"  # the arguments are invalid
     UNMOCKED = "unmocked"  # nothing answers the call, and that ends the conversation
-    REAL = "real"
-    """There is no mock, and the real tool may run: `number` identifies the call for the report."""
+    REAL = "real"  # there is no mock, and the real tool may run: `number` identifies the call for the report
     REFUSED = "refused"  # the call belongs to no active conversation
 
 
@@ -147,8 +144,7 @@ class SpanRequest:
     turn_index: int
     began_ns: int  # the time of the first request to the agent, in nanoseconds since 1970
     asks: int  # the number of requests that the agent answered
-    requests: int
-    """The number of answered requests that named the turn; 0 if an existing connection was used."""
+    requests: int  # the number of answered requests that named the turn; 0 if an existing connection was used
     stays_open: bool = False  # True if one of them opened a connection that later turns use
     wait: bool = True  # True to wait for missing spans
 
@@ -174,8 +170,7 @@ class TurnTraces:
     briefing: ModelBriefing | None = None  # what the agent told its model, if that is new
     faults: tuple[InjectedFault, ...] = ()
     secrets: tuple[str, ...] = ()  # keys of the agents, which have to be redacted
-    models: Mapping[str, Usage] = field(default_factory=dict)
-    """Model → its tokens; empty if they are unknown."""
+    models: Mapping[str, Usage] = field(default_factory=dict)  # model → its tokens; empty if they are unknown
 
 
 class SpanSource(Protocol):
@@ -200,12 +195,10 @@ class ModelAccess:
 
     mocked: frozenset[str]  # names of tools with a mock
     opening: str  # what the conversation begins with, for as far as that is known
-    timeout_s: float
-    """The time that the agent has for a reply, and may go on for when it is given up."""
+    timeout_s: float  # the time that the agent has for a reply, and may go on for when it is given up
     recorded: frozenset[str] = frozenset()
     """Names of tools with recorded answers, which may be real for other arguments."""
-    named: frozenset[str] = frozenset()
-    """Names of tools that the scenario expects, forbids or limits."""
+    named: frozenset[str] = frozenset()  # names of tools that the scenario expects, forbids or limits
     faults: ModelFaults | None = None
     tape_key: Any = None  # identifies its recordings
     recordings: Any = None  # the `Tape` that has them; None if nothing is recorded or replayed
@@ -243,8 +236,7 @@ class ActivePeriod:
     """The time during which a conversation is active."""
 
     addresses: Addresses
-    failed: bool = False
-    """True if it ended with an error, so that the agent may continue with it for a while."""
+    failed: bool = False  # True if it ended with an error, so that the agent may continue with it for a while
     at_work_s: float = 0.0
     """The expected duration of that, if its agent had not answered when the conversation ended."""
     traces: SpanSource | None = None  # provides its spans; None if no spans are received

@@ -328,8 +328,7 @@ class EndedRunNumbers:
     conversations: int
     duration_ms: float
     cost: float | None  # USD; None if the price of a model is not known
-    stopped: bool = False
-    """True if something other than a signal ended the run early: a budget, --fail-fast."""
+    stopped: bool = False  # True if something other than a signal ended the run early: a budget, --fail-fast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

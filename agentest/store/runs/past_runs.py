@@ -47,8 +47,7 @@ class LatestVerdicts:
     """The verdicts from each scenario's last complete execution."""
 
     known: Mapping[ScenarioWithAgent, Status] = field(default_factory=dict)
-    begun: frozenset[tuple[str, str]] = frozenset()
-    """Scenario and agent of those that never completed."""
+    begun: frozenset[tuple[str, str]] = frozenset()  # scenario and agent of those that never completed
     runs: int = 0
 
     def has_failed(self, tried: ScenarioWithAgent) -> bool:

@@ -24,8 +24,7 @@ class AgentFacts:
 
     instructions: str = ""
     tools: str = ""  # the declarations of its tools, one per line
-    mock_server_tools: str = ""
-    """Descriptions of its tools from other sources, for cases that recorded none."""
+    mock_server_tools: str = ""  # descriptions of its tools from other sources, for cases that recorded none
     unseen: str = ""
     """Why its tool calls are invisible unless its replies report them; "" if they are visible."""
     date: str = ""  # the configured date of the conversation, in ISO 8601
@@ -71,8 +70,7 @@ class CriterionGrader(ABC):
 
     case: EvalCase
     criterion: MetricCriterion
-    facts: AgentFacts = field(default=NOTHING_KNOWN, kw_only=True)
-    """What judges know about the agent."""
+    facts: AgentFacts = field(default=NOTHING_KNOWN, kw_only=True)  # what judges know about the agent
 
     @property
     def name(self) -> str:

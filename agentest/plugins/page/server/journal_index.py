@@ -38,8 +38,7 @@ _FIRST_BYTES = 64 * 1024 * 1024
 
 _BEGIN = b'{"type"'
 
-ConversationSummarizer = Callable[[Json], Json]
-"""Summarizes a conversation in the format of results.json."""
+ConversationSummarizer = Callable[[Json], Json]  # summarizes a conversation in the format of results.json
 
 
 @dataclass(slots=True)
@@ -101,8 +100,7 @@ class RunIndex:
         self.changes = 0
         self.ended = False  # set on close, so that readers stop at the next line
         self._brief = brief
-        self.lock = RLock()
-        """Required for consistent access to several values that `refresh` changes."""
+        self.lock = RLock()  # required for consistent access to several values that `refresh` changes
         self._spool: IO[bytes] | None = None
         self._begin()
 

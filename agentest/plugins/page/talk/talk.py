@@ -196,8 +196,7 @@ class _ReportingUser:
 
 FREE = "conversation without a scenario"
 """The scenario name if none is chosen. It has no mocks, so every call is answered by hand."""
-MOST_TURNS = 200
-"""High, because a person knows when to stop; the limits of scenarios are for simulated users."""
+MOST_TURNS = 200  # high, because a person knows when to stop; the limits of scenarios are for simulated users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,8 +401,7 @@ class CallInbox:
     """
 
     tell: Callable[[CallState], object]  # receives calls in the event loop's thread
-    holds: bool = False
-    """True if every call waits for the person. Calls without a mock always wait."""
+    holds: bool = False  # True if every call waits for the person. Calls without a mock always wait.
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _calls: dict[RecordedCall, _InboxCall] = field(default_factory=dict)
 

@@ -47,8 +47,7 @@ class PageVariant(StrEnum):
     """The variants of the page; the value is the module that starts the variant."""
 
     FILE = "file.js"  # a file for viewing, with its data inside
-    SERVED = "served.js"
-    """The page of `agentest ui` that shows runs; it gets its data from the server."""
+    SERVED = "served.js"  # the page of `agentest ui` that shows runs; it gets its data from the server
     WORKING = "working.js"
     """The page of `agentest ui` that compares and starts runs, and edits conversations, cases and labels.
 

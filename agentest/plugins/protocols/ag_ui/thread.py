@@ -184,8 +184,7 @@ class AgUiState:
     """The agent's state in one conversation."""
 
     begun: Mapping[str, Any]  # the state at the beginning of the session
-    value: Any = field(init=False)
-    """The agent's latest value, of any type, which requests send back."""
+    value: Any = field(init=False)  # the agent's latest value, of any type, which requests send back
     told: bool = False  # True if the agent reports its state
     problem: str | None = None
     _copies: CopyLimit = field(default_factory=CopyLimit)

@@ -62,8 +62,7 @@ _SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compacti
 
 WrittenMessage = dict[str, Any]
 """A message of a request, `{role, content}`. The content is a text or a list of blocks."""
-ReceivedMessage = Mapping[str, Any]
-"""A message as received. If it is incomplete, any field may be missing."""
+ReceivedMessage = Mapping[str, Any]  # a message as received. If it is incomplete, any field may be missing.
 Block = Mapping[str, Any]  # a block of a message's `content`, as received
 
 
@@ -344,8 +343,7 @@ def _problem(message: ReceivedMessage, blocks: tuple[Block, ...]) -> str | None:
 class MessageContent:
     """The texts and calls in the blocks of a message."""
 
-    reply: str | None
-    """The last text. Adjacent text blocks form one text, because citations split texts."""
+    reply: str | None  # the last text. Adjacent text blocks form one text, because citations split texts.
     remarks: tuple[str, ...]  # the texts before the last
     requests: tuple[ToolRequest, ...]
     made: tuple[ToolCall, ...]  # the calls that the agent or its server made

@@ -66,8 +66,7 @@ class WebSocketClient(ConversationalAgent):
         self.hello = outgoing["hello"]
         self.then = outgoing["then"] or [_Outgoing("body", SocketMessage(send=config.body))]
         self.first = outgoing["first"] or self.then
-        self.late = 0
-        """Number of messages that arrived after the end of a turn, over all conversations."""
+        self.late = 0  # number of messages that arrived after the end of a turn, over all conversations
 
     def note_late_messages(self) -> None:
         """Add a note about messages that were dropped, because they may have been the rest of a reply."""

@@ -133,8 +133,7 @@ class ServedTool:
     entry: Entry
     arguments: ToolSchema | None = None
     """None if no schema was recorded, so that the mock itself checks its arguments."""
-    answer: OutputSchema | None = None
-    """The schema of `structuredContent`; None if clients expect none."""
+    answer: OutputSchema | None = None  # the schema of `structuredContent`; None if clients expect none
 
 
 class Catalog:

@@ -44,8 +44,7 @@ class Transport(Protocol):
     """The connection to a server."""
 
     description: str  # the server's name for people
-    version: str | None
-    """The protocol version of all further messages; None when a new session starts."""
+    version: str | None  # the protocol version of all further messages; None when a new session starts
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""

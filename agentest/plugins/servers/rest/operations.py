@@ -57,8 +57,7 @@ class Operation:
     path: str  # the template, like `/orders/{id}`
     parameters: tuple[Parameter, ...] = ()
     body: BodyContent | None = None
-    answers: Mapping[str, BodyContent] = field(default_factory=dict)
-    """By status, `2XX` or `default`."""
+    answers: Mapping[str, BodyContent] = field(default_factory=dict)  # by status, `2XX` or `default`
     short_name: str | None = None  # the name of FastAPI's function, from which it generated the id
     summary: str = ""  # the document's summary of the operation
 
@@ -73,8 +72,7 @@ class Api:
     operations: tuple[Operation, ...]
     bases: tuple[str, ...]
     """Possible prefixes of each path, from the document's `servers`; the longest comes first."""
-    keys_in_query: frozenset[str]
-    """Query parameters that are credentials, so that they are not arguments."""
+    keys_in_query: frozenset[str]  # query parameters that are credentials, so that they are not arguments
 
     def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
         """Rename operations to the names that mocks use: their ids, or else FastAPI's functions.

@@ -42,8 +42,7 @@ class ParsedRequest:
 
     arguments: Mapping[str, Any]
     problems: tuple[SchemaViolation, ...] = ()
-    status: int | None = None
-    """The response status for problems; None for the status in the document."""
+    status: int | None = None  # the response status for problems; None for the status in the document
     strangers: tuple[str, ...] = field(default=())
     """Descriptions of unknown query parameters and bodies, which servers ignore."""
 
