@@ -26,6 +26,9 @@ _SHOW_CURSOR = b"\x1b[?25h"
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _interrupts: list[int] = []
 _holding: list[bool] = []
+_listeners: list[tuple[Callable[[int], None], Callable[[], str]]] = []
+"""What each run that is under way does at a signal, and its last words."""
+_replaced: dict[int, Any] = {}
 
 
 def hear() -> None:
@@ -85,6 +88,7 @@ def handled_signals(
 
     A third one exits while `last_words` is at work. Yields the list of signals received so far. Installs
     plain handlers instead of the loop's own, because the loop drops signals that arrive while it shuts down.
+    Runs may overlap and end in any order: all of them hear a signal.
 
     Args:
         show: displays the message for the first signal; returns True if it did.
@@ -94,25 +98,38 @@ def handled_signals(
     received: list[int] = []
     loop = asyncio.get_running_loop()
 
-    def handle(number: int, _: object) -> None:
+    def handle(number: int) -> None:
         received.append(number)
         if len(received) > 1:
-            exit_immediately(last_words if len(received) == 2 else str)
+            exit_immediately(_last_words if len(received) == 2 else str)
         displayed = show(STOPPING)
         if not displayed or not os.isatty(2):  # on a terminal, a second copy would garble the display
             # Write to the descriptor: the interrupted code may hold the lock of sys.stderr.
             os.write(2, f"\nagentest: {STOPPING}\n".encode())
         loop.call_soon_threadsafe(on_first)
 
-    # Only the main thread may install handlers, and an ignored SIGHUP (nohup) stays ignored.
-    is_main = threading.current_thread() is threading.main_thread()
-    handled = [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in (handled if is_main else ())}
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may install handlers
+        yield received
+        return
+    _listeners.append(listener := (handle, last_words))
+    for number in _SIGNALS if not _replaced else ():
+        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            _replaced[number] = signal.signal(number, _tell_listeners)
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        while _replaced and len(_listeners) == 1:
+            signal.signal(*_replaced.popitem())
+        _listeners.remove(listener)
+
+
+def _tell_listeners(number: int, _: object) -> None:
+    for handle, _words in list(_listeners):
+        handle(number)
+
+
+def _last_words() -> str:
+    return "".join(words() for _, words in _listeners)
 
 
 def exit_immediately(last_words: Callable[[], str] = str) -> None:
