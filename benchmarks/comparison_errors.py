@@ -15,9 +15,10 @@ from random import Random
 from statistics import mean
 from typing import Any
 
+from agentest.domain.reasons import MeasuredConversation
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import Status
-from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
+from agentest.history.compared_runs import MeasuredRun, MeasuredScenario
 from agentest.history.comparison import WORSE, Change, Comparison, compare_measured_runs
 from agentest.runner.repetition import tests_of
 from agentest.support.statistics.differences import Stratum, mean_difference, newcombe

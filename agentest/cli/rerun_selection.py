@@ -34,7 +34,7 @@ from agentest.support.text import count, quoted_names
 from agentest.version import __version__
 
 if TYPE_CHECKING:
-    from agentest.store.reader import FinishedPart, FinishedParts, Place
+    from agentest.store.reader import FinishedPart, Place, StoredJournal
     from agentest.store.runs.past_runs import LatestVerdicts, ScenarioWithAgent
 
 _SEEDS = 1_000_000
@@ -264,7 +264,7 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Sto
     return run
 
 
-def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
+def _only_planned(prepared: Prepared, earlier: StoredJournal) -> Prepared:
     def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
@@ -273,14 +273,14 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
 
 
-def _as_planned(unit: Unit, earlier: FinishedParts) -> Unit:
+def _as_planned(unit: Unit, earlier: StoredJournal) -> Unit:
     part = earlier.parts.get(_key(unit))
     if part is None or unit.repeat or not _is_same(unit, part):
         return unit
     return replace(unit, conversations=max(unit.conversations, part.planned.conversations))
 
 
-def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
+def _finished_part(unit: Unit, earlier: StoredJournal, *, slim: bool) -> FinishedUnitPart:
     key = _key(unit)
     part = earlier.parts.get(key)
     if part is None or not _is_same(unit, part):
@@ -323,7 +323,7 @@ def _completed(
 
 
 def _resumption_notes(
-    prepared: Prepared, run: str, earlier: FinishedParts, units: Sequence[Unit]
+    prepared: Prepared, run: str, earlier: StoredJournal, units: Sequence[Unit]
 ) -> Iterator[str]:
     parts = earlier.parts
     finished = sum(len(unit.finished_part.conversations) for unit in units)
@@ -354,7 +354,7 @@ def _key(unit: Unit) -> Place:
 class _Conversations:
     """Finished conversations, read from the earlier journal on every iteration to save memory."""
 
-    earlier: FinishedParts
+    earlier: StoredJournal
     numbers: Mapping[Place, Sequence[int]]
 
     def __iter__(self) -> Iterator[ConversationFinished]:

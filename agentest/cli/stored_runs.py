@@ -14,7 +14,7 @@ import click
 
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, format_option, names_option, option, verbosity_options, where
-from agentest.domain.events import ReportRequest
+from agentest.domain.events import ConversationFinished, ReportRequest
 from agentest.domain.results import RunResult
 from agentest.plugin import PLUGINS
 from agentest.runner.environment import check_can_be_written
@@ -136,7 +136,11 @@ def report_again(
     reporters = make_reporters(reports, setting)
     if against:
         reporters = [against, *reporters]
-    for event in events_of(result):
+    needed = any(
+        receives(each, ConversationFinished) and not getattr(each, "counts_conversations", False)
+        for each in reporters
+    )
+    for event in events_of(result, conversations=needed):
         for reporter in reporters:
             if receives(reporter, type(event)):
                 reporter.on_event(event)

@@ -106,6 +106,8 @@ class ConversationFinished:
     failed: bool = False
     """True if the conversation fails on its own, whatever the verdict on its scenario."""
     used: ModelUsage = field(default_factory=ModelUsage)
+    measured: bytes = b""
+    """The JSON of its `MeasuredConversation` if `result` is JSON; empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ and criteria as values, sentences and totals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from math import fsum
 
-from agentest.domain.end_reason import IN_WORDS
-from agentest.domain.metrics import GOAL, METRICS, TRAJECTORY_METRICS
+from agentest.domain.end_reason import IN_WORDS, Ending
+from agentest.domain.metrics import GOAL, METRICS, NO_FAILURE, TRAJECTORY_METRICS, Kind
 from agentest.domain.results import (
     NO_MODEL,
     CheckResult,
@@ -26,8 +28,11 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import Blame
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
+
+_PASSED = {Status.PASSED: True, Status.FAILED: False}
+_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
 
 
 def conversation_reasons(result: ConversationResult) -> list[Reason]:
@@ -63,6 +68,46 @@ def conversation_passed(result: ConversationResult) -> bool:
 def conversation_failed(result: ConversationResult) -> bool:
     """True if the conversation failed, based on the information so far."""
     return bool(result.severe_failures) or any_failed(conversation_reasons(result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredConversation:
+    """Measurements of one conversation."""
+
+    passed: bool | None
+    """None if the conversation errored."""
+    sums: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
+    latency: tuple[float, int] = (0.0, 0)
+    """The agent's time for all turns in milliseconds, and the number of turns."""
+    cost: float | None = None
+    """Cost in USD of the agent's models; None if unknown."""
+    scripted: bool = False
+    """True if the conversation came to the end of its script."""
+    failures: tuple[str, ...] = ()
+    """The ids of its labelled failures; `passed` leaves the severity of their groups out."""
+
+
+def measured_conversation(result: ConversationResult) -> MeasuredConversation:
+    """Measure a conversation, apart from the severity of its failures."""
+    sums: dict[str, tuple[float, int]] = {}
+    for name, score in result.metric_results:
+        if isinstance(score, Score) and name not in _AMOUNTS:
+            total, n = sums.get(name, (0.0, 0))
+            value = float(score.value != NO_FAILURE) if score.number is None else score.number
+            sums[name] = total + value, n + 1
+    turns = result.conversation.turns
+    costs = [turn.model_cost for turn in turns if turn.model_calls]
+    known = [cost for cost in costs if cost is not None]
+    ungraded = replace(result, severe_failures=(), severity_unknown=False) if result.failures else result
+    return MeasuredConversation(
+        passed=_PASSED.get(conversation_status(ungraded)),
+        sums=sums,
+        latency=(fsum(turn.latency_ms for turn in turns), len(turns)),
+        cost=fsum(known) if known and len(known) == len(costs) else None,
+        scripted=result.conversation.ending is Ending.SCRIPT,
+        failures=tuple(failure.id for failure in result.failures),
+    )
 
 
 def _has_unscored_metric(result: ConversationResult) -> bool:

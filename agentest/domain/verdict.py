@@ -16,6 +16,7 @@ from statistics import mean
 
 from agentest.domain.metrics import COST, GOAL, LATENCY_P95, LIMITS, PASS_RATE
 from agentest.domain.reasons import (
+    MeasuredConversation,
     any_failed,
     conversation_failed,
     conversation_reasons,
@@ -41,6 +42,7 @@ from agentest.domain.results import (
     Unscored,
     Verdict,
 )
+from agentest.support.lazy_dataclasses import dataclass
 
 _TOLERANCE = 1e-9  # a computed threshold such as 0.1 + 0.2 must not be missed because of a rounding error
 
@@ -153,19 +155,35 @@ def with_severe_failures(
     conversations: Sequence[ConversationResult], groups: Iterable[UniqueError], *, graded: bool = True
 ) -> tuple[ConversationResult, ...]:
     """Return the conversations with their failures in failing groups, whose severity is known if `graded`."""
-    severe = {id for group in groups if group.fails for id in group.occurrences}
-    if not severe and graded:
-        return tuple(conversations)
-    return tuple(
-        replace(
-            each,
-            severe_failures=tuple(failure.id for failure in each.failures if failure.id in severe),
-            severity_unknown=not graded,
-        )
-        if each.failures
-        else each
-        for each in conversations
-    )
+    return tuple(map(Severities.of(groups, graded=graded).mark, conversations))
+
+
+@dataclass(frozen=True, slots=True)
+class Severities:
+    """What the groups of a scenario's failures say of its conversations."""
+
+    severe: frozenset[str]
+    """The ids of failures in failing groups."""
+    graded: bool
+    """False if other failures may be severe, too."""
+
+    @classmethod
+    def of(cls, groups: Iterable[UniqueError], *, graded: bool) -> Severities:
+        return cls(frozenset(id for group in groups if group.fails for id in group.occurrences), graded)
+
+    def mark(self, result: ConversationResult) -> ConversationResult:
+        """Return the conversation with its severe failures."""
+        if not result.failures or (self.graded and not self.severe):
+            return result
+        severe = tuple(failure.id for failure in result.failures if failure.id in self.severe)
+        return replace(result, severe_failures=severe, severity_unknown=not self.graded)
+
+    def passed(self, measured: MeasuredConversation) -> bool | None:
+        """Return True if the conversation passed, False if it failed, None if it is unknown."""
+        if not self.severe.isdisjoint(measured.failures):
+            return False
+        unknown = measured.passed and measured.failures and not self.graded
+        return None if unknown else measured.passed
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:

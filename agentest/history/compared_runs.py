@@ -6,32 +6,18 @@ The values are small, so that conversations can be released from memory after me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from math import fsum
 
-from agentest.domain.end_reason import Ending
-from agentest.domain.metrics import METRICS, NO_FAILURE, Kind
-from agentest.domain.reasons import conversation_status
-from agentest.domain.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
+from agentest.domain.metrics import METRICS, Kind
+from agentest.domain.reasons import MeasuredConversation, measured_conversation
+from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
+from agentest.domain.verdict import Severities
+from agentest.store.reader import StoredConversations
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.statistics.differences import Cluster
 
-_PASSED = {Status.PASSED: True, Status.FAILED: False}
-_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
 _MAX_NAMES_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredConversation:
-    """Measurements of one conversation."""
-
-    passed: bool | None  # None if the conversation errored
-    sums: Mapping[str, Cluster]
-    """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
-    latency: Cluster = (0.0, 0)  # the agent's time for all turns in milliseconds, and the number of turns
-    cost: float | None = None  # cost in USD of the agent's models; None if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +118,22 @@ def measure_run(
 
 
 def measure_scenario(result: ScenarioResult) -> MeasuredScenario:
-    """Measure a scenario whose result still contains its conversations."""
+    """Measure a scenario whose result still contains its conversations, or finds them in a journal."""
+    severities = Severities.of(result.errors, graded=not result.severity_unknown)
+    stored = result.conversations
+    measured = list(
+        stored.measured() if isinstance(stored, StoredConversations) else map(measured_conversation, stored)
+    )
     return MeasuredScenario(
         name=result.name,
         agent=result.agent,
         file=result.file,
         line=result.line,
         status=result.verdict.status,
-        scripted=any(each.conversation.ending is Ending.SCRIPT for each in result.conversations),
+        scripted=any(each.scripted for each in measured),
         unfinished=result.unfinished,
         repeated=result.repeat is not None,
-        conversations=tuple(_measured(each, result.information) for each in result.conversations),
+        conversations=tuple(_counted(each, severities, result.information) for each in measured),
         spent=_spent(result),
     )
 
@@ -233,26 +224,13 @@ def _spent(result: ScenarioResult) -> CostAndTime:
     )
 
 
-def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:
-    passed = _PASSED.get(conversation_status(result))
-    left_out = {*information, *_AMOUNTS}
-    sums: dict[str, Cluster] = {}
-    for name, score in result.metric_results:
-        if isinstance(score, Score) and name not in left_out:
-            total, n = sums.get(name, (0.0, 0))
-            sums[name] = (
-                total + (float(score.value != NO_FAILURE) if score.number is None else score.number),
-                n + 1,
-            )
-    turns = result.conversation.turns
-    costs = [turn.model_cost for turn in turns if turn.model_calls]
-    known = [cost for cost in costs if cost is not None]
-    return MeasuredConversation(
-        passed=passed,
-        sums=sums,
-        latency=(fsum(turn.latency_ms for turn in turns), len(turns)),
-        cost=fsum(known) if known and len(known) == len(costs) else None,
-    )
+def _counted(
+    measured: MeasuredConversation, severities: Severities, information: Collection[str]
+) -> MeasuredConversation:
+    if not (measured.failures or information):
+        return measured
+    sums = {name: values for name, values in measured.sums.items() if name not in information}
+    return replace(measured, passed=severities.passed(measured), sums=sums)
 
 
 def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:

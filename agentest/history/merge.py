@@ -31,7 +31,7 @@ from agentest.domain.shards import ShardedRun
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.known_tools import is_known
 from agentest.runner.verdict_warnings import without
-from agentest.store.reader import KILLED, FinishedParts, Place, read_finished
+from agentest.store.reader import KILLED, Place, StoredJournal, read_finished
 from agentest.store.run_results import joins_of
 from agentest.store.runs.folder import (
     JOURNAL,
@@ -64,7 +64,7 @@ class MergedPart:
         return f"{self.record.id}{shard}"
 
     @cached_property
-    def journal(self) -> FinishedParts:
+    def journal(self) -> StoredJournal:
         """Content of the run's journal. Raises UsageError if it cannot be read or is incomplete."""
         finished = read_finished(self.folder / JOURNAL)
         if finished.end is None and self.record.ended:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentest.domain.events import (
     ConversationFinished,
@@ -32,8 +32,10 @@ from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import tell, with_reminders
 
 if TYPE_CHECKING:
+    from agentest.domain.results import ScenarioResult
     from agentest.report.content import ComparedRun
     from agentest.store.journal import Journal
+    from agentest.store.reader import StoredConversations
     from agentest.store.runs.folder import RunRecord
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
@@ -118,10 +120,24 @@ class _PublicEvents:
     def _hidden(self, event: Event) -> Event:
         if isinstance(event, ConversationFinished) and isinstance(event.result, bytes):
             return replace(event, result=encoded(self._hide(json.loads(event.result))))
-        hidden = self._hide(event)
-        if isinstance(hidden, RunFinished):
-            return replace(hidden, result=replace(hidden.result, hidden=self._hide.note))
-        return hidden
+        if isinstance(event, ScenarioFinished | ScenarioAmended):
+            return replace(event, result=self._scenario(event.result))
+        if isinstance(event, RunFinished):
+            scenarios = tuple(map(self._scenario, event.result.scenarios))
+            result = self._hide(replace(event.result, scenarios=()))
+            return RunFinished(replace(result, scenarios=scenarios, hidden=self._hide.note))
+        return self._hide(event)
+
+    def _scenario(self, scenario: ScenarioResult) -> ScenarioResult:
+        """Hide the conversations of a stored run when they are read."""
+        if isinstance(scenario.conversations, tuple | list):
+            return self._hide(scenario)
+        stored = cast("StoredConversations", scenario.conversations)
+        if scenario.verdict.reasons:  # they may quote what only a conversation shows to be a credential
+            for text in stored.texts():
+                self._hide(text)
+        hidden = self._hide(replace(scenario, conversations=()))
+        return replace(hidden, conversations=stored.mapped(self._hide))
 
 
 class _ForeignReporter:

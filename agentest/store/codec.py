@@ -7,12 +7,12 @@ described in `schemas/results.schema.json`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from agentest.domain.figures import totals_of
 from agentest.domain.metrics import GOAL
-from agentest.domain.reasons import conversation_passed, threshold_counted_trajectories
+from agentest.domain.reasons import MeasuredConversation, conversation_passed, threshold_counted_trajectories
 from agentest.domain.results import (
     AlignedRow,
     ArgumentDifference,
@@ -33,6 +33,7 @@ from agentest.domain.results import (
     Skipped,
     SlowTurn,
     Status,
+    Totals,
     TrajectoryResult,
     TrajectoryScore,
     TurnEvaluation,
@@ -57,6 +58,7 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import metric_verdicts, with_severe_failures
 from agentest.store.dataclass_codec import Codecs, Layout, read_number
 from agentest.store.shapes import (
+    ConversationLine,
     Counts,
     RunHead,
     RunUsage,
@@ -368,7 +370,10 @@ CODECS = Codecs(
         SlowTurn: Layout(only_if_set=("first_token_ms", "model_ms")),
         StoredSlowTurn: Layout(flat=("turn",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
-        ScenarioLine: Layout(only_if_set=("amended",)),
+        ScenarioLine: Layout(only_if_set=("amended", "totals")),
+        ConversationLine: Layout(only_if_set=("measured",)),
+        MeasuredConversation: Layout(only_if_set=("sums", "cost", "scripted", "failures")),
+        Totals: Layout(only_if_set=tuple(each.name for each in fields(Totals))),
     }
 )
 """The codecs of all values. Costs are rounded, because their sum depends on the order of the answers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum, IntEnum, StrEnum
 from functools import partial
@@ -98,9 +98,13 @@ class Codecs:
             return _Form(_written_number, read_number)
         if get_origin(hint) in (Union, UnionType):
             return self._union(get_args(hint))
-        if get_origin(hint) is tuple:
-            write, read = self.form(get_args(hint)[0])
-            return _Form(_each_item(list, write), _each_item(tuple, read))
+        if (kind := get_origin(hint)) in (tuple, frozenset):
+            items = get_args(hint)
+            if kind is tuple and items[-1] is not ...:
+                writes, reads = zip(*map(self.form, items), strict=True)
+                return _Form(_item_by_item(list, writes), _item_by_item(tuple, reads))
+            write, read = self.form(items[0])
+            return _Form(_each_item(list if kind is tuple else sorted, write), _each_item(kind, read))
         if get_origin(hint) is Mapping:
             write, read = self.form(get_args(hint)[1])
             return _Form(_each_value(write), _each_value(read))
@@ -215,8 +219,12 @@ def _camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def _each_item(kind: type, convert: Convert) -> Callable[[Any], Any]:
+def _each_item(kind: Callable[[Any], Any], convert: Convert) -> Callable[[Any], Any]:
     return kind if convert is None else lambda values: kind(map(convert, values))
+
+
+def _item_by_item(kind: type, converts: Sequence[Convert]) -> Callable[[Any], Any]:
+    return lambda values: kind(c(v) if c else v for c, v in zip(converts, values, strict=True))
 
 
 def _each_value(convert: Convert) -> Callable[[Mapping[str, Any]], Json]:

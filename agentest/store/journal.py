@@ -8,6 +8,7 @@ unless the run was killed. Their contents have the same format as in results.jso
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from agentest.domain.events import (
     ScenarioFinished,
     TimePassed,
 )
+from agentest.domain.reasons import measured_conversation
 from agentest.domain.results import ScenarioResult
 from agentest.store.codec import CODECS, conversation_json
 from agentest.store.run_results import head_json, mode_of, stored_agents
@@ -237,10 +239,17 @@ class BoundedLog:
         return position if line_end < 0 else position + line_end + 1
 
 
-def conversation_line_start(scenario: str, agent: str, number: int) -> bytes:
-    """Return the bytes that precede the conversation in its line."""
-    identity = {"scenario": scenario, "agent": agent, "number": number}
-    return encoded({"type": CONVERSATION, **identity, "conversation": None}).removesuffix(b"null}")
+CONVERSATION_START = re.compile(
+    rb'\{"type": "conversation", "scenario": ("(?:[^"\\]|\\.)*+"), "agent": ("(?:[^"\\]|\\.)*+"), '
+    rb'"number": (\d+), (?:"measured": (\{.*?\}), )?"conversation": (?=\{)'
+)
+"""What precedes the conversation in its line: scenario, agent, number, and measurements if there are any."""
+
+
+def _conversation_start(event: ConversationFinished, measured: bytes) -> bytes:
+    names = encoded({"type": CONVERSATION, "scenario": event.name, "agent": event.agent})
+    figures = b', "measured": ' + measured if measured else b""
+    return b'%s, "number": %d%s, "conversation": ' % (names[:-1], event.number, figures)
 
 
 class Journal:
@@ -286,9 +295,9 @@ class Journal:
             case ConversationFinished():
                 self._write_conversation(event)
             case ScenarioFinished():
-                self._write(ScenarioLine(scenario=CODECS.write(event.result)))
+                self._write_scenario(event.result)
             case ScenarioAmended():
-                self._write(ScenarioLine(scenario=CODECS.write(event.result), amended=True))
+                self._write_scenario(event.result, amended=True)
             case RunFinished():
                 self._write(EndLine(run=head_json(event.result)))
         if not self._began and self._file.used:
@@ -349,14 +358,18 @@ class Journal:
             self._began = True
 
     def _write_conversation(self, event: ConversationFinished) -> None:
-        body = event.result
+        body, measured = event.result, event.measured
         if not isinstance(body, bytes):
+            measured = encoded(CODECS.write(measured_conversation(body)))
             body = encoded(conversation_json(body, event.case, event.thresholds))
-        head = conversation_line_start(event.name, event.agent, event.number)
+        head = _conversation_start(event, measured)
         start = self._file.add(head + body + b"}\n")
         if start is not None:
             places = self._places.setdefault((event.name, event.agent), array("q"))
             places.extend((event.number, start + len(head), len(body)))
+
+    def _write_scenario(self, result: ScenarioResult, *, amended: bool = False) -> None:
+        self._write(ScenarioLine(scenario=CODECS.write(result), amended=amended, totals=result.totals))
 
     def _write(self, line: RunLine | ScenarioLine | EndLine) -> None:
         self._file.add(encoded(CODECS.write(line)) + b"\n")

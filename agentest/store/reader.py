@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import cached_property
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, overload
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import (
@@ -21,6 +22,8 @@ from agentest.domain.events import (
     ScenarioFinished,
     ScenarioStarted,
 )
+from agentest.domain.figures import totals_of
+from agentest.domain.reasons import MeasuredConversation, measured_conversation
 from agentest.domain.results import (
     ConversationResult,
     ModelUsage,
@@ -33,8 +36,9 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.store.codec import CODECS, with_conversations
-from agentest.store.journal import conversation_line_start
+from agentest.domain.verdict import Severities
+from agentest.store.codec import CODECS, mark_vacuous
+from agentest.store.journal import CONVERSATION_START
 from agentest.store.run_results import by_name, run_of, stored_head
 from agentest.store.runs.folder import JOURNAL, read_record
 from agentest.store.shapes import (
@@ -53,7 +57,6 @@ from agentest.support.json_text import Json, encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
-_T = TypeVar("_T")
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
 
@@ -61,21 +64,31 @@ _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters,
 def read_results(path: Path) -> RunResult:
     """Read the run in a results.json or a journal.
 
+    The conversations in a journal are read when they are used. A results.json in a run's folder has the same
+    content as the journal beside it, which is read in its place.
+
     Raises UsageError with the position at which the file is not in Agentest's format.
     """
-    return read_checked(path)[1]
+    record = read_record(path.parent)
+    journal = path.with_name(JOURNAL) if record and record.ended else path
+    try:
+        with (journal if journal.is_file() else path).open("rb") as file:
+            found = is_journal(file.readline())
+            path = Path(file.name) if found else path
+        return _run_in(index_journal(path)) if found else read_checked(path)[1]
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except JournalError as error:
+        raise _not_ours(path, str(error)) from None
 
 
 def read_checked(path: Path) -> tuple[Json, RunResult]:
-    """Read a results.json, or a journal in its format, and the run in it. Raises UsageError."""
+    """Read a results.json and the run in it. Raises UsageError."""
     try:
-        content = read_user_bytes(path, most=None)
-        document = journal_document(content) if is_journal(content) else json.loads(content.decode())
+        document = json.loads(read_user_bytes(path, most=None).decode())
         return document, _checked_run(document, path)
     except OSError as error:
         raise unreadable(path, error) from None
-    except OtherVersionError as error:
-        raise _not_ours(path, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
 
@@ -161,39 +174,195 @@ def is_journal(content: bytes) -> bool:
     return isinstance(first, dict) and _LINES.get(first.get("type")) is RunLine
 
 
-@dataclass(slots=True)
-class _Contents:
-    run: RunLine | None = None
-    end: Json | None = None
-    scenarios: list[Json] = field(default_factory=list)
-    conversations: dict[Place, dict[int, Json]] = field(default_factory=dict)
-    _places: dict[Place, int] = field(default_factory=dict)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedPart:
+    """The finished part of a scenario with an agent."""
 
-    def add(self, line: Line) -> None:
-        """Add a line. Raises JournalError if it amends a scenario that has not finished."""
-        match line:
-            case RunLine():
-                self.run = line
-            case EndLine():
-                self.end = line.run
-            case ConversationLine():
-                key = line.scenario, line.agent
-                self.conversations.setdefault(key, {})[line.number] = line.conversation
-            case ScenarioLine():
-                key = line.scenario["name"], line.scenario["agent"]
-                if not line.amended:
-                    self._places[key] = len(self.scenarios)
-                    self.scenarios.append(line.scenario)
-                elif key in self._places:
-                    self.scenarios[self._places[key]] = line.scenario
-                else:
-                    raise JournalError("amends a scenario that has not finished")
+    planned: PlannedConversations
+    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of a conversation → start and length of its line in the journal, in order."""
+    scenario: ScenarioResult | None = None
+    """The scenario without its conversations; None if there was no verdict, not even a partial one."""
 
     @property
-    def planned(self) -> dict[Place, int]:
-        """The planned numbers of conversations."""
-        planned = self.run.planned if self.run else ()
-        return {(each.scenario, each.agent): each.conversations for each in planned}
+    def decided(self) -> bool:
+        """True if the verdict covers all conversations."""
+        return self.scenario is not None and not any(
+            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
+        )
+
+    @property
+    def lacks_conversations(self) -> bool:
+        """True if the verdict is based on more conversations than the journal contains."""
+        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
+
+    @property
+    def usage(self) -> Mapping[str, ModelUsage]:
+        """The known model usage."""
+        return self.scenario.usage if self.scenario else self.planned.usage
+
+
+@dataclass(kw_only=True)
+class StoredJournal:
+    """The finished part of a run: what its journal has apart from conversations, and where those are."""
+
+    path: Path
+    run: RunLine
+    document: Json | None = None
+    """The head of results.json in JSON types; None if the run was killed."""
+    end: RunHead | None = None
+    """The same as a value."""
+    scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
+    """Without conversations, in the order in which they ended; an earlier version wrote no totals."""
+    places: dict[Place, array[int]] = field(default_factory=dict)
+    """Number, start and length of each conversation's line, in a flat array."""
+
+    @cached_property
+    def parts(self) -> Mapping[Place, FinishedPart]:
+        """One part for every planned scenario and agent."""
+        planned = {(each.scenario, each.agent): each for each in self.run.planned}
+        return {
+            key: FinishedPart(planned=each, lines=self.lines(key), scenario=self.scenarios.get(key))
+            for key, each in planned.items()
+        }
+
+    @property
+    def not_run(self) -> Mapping[Place, ScenarioResult]:
+        """Scenarios that needed no run: skipped ones, and files that did not load."""
+        return {key: each for key, each in self.scenarios.items() if key not in self.parts}
+
+    @property
+    def unclaimed(self) -> tuple[RunWarning, ...]:
+        """Warnings about unclaimed calls, if the run came to its end."""
+        return self.end.summary.unclaimed_calls if self.end else ()
+
+    def lines(self, key: Place) -> dict[int, tuple[int, int]]:
+        """Return number → start and length of the lines with a scenario's conversations, in order."""
+        flat = self.places.get(key, ())
+        return dict(sorted(zip(flat[::3], zip(flat[1::3], flat[2::3], strict=True), strict=True)))
+
+    def conversations(self, key: Place) -> dict[int, ConversationResult]:
+        """Return number → result for all stored conversations. Raises UsageError."""
+        lines = self.lines(key)
+        stored = StoredConversations(self.path, lines.values(), lambda read: read, silent=False)
+        return dict(zip(lines, stored, strict=True))
+
+    def result(self, key: Place) -> ScenarioResult | None:
+        """Return the scenario's result with its conversations, if it has a verdict."""
+        return self.so_far(key) if self.parts[key].decided else None
+
+    def events(self, key: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
+        """Yield conversations in their stored form. Raises UsageError."""
+        name, agent = key
+        with self.path.open("rb") as journal:
+            for number in numbers:
+                line = _at(journal, self.parts[key].lines[number])
+                if begin := CONVERSATION_START.match(line):
+                    body, measured = line[begin.end() : -2], begin[4] or b""
+                else:
+                    body, measured = encoded(json.loads(line)["conversation"]), b""
+                yield ConversationFinished(name, agent, body, number, measured=measured)
+
+    def so_far(self, key: Place, *, silent: bool = False) -> ScenarioResult:
+        """Return the scenario's result so far. Its conversations are read when they are used.
+
+        Args:
+            silent: mark expected calls that matched only because none was visible in the whole run.
+        """
+        lines, part = self.lines(key), self.parts.get(key)
+        planned = part.planned.conversations if part else 0
+        result = self.scenarios.get(key) or unfinished(key, len(lines), planned)
+        severities = Severities.of(result.errors, graded=not result.severity_unknown)
+        stored = StoredConversations(self.path, lines.values(), severities.mark, silent=silent)
+        is_summed = result.totals.conversations or not lines
+        return replace(result, conversations=stored, totals=result.totals if is_summed else totals_of(stored))
+
+
+_LINES_AT_ONCE = 100
+
+
+class StoredConversations(Sequence[ConversationResult]):
+    """The conversations of a stored scenario, each of which is read from the journal when it is used.
+
+    Reading raises UsageError if the journal is damaged or was removed.
+
+    Args:
+        lines: start and length of each conversation's line.
+        finish: completes a conversation with what is known only at the end of its scenario and its run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        lines: Iterable[tuple[int, int]],
+        finish: Callable[[ConversationResult], ConversationResult],
+        *,
+        silent: bool,
+    ) -> None:
+        self._path = path
+        self._lines = list(lines)
+        self._finish = finish
+        self._silent = silent
+
+    def mapped(self, change: Callable[[ConversationResult], ConversationResult]) -> StoredConversations:
+        """Return the conversations with a change that is made when one is read."""
+        finish = self._finish
+        return StoredConversations(
+            self._path, self._lines, lambda read: change(finish(read)), silent=self._silent
+        )
+
+    def texts(self) -> Iterator[str]:
+        """Yield the lines with the conversations, many at once."""
+        for first in range(0, len(self._lines), _LINES_AT_ONCE):
+            lines = self._read(self._lines[first : first + _LINES_AT_ONCE])
+            yield b"".join(lines).decode(errors="replace")
+
+    def measured(self) -> Iterator[MeasuredConversation]:
+        """Yield the measurements of each conversation, which are read without it where the line has them."""
+        for line in self._read(self._lines):
+            begin = CONVERSATION_START.match(line)
+            if begin and begin[4]:
+                yield CODECS.read(MeasuredConversation, json.loads(begin[4]))
+            else:
+                yield measured_conversation(self._decoded(line))
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int, /) -> ConversationResult: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> StoredConversations: ...
+    def __getitem__(self, index: int | slice, /) -> ConversationResult | StoredConversations:
+        if isinstance(index, slice):
+            return StoredConversations(self._path, self._lines[index], self._finish, silent=self._silent)
+        return next(map(self._decoded, self._read([self._lines[index]])))
+
+    def __iter__(self) -> Iterator[ConversationResult]:
+        return map(self._decoded, self._read(self._lines))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def _read(self, lines: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        try:
+            with self._path.open("rb") as journal:
+                for line in lines:
+                    yield _at(journal, line)
+        except OSError as error:
+            raise _damaged(self._path, error) from None
+
+    def _decoded(self, line: bytes) -> ConversationResult:
+        try:
+            data = json.loads(line)["conversation"]
+            result = CODECS.read(ConversationResult, mark_vacuous(data) if self._silent else data)
+        except _UNREADABLE as error:
+            raise _damaged(self._path, error) from None
+        return self._finish(result)
+
+
+def _damaged(path: Path, error: Exception) -> UsageError:
+    return UsageError(f"{path} is damaged: a conversation cannot be read ({error})")
 
 
 def read_line(data: Any) -> Line:
@@ -216,43 +385,73 @@ def read_line(data: Any) -> Line:
     raise JournalError("is not a line of a journal")
 
 
-def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, int, Line]]:
-    """Yield start, length and content of each line of a journal, without an incomplete last one.
+def index_journal(path: Path) -> StoredJournal:
+    """Read a journal apart from its conversations. An incomplete last line is skipped.
 
-    Raises JournalError with the number of the line.
+    Raises JournalError with the number of the line, and OSError.
     """
-    start = 0
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            yield start, len(line), read_line(json.loads(line))
-        except OtherVersionError as error:
-            raise OtherVersionError(f"line {number}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise JournalError(f"line {number}: {error}") from None
-        start += len(line)
-
-
-def journal_document(content: bytes) -> Json:
-    """Convert a journal to the format of results.json. Raises JournalError.
-
-    Without an end line the summary is empty.
-    """
-    contents = _Contents()
-    for number, (_, _, line) in enumerate(read_lines(BytesIO(content)), start=1):
-        try:
-            contents.add(line)
-        except JournalError as error:
-            raise JournalError(f"line {number}: {error}") from None
-    if contents.run is None:
+    index, start = None, 0
+    keys: dict[tuple[bytes, bytes], Place] = {}
+    with path.open("rb") as journal:
+        for number, line in enumerate(journal, start=1):
+            if not line.endswith(b"\n"):
+                break
+            begin = CONVERSATION_START.match(line) if line.endswith(b"}}\n") else None
+            try:
+                if begin is None or index is None:
+                    read = read_line(json.loads(line))
+                    index = _with_line(index, read, path, start, len(line))
+                else:
+                    names = begin[1], begin[2]
+                    if names not in keys:
+                        keys[names] = json.loads(names[0]), json.loads(names[1])
+                    flat = index.places.setdefault(keys[names], array("q"))
+                    flat.extend((int(begin[3]), start, len(line)))
+            except OtherVersionError as error:
+                raise OtherVersionError(f"line {number}: {error}") from None
+            except _UNREADABLE as error:
+                raise JournalError(f"line {number}: {error}") from None
+            start += len(line)
+    if index is None:
         raise JournalError("line 1: is not whole")
-    head = CODECS.write(_killed_head(contents.run)) if contents.end is None else contents.end
-    entries = list(_entries(contents))
-    if contents.run.mode is Mode.COMPARISON:
-        groups = by_name(entries, lambda entry: str(entry["name"]))
-        entries = [{"name": name, "agents": group} for name, group in groups.items()]
-    return {**head, "scenarios": entries}
+    return index
+
+
+def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, length: int) -> StoredJournal:
+    if isinstance(line, RunLine):
+        return StoredJournal(path=path, run=line)
+    if index is None:
+        raise JournalError("is not the first line of a journal")
+    match line:
+        case EndLine():
+            index.document, index.end = line.run, CODECS.read(RunHead, line.run)
+        case ConversationLine():
+            flat = index.places.setdefault((line.scenario, line.agent), array("q"))
+            flat.extend((line.number, start, length))
+        case ScenarioLine():
+            result = CODECS.read(ScenarioResult, line.scenario)
+            if line.amended and (result.name, result.agent) not in index.scenarios:
+                raise JournalError("amends a scenario that has not finished")
+            index.scenarios[result.name, result.agent] = replace(result, totals=line.totals or result.totals)
+    return index
+
+
+def _run_in(journal: StoredJournal) -> RunResult:
+    if journal.run.schema_version > SCHEMA_VERSION:
+        raise OtherVersionError(f"it has form {journal.run.schema_version}, this version {SCHEMA_VERSION}")
+    head = journal.end or _killed_head(journal.run)
+    run = run_of({**(journal.document or CODECS.write(head)), "mode": Mode.SINGLE, "scenarios": []})
+    planned = () if journal.end else journal.parts
+    silent = {name for name, each in head.agents.items() if each.no_call_seen}
+    scenarios = [
+        journal.so_far(key, silent=key[1] in silent)
+        for key in dict.fromkeys((*journal.scenarios, *planned, *journal.places))
+    ]
+    if journal.run.version != __version__:  # see at once whether all of them can be read
+        scenarios = [replace(each, conversations=tuple(each.conversations)) for each in scenarios]
+    if journal.run.mode is Mode.COMPARISON:
+        scenarios = [each for group in by_name(scenarios, lambda each: each.name).values() for each in group]
+    return replace(run, scenarios=tuple(scenarios), comparison=journal.run.mode is Mode.COMPARISON)
 
 
 def _killed_head(run: RunLine) -> RunHead:
@@ -270,21 +469,6 @@ def _killed_head(run: RunLine) -> RunHead:
     return replace(stored_head(nothing), schema_version=run.schema_version, agents=run.agents)
 
 
-def _entries(contents: _Contents) -> Iterator[Json]:
-    left: dict[Place, dict[int, Json]] = dict(contents.conversations)
-    if contents.end is None:
-        left = {key: {} for key in contents.planned} | left
-    for scenario in contents.scenarios:
-        yield {**scenario, "conversations": _in_order(left.pop((scenario["name"], scenario["agent"]), {}))}
-    for key, conversations in left.items():
-        result = unfinished(key, len(conversations), contents.planned.get(key, 0))
-        yield {**CODECS.write(result), "conversations": _in_order(conversations)}
-
-
-def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
-    return [conversations[number] for number in sorted(conversations)]
-
-
 def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     """Return the result of a scenario that a killed run did not finish, without its conversations."""
     name, agent = key
@@ -297,8 +481,12 @@ def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     )
 
 
-def events_of(result: RunResult) -> Iterator[Event]:
-    """Yield the events of a stored run, scenario by scenario. Its concurrency is unknown, so it is 0."""
+def events_of(result: RunResult, *, conversations: bool = True) -> Iterator[Event]:
+    """Yield the events of a stored run, scenario by scenario. Its concurrency is unknown, so it is 0.
+
+    Args:
+        conversations: yield an event for each conversation, too.
+    """
     yield RunStarted(
         version=result.version,
         started_at=result.started_at,
@@ -315,7 +503,7 @@ def events_of(result: RunResult) -> Iterator[Event]:
     )
     for scenario in result.scenarios:
         yield ScenarioStarted(scenario.name, scenario.agent, scenario.planned)
-        for number, conversation in enumerate(scenario.conversations, start=1):
+        for number, conversation in enumerate(scenario.conversations if conversations else (), start=1):
             yield ConversationFinished(
                 name=scenario.name,
                 agent=scenario.agent,
@@ -328,86 +516,6 @@ def events_of(result: RunResult) -> Iterator[Event]:
     yield RunFinished(result)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedPart:
-    """The finished part of a scenario with an agent."""
-
-    planned: PlannedConversations
-    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Number of a conversation → start and length of its line in the journal."""
-    scenario: ScenarioResult | None = None
-    """The scenario without its conversations; None if there was no verdict, not even a partial one."""
-
-    @property
-    def decided(self) -> bool:
-        """True if the verdict covers all conversations."""
-        return self.scenario is not None and not any(
-            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
-        )
-
-    @property
-    def lacks_conversations(self) -> bool:
-        """True if the verdict is based on more conversations than the journal contains."""
-        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
-
-    @property
-    def usage(self) -> Mapping[str, ModelUsage]:
-        """The known model usage."""
-        return self.scenario.usage if self.scenario else self.planned.usage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedParts:
-    """The finished part of a run."""
-
-    path: Path
-    parts: Mapping[Place, FinishedPart]  # one part for every planned scenario and agent
-    run: RunLine
-    end: RunHead | None = None  # the last line; None if the run was killed
-    not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)
-    """Scenarios that needed no run: skipped ones, and files that did not load."""
-    unclaimed: tuple[RunWarning, ...] = ()  # warnings about unclaimed calls, if the run came to its end
-
-    def conversations(self, key: Place) -> dict[int, ConversationResult]:
-        """Return number → result for all stored conversations. Raises UsageError."""
-        lines = self.parts[key].lines
-        try:
-            with self.path.open("rb") as journal:
-                read = {number: json.loads(_at(journal, lines[number])) for number in sorted(lines)}
-            return {n: CODECS.read(ConversationResult, line["conversation"]) for n, line in read.items()}
-        except (OSError, *_UNREADABLE) as error:
-            raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
-
-    def result(self, key: Place) -> ScenarioResult | None:
-        """Return the scenario's result with its conversations, if it has a verdict. Raises UsageError."""
-        part = self.parts[key]
-        return self.so_far(key) if part.scenario and part.decided else None
-
-    def events(self, key: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
-        """Yield conversations in their stored form. Raises UsageError."""
-        name, agent = key
-        with self.path.open("rb") as journal:
-            for number in numbers:
-                line = _at(journal, self.parts[key].lines[number])
-                head = conversation_line_start(name, agent, number)
-                if line.startswith(head) and line.endswith(b"}\n"):
-                    body = line[len(head) : -2]
-                else:
-                    body = encoded(json.loads(line)["conversation"])
-                yield ConversationFinished(name, agent, body, number)
-
-    def so_far(self, key: Place) -> ScenarioResult:
-        """Return the scenario's result so far with its conversations. Raises UsageError."""
-        part = self.parts.get(key)
-        if part is None:
-            return self.not_run[key]
-        conversations = self.conversations(key).values()
-        planned = part.planned.conversations
-        return with_conversations(
-            part.scenario or unfinished(key, len(conversations), planned), conversations
-        )
-
-
 def _at(journal: Any, line: tuple[int, int]) -> bytes:
     start, length = line
     journal.seek(start)
@@ -415,57 +523,17 @@ def _at(journal: Any, line: tuple[int, int]) -> bytes:
     return content
 
 
-def _read_numbered(number: int, cls: type[_T], data: Json) -> _T:
-    try:
-        return CODECS.read(cls, data)
-    except _UNREADABLE as error:
-        raise JournalError(f"line {number}: {error}") from None
-
-
-def read_finished(path: Path) -> FinishedParts:
+def read_finished(path: Path) -> StoredJournal:
     """Read the finished part of a journal's run. An incomplete last line is skipped.
 
     Raises UsageError if it is not a journal of this version.
     """
-    run, end = None, None
-    lines: dict[Place, dict[int, tuple[int, int]]] = {}
-    scenarios: dict[Place, ScenarioResult] = {}
     try:
-        with path.open("rb") as journal:
-            for number, (start, length, line) in enumerate(read_lines(journal), start=1):
-                match line:
-                    case RunLine():
-                        run = line
-                        if run.schema_version != SCHEMA_VERSION:
-                            raise ValueError(
-                                f"it has form {run.schema_version}, this version {SCHEMA_VERSION}"
-                            )
-                    case ConversationLine():
-                        lines.setdefault((line.scenario, line.agent), {})[line.number] = start, length
-                    case ScenarioLine():
-                        result = _read_numbered(number, ScenarioResult, line.scenario)
-                        scenarios[result.name, result.agent] = result
-                    case EndLine():
-                        end = _read_numbered(number, RunHead, line.run)
-        if run is None:
-            raise ValueError("its first line is not whole")
+        journal = index_journal(path)
+        if journal.run.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"it has form {journal.run.schema_version}, this version {SCHEMA_VERSION}")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except _UNREADABLE as error:
         raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
-    parts = {
-        (each.scenario, each.agent): FinishedPart(
-            planned=each,
-            lines=lines.get((each.scenario, each.agent), {}),
-            scenario=scenarios.get((each.scenario, each.agent)),
-        )
-        for each in run.planned
-    }
-    return FinishedParts(
-        path=path,
-        parts=parts,
-        run=run,
-        end=end,
-        not_run={key: each for key, each in scenarios.items() if key not in parts},
-        unclaimed=end.summary.unclaimed_calls if end else (),
-    )
+    return journal

@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from agentest.domain.reasons import MeasuredConversation
 from agentest.domain.results import (
     Changes,
     Figure,
@@ -19,6 +20,7 @@ from agentest.domain.results import (
     RootCause,
     RunWarning,
     SlowTurn,
+    Totals,
     TurnEvaluation,
     VerdictWarning,
 )
@@ -174,6 +176,8 @@ class ConversationLine:
     scenario: str
     agent: str
     number: int
+    measured: MeasuredConversation | None = None
+    """Comparisons read it instead of the conversation; None if an earlier version wrote the line."""
     conversation: AlreadyJson
 
 
@@ -183,6 +187,7 @@ class ScenarioLine:
 
     type: str = SCENARIO
     scenario: AlreadyJson
+    totals: Totals | None = None  # the conversations in numbers; None if an earlier version wrote the line
     amended: bool = False  # True if it replaces the line from the scenario's end
 
 

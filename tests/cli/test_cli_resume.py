@@ -211,6 +211,6 @@ def test_runs_that_cannot_be_resumed(project: Project) -> None:
         journal.write_bytes(b'{"type":"run","schemaVersion":1')
         other = project.run("--resume", journal.parent.name)
         assert other.returncode == 2
-        assert "is not a journal of this version of Agentest: its first line is not whole" in other.stderr
+        assert "is not a journal of this version of Agentest: line 1: is not whole" in other.stderr
         both = project.run("--resume", "--last-failed")
         assert both.returncode == 2

@@ -16,9 +16,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.reasons import MeasuredConversation
 from agentest.domain.results import Reason, ReasonKind, Status, Verdict
 from agentest.history.compared_runs import (
-    MeasuredConversation,
     MeasuredRun,
     MeasuredScenario,
     measure_run,

@@ -22,6 +22,7 @@ from builders import (
     error_group,
     events,
     failing_conversation,
+    failure,
     labelled_failure,
     run_result,
     scenario_result,
@@ -35,12 +36,25 @@ from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
 from stored import read_json, to_json
 
-from agentest.domain.events import ConversationFinished, Event, RunFinished
-from agentest.domain.results import CaseId, Reference, ReferenceCall, RunResult, ScenarioResult
+from agentest.cli.stored_runs import report_again
+from agentest.domain.events import ConversationFinished, Event, ReportRequest, RunFinished
+from agentest.domain.results import (
+    CaseId,
+    Reason,
+    ReasonKind,
+    Reference,
+    ReferenceCall,
+    RunResult,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
+from agentest.domain.transcript import Blame
+from agentest.history.compared_runs import measure_scenario
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal, RetryingLineFile
-from agentest.store.reader import conversations_of, read_results
+from agentest.store.reader import conversations_of, read_finished, read_results
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
 from agentest.testing import ScriptedAgent
@@ -108,8 +122,9 @@ def test_results_from_a_journal(result: RunResult) -> None:
     whole = json.loads(json_document(to_json(result)))
     with tempfile.TemporaryDirectory() as folder:
         path = tell(events(result), Path(folder))
-        assert json.loads((Path(folder) / "out" / "results.json").read_bytes()) == whole
-        assert read_json(path) == whole
+        results = path.with_name("results.json")
+        assert json.loads(results.read_bytes()) == whole
+        assert read_json(path) == to_json(read_results(results))
 
 
 def test_conversations_are_in_order() -> None:
@@ -475,7 +490,7 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
         (lambda rows: rows.insert(2, b"\xff"), "line 3: "),
         (lambda rows: rows.insert(1, b'{"type": "conversation"}'), "line 2: is not a line of a journal"),
         (lambda rows: rows.insert(1, b"[]"), "line 2: is not a line of a journal"),
-        (lambda rows: rows.__setitem__(2, rows[2].replace(b'"tags"', b'"tag"')), "$.scenarios[0]: "),
+        (lambda rows: rows.__setitem__(2, rows[2].replace(b'"tags"', b'"tag"')), "line 3: it has no tags"),
     ],
 )
 @pytest.mark.parametrize("killed", [False, True])
@@ -638,3 +653,36 @@ def test_a_run_that_cannot_begin_leaves_the_journal(project: Project) -> None:
     project.config(f"http://127.0.0.1:{free_port()}/")
     assert project.run().returncode == 2  # nobody listens there
     assert conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))
+
+
+def test_comparisons_measure_a_journal_as_they_measure_the_run(tmp_path: Path) -> None:
+    """The measurements in the lines, also of a resumed run, equal those of the conversations."""
+    errored = conversation_result("c2", held=conversation("c2", failure=failure(Blame.MODEL, "no")))
+    slow = conversation_result("c3", failures=[labelled_failure("c3-F1")])
+    group = replace(error_group(occurrences=("c3-F1",)), fails=True)
+    result = run_result(
+        scenario_result("s", [conversation_result("c1"), errored]),
+        replace(scenario_result("f", [slow]), errors=(group,)),
+    )
+    path = tell(events(result), tmp_path)
+    scenarios = read_results(path).scenarios
+    measured = [measure_scenario(each) for each in scenarios]
+    assert measured == [
+        measure_scenario(replace(each, conversations=tuple(each.conversations))) for each in scenarios
+    ]
+    assert [[each.passed for each in one.conversations] for one in measured] == [[True, None], [False]]
+    begun = replace(next(events(result)), planned=(("s", "booking", 2),))  # type: ignore[type-var]
+    first = tell(iter([begun, *list(events(result))[1:]]), tmp_path / "first")
+    kept = read_finished(first).events(("s", "booking"), iter([1, 2]))
+    assert lines(tell(iter([begun, *kept]), tmp_path / "again")) == lines(first)[:3]
+
+
+def test_a_credential_that_only_a_conversation_shows_is_hidden_in_reasons(tmp_path: Path) -> None:
+    """A stored run is read bit by bit, but what hides a value in one part hides it in all."""
+    said = turn(agent="Use api_key=Zq8Rk2Lm9Xw4Tv7Bn3 from now on.")
+    result = scenario_result("s", [conversation_result("c1", held=conversation("c1", [said]))])
+    quoted = Reason(Status.FAILED, ReasonKind.CHECK, "the reply has Zq8Rk2Lm9Xw4Tv7Bn3")
+    failing = replace(result, verdict=Verdict(Status.FAILED, (quoted,)))
+    path = tell(events(run_result(failing)), tmp_path)
+    report_again(path, tmp_path, [ReportRequest("console", tmp_path / "report.txt")])
+    assert "Zq8Rk2" not in (tmp_path / "report.txt").read_text("utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.domain.results import RunResult
-from agentest.store.reader import KILLED, read_checked
+from agentest.store.reader import read_checked, read_results
 from agentest.store.run_results import conversations_in_memory, document
 
 
@@ -18,6 +18,5 @@ def to_json(result: RunResult) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The document of a results.json or a journal; that of a killed run is made from its finished part."""
-    document, run = read_checked(path)
-    return to_json(run) if run.stopped == KILLED else document
+    """The document of a results.json, or that of the run in a journal."""
+    return read_checked(path)[0] if path.suffix == ".json" else to_json(read_results(path))
