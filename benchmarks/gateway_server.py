@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -39,6 +40,8 @@ def main() -> None:
     parser.add_argument("--upstream", type=int, required=True, help="port of the fake model")
     parser.add_argument("--turns", type=int, required=True, help="messages of each user")
     given = parser.parse_args()
+    gc.set_threshold(20_000, 20, 50)  # as a run does
+    gc.freeze()
     asyncio.run(_serve(given.upstream, given.turns))
 
 

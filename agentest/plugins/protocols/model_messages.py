@@ -8,7 +8,6 @@ not know is a part of no kind.
 from __future__ import annotations
 
 import json
-import marshal
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -38,8 +37,6 @@ _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
 _KNOWN = frozenset(_KNOWN_BY)
-
-_MOST_REMEMBERED_BYTES = 4_000
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
 
@@ -94,17 +91,6 @@ class ModelMessage:
         if "type" in self.raw and not self.results:
             found += _texts(*(self.raw.get(key) for key in _KNOWN_BY))
         return tuple(dict.fromkeys(found))
-
-
-def read_again(raw: Json) -> ModelMessage:
-    """Read a message that many requests repeat, as `read_message`. Its values must not be changed."""
-    written = marshal.dumps(raw, 2)
-    return _read_once(written) if len(written) <= _MOST_REMEMBERED_BYTES else read_message(raw)
-
-
-@lru_cache(2_000)
-def _read_once(written: bytes) -> ModelMessage:
-    return read_message(marshal.loads(written))
 
 
 def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
@@ -231,7 +217,7 @@ def _in_snake_case(key: str) -> str:
 def entry(value: Any, *keys: str) -> Json:
     """Return the object under nested keys; {} if there is none."""
     for key in keys:
-        value = value.get(key) if isinstance(value, (dict, Mapping)) else None
+        value = value.get(key) if value is not None and isinstance(value, (dict, Mapping)) else None
     return value if isinstance(value, dict) else {}
 
 

@@ -54,7 +54,7 @@ def test_odd_requests_and_answers_are_read(form: WireForm, body: Any, answer: An
     assert form.answer(shown).calls == () or not read.calls
     passed = PassedAnswer(
         before=[],
-        message=form.message(read),
+        message=read.message,
         owed=[],
         hidden_calls=read.calls,
         shown=form.answer(shown),

@@ -33,9 +33,6 @@ class AnthropicMessages(wire.WireForm):
         choice = entry(body, "tool_choice")
         return {"forced": wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")}
 
-    def output(self, body: Json) -> list[Json]:
-        return [{"role": "assistant", "content": body.get("content")}]
-
     def is_incomplete(self, body: Json) -> bool:
         return body.get("stop_reason") == "max_tokens"
 
@@ -91,8 +88,8 @@ class AnthropicMessages(wire.WireForm):
             for each in results
         ]
 
-    def message(self, answer: wire.WireAnswer) -> list[Json]:
-        return [{"role": "assistant", "content": answer.body.get("content") or []}]
+    def message(self, body: Json) -> list[Json]:
+        return [{"role": "assistant", "content": body.get("content") or []}]
 
     def without(self, body: Json, places: Collection[int]) -> Json:
         content = objects(body.get("content"))

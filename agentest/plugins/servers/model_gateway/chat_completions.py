@@ -38,9 +38,6 @@ class ChatCompletions(wire.WireForm):
         found = {"results": observed} if observed else {}
         return {"forced": forced, "unmockable": unmockable, **found}
 
-    def output(self, body: Json) -> list[Json]:
-        return [{"role": "assistant", **entry(_choice(body), "message")}]
-
     def is_incomplete(self, body: Json) -> bool:
         return _choice(body).get("finish_reason") == "length"
 
@@ -72,8 +69,8 @@ class ChatCompletions(wire.WireForm):
             for each in results
         ]
 
-    def message(self, answer: wire.WireAnswer) -> list[Json]:
-        message = {"role": "assistant", "content": None, **entry(_choice(answer.body), "message")}
+    def message(self, body: Json) -> list[Json]:
+        message = {"role": "assistant", "content": None, **entry(_choice(body), "message")}
         # Providers send these with an answer and refuse them in a history.
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
@@ -103,7 +100,7 @@ def openai_error(status: int, message: str) -> Json:
 
 
 def _observed(body: Json) -> tuple[wire.CallResult, ...]:
-    *_, made, seen = [texts_of(each.get("content")) for each in [{}, {}, *objects(body.get("messages"))[-2:]]]
+    made, seen = (texts_of(each.get("content")) for each in [{}, {}, *objects(body.get("messages"))][-2:])
     if "Calling tools:\n" not in made:  # as smolagents writes them
         return ()
     ids = re.findall(r"'id': '([^']+)'", made.rpartition("Calling tools:\n")[2])

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -156,6 +157,8 @@ class GatewayConversation:
     """Requests to the agent that it has not answered yet."""
     answers: list[wire.PassedAnswer] = field(default_factory=list)
     """What the agent has received, oldest first."""
+    has_calls: bool = False
+    """True if one of them has, or hides, a call."""
     ids: set[str] = field(default_factory=set)
     arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
     number: int = 0
@@ -201,6 +204,10 @@ class GatewayConversation:
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
+    _known: tuple[str, tuple[str, ...]] | None = None
+    """Texts and arguments in one, and these with the model's texts; None if one has been added."""
+    _outputs: tuple[Mapping[str, ToolSpec] | None, frozenset[str]] = (None, frozenset())
+    """The tools of a request, and the output tools among them."""
 
     @property
     def at_work(self) -> bool:
@@ -210,6 +217,14 @@ class GatewayConversation:
     @property
     def has_just_ended(self) -> bool:
         return self.idle_at != math.inf and anyio.current_time() < self.idle_at
+
+    def may_begin(self, text: str) -> bool:
+        """Return True if a text is in one of its texts or arguments, or begins with what it knows."""
+        if self._known is None:
+            told = *self.texts, *self.arguments
+            self._known = "\n".join(told), (*told, *self.model_texts)
+        joined, known = self._known
+        return text in joined or text.startswith(known)
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
@@ -229,18 +244,22 @@ class GatewayConversation:
 
         A tool that the scenario names is a tool like any other.
         """
-        own = {*self.mocked, *self.recorded, *self.named}
-        return frozenset(
-            name
-            for name, tool in request.tools.items()
-            if not _known(name, own) and (name in self.gateway.output_tools or is_output_tool(tool))
-        )
+        if self._outputs[0] is not request.tools:
+            own = {*self.mocked, *self.recorded, *self.named}
+            outputs = frozenset(
+                name
+                for name, tool in request.tools.items()
+                if not _known(name, own) and (name in self.gateway.output_tools or is_output_tool(tool))
+            )
+            self._outputs = request.tools, outputs
+        return self._outputs[1]
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
         text = wire.normalized(text)
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
+            self._known = None
         if not self.waiting:
             self.fault, self.recovered, self.hangs = None, False, None
         self.waiting += 1
@@ -272,7 +291,7 @@ class GatewayConversation:
     @contextmanager
     def asking(self, address: str) -> Iterator[None]:
         """Note that a model has to answer until the block ends. A client that gives up may be right."""
-        since = anyio.current_time()
+        since = monotonic()
         self.asked[since] = address
         try:
             yield
@@ -284,7 +303,7 @@ class GatewayConversation:
 
     def _note_hanging(self) -> None:
         since = min(self.asked, default=math.inf)
-        waited_s = anyio.current_time() - since
+        waited_s = monotonic() - since
         if waited_s >= self.timeout_s / 2 and self.faults is None:
             self.hangs = f"the model at {self.asked[since]} had not answered after {waited_s:.3g} s"
             self.note_fault(self.hangs)
@@ -294,8 +313,8 @@ class GatewayConversation:
 
         An agent that keeps only texts loses the results of real tools, so it must lose those of mocks, too.
         """
-        if request.chained:
-            return self.answers
+        if request.chained or not self.has_calls:
+            return self.answers if self.has_calls else []
         ids = frozenset(request.ids)
         quotes = any(mark in text for text in request.user_texts for mark in _QUOTES)  # most requests do not
         quoted = [each for each in self.answers if _is_quoted(request, ids, each)] if quotes else []
@@ -324,6 +343,8 @@ class GatewayConversation:
 
     def note_completed(self, request: wire.WireRequest, body: Json) -> None:
         """Note if a history has calls of this turn as text, without the results of mocks beside them."""
+        if not self.has_calls:
+            return
         hiding = [each for each in self.answers if each.turn == self.turn and each.hides]
         texts = (*request.user_texts, *request.history_texts) if hiding and not request.chained else ()
         if told := [each for each in hiding if each.has_calls_in(texts)]:
@@ -370,7 +391,9 @@ class GatewayConversation:
         if self.over:
             return
         self.answers.append(answer)
+        self.has_calls = self.has_calls or bool(answer.shown.calls) or answer.hides
         self.model_texts.extend(filter(None, [wire.normalized(answer.shown.text)]))
+        self._known = None
         for known in answer.shown.ids:
             self.ids.add(known)
             if self.gateway.owners.setdefault(known, self) is not self:
@@ -492,6 +515,7 @@ class GatewayConversation:
         if answer.how is port.CallOutcome.REAL:
             self._pending.append(PendingCall(call=call, number=answer.number))
             self.arguments.extend(_texts_in(call.arguments))
+            self._known = None
             return None
         failed = answer.how is not port.CallOutcome.ANSWERED
         result = {"error": answer.message} if failed and answer.result is None else answer.result

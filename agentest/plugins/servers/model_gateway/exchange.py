@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
-import anyio
 from aiohttp import web
 from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict
@@ -225,8 +224,13 @@ class ModelExchange:
         self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
     ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
         limit_s = self.conversation.timeout_s * _PATIENCE
-        with self.conversation.asking(self.address), anyio.move_on_after(limit_s):
-            return await self._round(body, stream, record)
+        with self.conversation.asking(self.address):
+            try:
+                async with asyncio.timeout(limit_s) as limit:
+                    return await self._round(body, stream, record)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
         raise GatewayError(f"the model at {self.address} has not answered within {limit_s:g} s", 504)
 
     async def _results(
@@ -281,7 +285,7 @@ class ModelExchange:
                 answer = self.form.answer(stream.round())
         finally:
             await response.aclose()
-        record.answered(answer, self.form.message(answer))
+        record.answered(answer)
         return response, data, answer
 
     async def _feed(self, stream: wire.AnswerStream, events: Sequence[Event]) -> None:
@@ -350,7 +354,7 @@ class ModelExchange:
         conversation.passed(
             wire.PassedAnswer(
                 before=rounds.new,
-                message=self.form.message(answer),
+                message=answer.message,
                 owed=owed,
                 hidden_calls=hidden,
                 shown=shown,

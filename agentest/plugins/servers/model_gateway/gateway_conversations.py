@@ -79,7 +79,7 @@ class GatewayTraffic:
 
     def override_of(self, agent: str) -> Override | None:
         """Return an agent's override; None if it changes nothing."""
-        return self.overrides.get(agent, self.common_override)
+        return self.overrides.get(agent) if agent in self.overrides else self.common_override
 
     def named(self, key: str) -> GatewayConversation | None:
         return self._active.get(key)

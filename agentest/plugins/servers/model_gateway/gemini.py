@@ -53,9 +53,6 @@ class Gemini(wire.WireForm):
             "unmockable": unmockable,
         }
 
-    def output(self, body: Json) -> list[Json]:
-        return [{**_content(body), "role": "model"}]
-
     def is_incomplete(self, body: Json) -> bool:
         return _candidate(body).get("finishReason") == "MAX_TOKENS"
 
@@ -103,8 +100,8 @@ class Gemini(wire.WireForm):
             for each in results
         ]
 
-    def message(self, answer: wire.WireAnswer) -> list[Json]:
-        return [{"role": "model", "parts": _parts(_content(answer.body))}]
+    def message(self, body: Json) -> list[Json]:
+        return [{"role": "model", "parts": _parts(_content(body))}]
 
     def without(self, body: Json, places: Collection[int]) -> Json:
         content = {**_content(body), "parts": _without(_parts(_content(body)), places)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.wire_form import WireRequest, normalized
@@ -12,6 +13,7 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _LEAST_CHARS = 12
 """Shorter texts count only if they stand alone, because any text may contain them."""
+_MOST_REMEMBERED_CHARS = 4_000
 _WRITTEN_ID = re.compile(r"[\w.:-]{8,}")
 Owners = Mapping[str, GatewayConversation | None]
 """Id that was passed on → its conversation; None if several conversations have it."""
@@ -48,13 +50,13 @@ def place(
     if lane is not None:
         active = [each for each in active if each.lane == lane]
         ended = [each for each in ended if each.lane == lane]
-    at_work = [each for each in ended if each.at_work]
+    at_work = filter(attrgetter("at_work"), ended)
     if lane is not None:
         # Everything else that a copy sends is of its only conversation, so a short text is no evidence.
         ended = [each for each in ended if len("".join(each.texts[-1:])) >= _LEAST_CHARS]
     owner = _by_id(request, active, owners)
     if owner is None:
-        texts = [text for each in request.user_texts if (text := _UserText(each)).text]
+        texts = [text for each in request.user_texts if (text := _read(each)).text]
         # Those that have ended are no rivals of one that accounts for everything, and there are many.
         owner = _by_text(texts, _likely(texts, [*active, *filter(_is_rival, ended)]), wholly=True)
         if not isinstance(owner, GatewayConversation):
@@ -103,7 +105,7 @@ def _by_id(
     if not request.user_texts:
         return _several(found) if others else newest
     # An agent that mixes histories up sends ids of one conversation with the text of another.
-    text = _UserText(request.user_texts[-1])
+    text = _read(request.user_texts[-1])
     if others and (not text.covered_by(newest) or any(map(text.covered_by, others))):
         return _several(found)
     said = text.said_by(newest)
@@ -128,17 +130,11 @@ def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
 def _likely(
     texts: Sequence[_UserText], conversations: Sequence[GatewayConversation]
 ) -> Sequence[GatewayConversation]:
-    """Leave out conversations that cannot account for the newest text, if one has said all texts."""
-    said = {text.text for text in texts}
-    if not said or not any(said.issubset(each.texts) for each in conversations):
+    """Leave out conversations that cannot account for the whole newest text, if one has said all texts."""
+    said = [text.text for text in texts]
+    if not any(said[0] in each.texts and set(said).issubset(each.texts) for each in conversations if said):
         return conversations
-    newest = texts[-1].text
-    return [
-        each
-        for each in conversations
-        if newest in "\n".join((*each.texts, *each.arguments))
-        or any(map(newest.__contains__, (*each.texts, *each.arguments, *each.model_texts)))
-    ]
+    return [each for each in conversations if each.may_begin(said[-1])]
 
 
 def _by_text(
@@ -203,6 +199,15 @@ def is_part(part: str, text: str) -> bool:
 
 def _is_rival(conversation: GatewayConversation) -> bool:
     return conversation.at_work or not conversation.over
+
+
+def _read(text: str) -> _UserText:
+    return _read_once(text) if len(text) <= _MOST_REMEMBERED_CHARS else _UserText(text)
+
+
+@lru_cache(2_000)
+def _read_once(text: str) -> _UserText:
+    return _UserText(text)
 
 
 class _UserText:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from operator import attrgetter, eq
@@ -51,9 +51,9 @@ class RequestRecord:
         """Note that the head of a response came."""
         self._note(status=status)
 
-    def answered(self, answer: WireAnswer, message: Sequence[Json]) -> None:
-        """Note the model's answer. `message`: the same as messages of the API's history."""
-        texts = (texts_of(each.get("content", each.get("parts"))) for each in message)
+    def answered(self, answer: WireAnswer) -> None:
+        """Note the model's answer."""
+        texts = (texts_of(each.get("content", each.get("parts"))) for each in answer.message)
         self._note(
             model=_name(model_of(answer.body)) or self._begun.model,
             usage=answer.usage,
@@ -149,27 +149,34 @@ class RequestLog:
 
     def _new_messages(self, body: Json) -> list[Json]:
         items = _messages(body)
-        told: list[Json] = []
-        said: list[Json] = []
-        for each in items:
-            (told if _role(each) in _INSTRUCTIONS else said).append(each)
         if "previous_response_id" in body or "conversation" in body:  # the provider has the rest
             return items
-        same = [_common(said, each) for each in self._sent]
-        known = max(same, default=0)
-        before: list[Json] = []
-        if known:
-            before = self._sent[same.index(known)]
+        whole = [each for each in self._sent if items[: len(each)] == each]
+        before = max(whole, key=len, default=list[Json]())
+        told, new = list[Json](), items[len(before) :]
+        if not before:  # it is new, or its instructions or its oldest messages are
+            told, said = _parted(items)
+            same = [_common(said, _parted(each)[1]) for each in self._sent]
+            known = max(same, default=0)
+            before = self._sent[same.index(known)] if known else before
+            told, new = [each for each in told if each not in before], said[known:]
+        if before:
             self._sent.remove(before)
-        self._sent.append([*said, *told])
-        new = said[known:]
-        while known and new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
-            del new[0]
-        return [*(each for each in told if each not in before), *new]
+            while new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
+                del new[0]
+        self._sent.append(items)
+        return [*told, *new]
 
 
 def _now_ms() -> float:
     return perf_counter() * 1000
+
+
+def _parted(items: Iterable[Json]) -> tuple[list[Json], list[Json]]:
+    told, said = list[Json](), list[Json]()
+    for each in items:
+        (told if _role(each) in _INSTRUCTIONS else said).append(each)
+    return told, said
 
 
 def _common(one: Sequence[Json], other: Sequence[Json]) -> int:

@@ -13,7 +13,6 @@ from agentest.plugins.protocols.model_messages import (
     entry,
     messages_of,
     objects,
-    read_again,
     read_message,
     texts_of,
 )
@@ -38,18 +37,13 @@ class Responses(wire.WireForm):
     def facts(self, body: Json, path: str) -> Json:
         del path
         choice = body.get("tool_choice")
-        items = map(read_again, reversed(messages_of(body)))
-        named = [body.get("previous_response_id"), conversation_id(body)]
         return {
-            "ids": (*filter(None, named), *(known for each in items for known in each.ids)),
+            "ids": (*filter(None, (body.get("previous_response_id"), conversation_id(body))),),
             "forced": wire.ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
             "chained": _is_chained(body),
             "stored_prompt": bool(body.get("prompt")),
             "unmockable": "it runs in the background" if body.get("background") is True else None,
         }
-
-    def output(self, body: Json) -> list[Json]:
-        return objects(body.get("output"))
 
     def ids_of(self, body: Json) -> Iterable[str]:
         return filter(None, (body.get("id"), conversation_id(body)))
@@ -118,8 +112,8 @@ class Responses(wire.WireForm):
                 whole += group
         return whole
 
-    def message(self, answer: wire.WireAnswer) -> list[Json]:
-        return objects(answer.body.get("output"))
+    def message(self, body: Json) -> list[Json]:
+        return objects(body.get("output"))
 
     def shown(
         self,

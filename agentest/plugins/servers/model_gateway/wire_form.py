@@ -21,12 +21,12 @@ from agentest.domain.transcript import Usage
 from agentest.plugins.protocols.model_messages import (
     Json,
     MessagePart,
+    ModelMessage,
     entry,
     inner,
     instructions_of,
     messages_of,
     objects,
-    read_again,
     read_message,
     texts_of,
     usage_of,
@@ -36,6 +36,11 @@ from agentest.support.json_text import json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 ANY_TOOL = "*"
+_MOST_HISTORIES = 256
+_MOST_HISTORY_BYTES = 200_000
+_MOST_NEW = 8
+_LIST_HEAD_BYTES = 5
+"""Of a list in marshal's form: the rest are its items one after the other."""
 _SHORT_ID = 5
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
@@ -113,6 +118,8 @@ class WireAnswer:
     usage: Usage = Usage()
     incomplete: bool = False
     """True if the model ran into a limit of length."""
+    message: list[Json] = field(default_factory=list)
+    """The answer as messages of the API's history, unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +168,24 @@ class SeenMessage(NamedTuple):
     user_text: str
     calls: bool = False
     """True if it has calls that ids identify."""
+
+
+class _History(NamedTuple):
+    """What the messages of a request say, oldest first. The next request repeats them."""
+
+    written: bytes = b""
+    instructions: tuple[str, ...] = ()
+    user_texts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    names: Mapping[str, str] = {}
+    """Id of a call → its tool."""
+    results: tuple[CallResult, ...] = ()
+    texts: tuple[str, ...] = ()
+    """Those of the model."""
+
+
+_HISTORIES: dict[tuple[str, int, bytes], _History] = {}
+"""Name of the API, number of messages and the last of them → what was read of them all."""
 
 
 class AnswerStream(ABC):
@@ -239,30 +264,59 @@ class WireForm(ABC):
     """The keys of a declared tool that may have the schema of its arguments."""
 
     def request(self, body: Json, path: str) -> WireRequest:
-        messages = [read_again(each) for each in messages_of(body)]
-        last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
-        names = {str(call.id): call.name for each in messages for call in each.calls}
-        told = [instructions_of(body), *(each.text for each in messages if each.role == "instructions")]
-        ids = [known for each in messages for known in each.ids]
-        facts: Json = {
-            "streams": body.get("stream") is True,
-            "model": model_of(body),
-            "user_texts": tuple([each.text for each in messages if each.role == "user" and each.text]),
-            "instructions": "\n\n".join(filter(None, told)),
-            "tools": offered_tools(self.declared(body), *self.schema_keys),
-            "ids": tuple(reversed(ids)),
-            # Without ids, earlier results cannot be told apart.
-            "results": tuple(
-                _call_result(part, names)
-                for at, each in enumerate(messages)
-                for part in each.results
-                if part.id is not None or at > last
-            ),
-            "history_texts": tuple(
-                [self.text_of(each.parts) for each in messages if each.role == "assistant"]
-            ),
-        }
-        return WireRequest(body=body, **{**facts, **self.facts(body, path)})
+        history = self._history(messages_of(body))
+        facts: Json = {"model": model_of(body), "results": history.results, **self.facts(body, path)}
+        facts.setdefault("streams", body.get("stream") is True)
+        return WireRequest(
+            body=body,
+            user_texts=history.user_texts,
+            instructions="\n\n".join(filter(None, (instructions_of(body), *history.instructions))),
+            tools=offered_tools(self.declared(body), *self.schema_keys),
+            history_texts=history.texts,
+            **{**facts, "ids": (*facts.get("ids", ()), *reversed(history.ids))},
+        )
+
+    def _history(self, messages: list[Any]) -> _History:
+        def key(number: int) -> tuple[str, int, bytes]:
+            return self.name, number, marshal.dumps(messages[number - 1 : number], 2)
+
+        written = marshal.dumps(messages, 2)
+        history, known = _History(), 0
+        for number in range(len(messages), max(0, len(messages) - _MOST_NEW), -1):
+            found = _HISTORIES.get(key(number))
+            if found is not None and written.startswith(found.written, _LIST_HEAD_BYTES):
+                history, known = _HISTORIES.pop(key(number)), number
+                break
+        if new := messages[known:]:
+            history = self._extended(history, [*map(read_message, new)], written[_LIST_HEAD_BYTES:])
+        if len(written) <= _MOST_HISTORY_BYTES:
+            if len(_HISTORIES) >= _MOST_HISTORIES:
+                del _HISTORIES[next(iter(_HISTORIES))]
+            _HISTORIES[key(len(messages))] = history
+        return history
+
+    def _extended(self, before: _History, new: Sequence[ModelMessage], written: bytes) -> _History:
+        names = {**before.names, **{str(call.id): call.name for each in new for call in each.calls}}
+        last = max((at for at, each in enumerate(new) if each.role == "assistant"), default=-1)
+        told, said = ([each.text for each in new if each.role == role] for role in ("instructions", "user"))
+        # Without ids, earlier results cannot be told apart.
+        earlier = (each for each in before.results if each.call_id is not None or last < 0)
+        results = (
+            _call_result(part, names)
+            for at, each in enumerate(new)
+            for part in each.results
+            if part.id is not None or at > last
+        )
+        texts = (self.text_of(each.parts) for each in new if each.role == "assistant")
+        return _History(
+            written=written,
+            instructions=(*before.instructions, *told),
+            user_texts=(*before.user_texts, *filter(None, said)),
+            ids=(*before.ids, *(known for each in new for known in each.ids)),
+            names=names,
+            results=(*earlier, *results),
+            texts=(*before.texts, *texts),
+        )
 
     def declared(self, body: Json) -> Iterable[Json]:
         """Return the declarations of the tools that a request offers."""
@@ -273,7 +327,8 @@ class WireForm(ABC):
         """Return the fields of `WireRequest` that this API writes in its own way."""
 
     def answer(self, body: Json) -> WireAnswer:
-        messages = [read_message(each, place) for place, each in enumerate(self.output(body))]
+        written = self.message(body)
+        messages = [read_message(each, place) for place, each in enumerate(written)]
         parts = [part for each in messages for part in each.parts]
         return WireAnswer(
             body=body,
@@ -282,11 +337,8 @@ class WireForm(ABC):
             ids=(*self.ids_of(body), *(known for each in messages for known in each.ids)),
             usage=usage_of(body),
             incomplete=self.is_incomplete(body),
+            message=written,
         )
-
-    @abstractmethod
-    def output(self, body: Json) -> list[Json]:
-        """Return the messages of an answer."""
 
     @abstractmethod
     def is_incomplete(self, body: Json) -> bool:
@@ -353,7 +405,7 @@ class WireForm(ABC):
         Args:
             lift: True if the request must no longer force the model to call a tool.
         """
-        new = [*self.message(answer), *self.in_messages(self.owed(results))]
+        new = [*answer.message, *self.in_messages(self.owed(results))]
         changed = {**body, self.history_key: [*messages_of(body), *new]}
         return {**changed, **self.lifted(body)} if lift else changed, new
 
@@ -370,7 +422,7 @@ class WireForm(ABC):
         """Return results as parts of the API's history, to be added beside those of the agent."""
 
     @abstractmethod
-    def message(self, answer: WireAnswer) -> list[Json]:
+    def message(self, body: Json) -> list[Json]:
         """Return an answer as messages of the API's history, unchanged."""
 
     def shown(
