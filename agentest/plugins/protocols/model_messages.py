@@ -8,7 +8,8 @@ not know is a part of no kind.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import marshal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -37,6 +38,11 @@ _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
 _KNOWN = frozenset(_KNOWN_BY)
+_MOST_HISTORIES = 256
+_MOST_HISTORY_BYTES = 200_000
+_MOST_NEW = 8
+_LIST_HEAD_BYTES = 5
+"""Of a list in marshal's form: the rest are its items one after the other."""
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
 
@@ -164,6 +170,67 @@ def _id(value: Mapping[str, Any]) -> Any:
 
 def _texts(*values: Any) -> Iterator[str]:
     return (value for value in values if isinstance(value, str) and value)
+
+
+class MessageHistory(NamedTuple):
+    """What the messages of a request say, oldest first."""
+
+    written: bytes = b""
+    instructions: tuple[str, ...] = ()
+    user_texts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    """Those of the model's answers and calls."""
+    names: Mapping[str, str] = {}
+    """Id of a call → its tool."""
+    results: tuple[MessagePart, ...] = ()
+    texts: tuple[str, ...] = ()
+    """Those of the model, in which frameworks may write ids of calls."""
+
+
+_Key = tuple[object, int, bytes]
+_HISTORIES: dict[_Key, MessageHistory] = {}
+"""Reader of texts, number of messages and the last of them → what was read of them all."""
+
+
+def read_history(messages: list[Any], text_of: Callable[[Sequence[MessagePart]], str]) -> MessageHistory:
+    """Read the messages of a request: only those that are new, because each request repeats the one before.
+
+    Args:
+        text_of: returns the text of a message of the model.
+    """
+
+    def key(number: int) -> _Key:
+        return text_of, number, marshal.dumps(messages[number - 1 : number], 2)
+
+    written = marshal.dumps(messages, 2)
+    history, known = MessageHistory(), 0
+    for number in range(len(messages), max(0, len(messages) - _MOST_NEW), -1):
+        found = _HISTORIES.get(key(number))
+        if found is not None and written.startswith(found.written, _LIST_HEAD_BYTES):
+            history, known = _HISTORIES.pop(key(number)), number
+            break
+    new = [read_message(each) for each in messages[known:]]
+    names = {**history.names, **{str(call.id): call.name for each in new for call in each.calls}}
+    last = max((at for at, each in enumerate(new) if each.role == "assistant"), default=-1)
+    # Without ids, earlier results cannot be told apart.
+    earlier = [part for part in history.results if part.id is not None or last < 0]
+    results = [
+        part for at, each in enumerate(new) for part in each.results if part.id is not None or at > last
+    ]
+    history = MessageHistory(
+        written=written[_LIST_HEAD_BYTES:],
+        instructions=(*history.instructions, *(each.text for each in new if each.role == "instructions")),
+        user_texts=(*history.user_texts, *(each.text for each in new if each.role == "user" and each.text)),
+        ids=(*history.ids, *(known for each in new for known in each.ids)),
+        names=names,
+        results=(*earlier, *results),
+        texts=(*history.texts, *(text_of(each.parts) for each in new if each.role == "assistant")),
+    )
+    if len(written) <= _MOST_HISTORY_BYTES:
+        if len(_HISTORIES) >= _MOST_HISTORIES:
+            del _HISTORIES[next(iter(_HISTORIES))]
+        _HISTORIES[key(len(messages))] = history
+    return history
 
 
 def messages_of(body: Json) -> list[Json]:

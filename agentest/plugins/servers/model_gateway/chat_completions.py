@@ -34,9 +34,7 @@ class ChatCompletions(wire.WireForm):
         if body.get("functions"):
             unmockable = "it offers `functions`, which APIs have replaced by `tools`"
         forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
-        observed = _observed(body)
-        found = {"results": observed} if observed else {}
-        return {"forced": forced, "unmockable": unmockable, **found}
+        return {"forced": forced, "unmockable": unmockable, "observed": _observed(body)}
 
     def is_incomplete(self, body: Json) -> bool:
         return _choice(body).get("finish_reason") == "length"

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 from agentest.domain.messages import ToolSpec
-from agentest.domain.transcript import ModelBriefing, Usage
+from agentest.domain.transcript import Usage
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
@@ -26,10 +26,6 @@ from agentest.support.errors import AgentError, AgentestError, MockError, ModelE
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
-_INSTRUCTION_CHARS = 40_000
-_DESCRIPTION_CHARS = 1_000
-_SCHEMA_CHARS = 8_000
-_MOST_TOOLS = 500
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
@@ -181,9 +177,6 @@ class GatewayConversation:
     tape: AgentTape | None = None
     problem: ModelError | None = None
     log: RequestLog = field(default_factory=RequestLog)
-    briefing: ModelBriefing = ModelBriefing()
-    """What the agent told its model, of all agents that belong to it."""
-    told: ModelBriefing = ModelBriefing()
     faults: ConversationFaults | None = None
     fault: str | None = None
     """Why a request for the user's last message got no answer, if the agent is not to blame."""
@@ -203,7 +196,6 @@ class GatewayConversation:
     unfinished: list[tuple[wire.WireRequest, Rounds]] = field(default_factory=list)
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)
-    _read: tuple[Mapping[str, ToolSpec], str] | None = None
     _known: tuple[str, tuple[str, ...]] | None = None
     """Texts and arguments in one, and these with the model's texts; None if one has been added."""
     _outputs: tuple[Mapping[str, ToolSpec] | None, frozenset[str]] = (None, frozenset())
@@ -346,7 +338,7 @@ class GatewayConversation:
         if not self.has_calls:
             return
         hiding = [each for each in self.answers if each.turn == self.turn and each.hides]
-        texts = (*request.user_texts, *request.history_texts) if hiding and not request.chained else ()
+        texts = (*request.user_texts, *request.history.texts) if hiding and not request.chained else ()
         if told := [each for each in hiding if each.has_calls_in(texts)]:
             sent = json.dumps(body, ensure_ascii=False)
             self._note_lost(
@@ -461,13 +453,12 @@ class GatewayConversation:
             usage=sum(models.values(), Usage()),
             model_calls=sum(request.error is None for request in requests) or None,
             model_requests=requests,
-            briefing=self.briefing if self.briefing != self.told else None,
+            briefing=self.log.new_briefing(),
             faults=self.faults.end_turn() if self.faults else (),
             models=models,
             secrets=tuple(self.gateway.keys),
             missing=None if self.seen_in == self.turn else f"in turn {self.turn + 1} the agent {what}",
         )
-        self.told = self.briefing
         self.turn += 1
         return traces
 
@@ -528,7 +519,7 @@ class GatewayConversation:
     async def read_results(self, request: wire.WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""
         # The newest first, because some models use the same ids in every turn.
-        for result in reversed(request.results) if not self.over else ():
+        for result in reversed(request.results) if self._pending and not self.over else ():
             newest = reversed(self._pending)
             pending = next((each for each in newest if _is_result_of(result, each.call)), None)
             if pending is None:
@@ -538,30 +529,6 @@ class GatewayConversation:
             if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
                 self.wrapper, value = key, value[key]
             await self.serving.answered(pending.number, value, failed=result.failed)
-
-    def note_briefing(self, request: wire.WireRequest) -> None:
-        """Add what a request tells the model.
-
-        The instructions are those of the first request that offers tools, which is the main agent's. The
-        tools are those of all requests, because agents list some late and have sub-agents.
-        """
-        if self._read == (request.tools, request.instructions):
-            return
-        self._read = request.tools, request.instructions
-        known = {tool.name: tool for tool in self.briefing.tools}
-        offered = {self.mock_name(name) or name: tool for name, tool in request.tools.items()}
-        new = [_brief(name, tool) for name, tool in offered.items() if name not in known]
-        instructions = self.briefing.instructions
-        if request.instructions and (not instructions or (request.tools and not known)):
-            instructions = request.instructions[:_INSTRUCTION_CHARS]
-        if new or instructions != self.briefing.instructions:
-            tools = (*self.briefing.tools, *new)[:_MOST_TOOLS]
-            self.briefing = ModelBriefing(instructions=instructions, tools=tools)
-
-
-def _brief(name: str, tool: ToolSpec) -> ToolSpec:
-    parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
-    return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
 
 
 def _known(name: str, names: Collection[str]) -> str | None:
@@ -574,7 +541,7 @@ def _known(name: str, names: Collection[str]) -> str | None:
 def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
     return any(
         call.call_id in ids
-        or any((call.call_id or f"{call.name}(") in text for text in request.history_texts)
+        or any((call.call_id or f"{call.name}(") in text for text in request.history.texts)
         for call in answer.shown.calls
     )
 

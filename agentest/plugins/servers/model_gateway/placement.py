@@ -97,7 +97,7 @@ def _by_id(
     request: WireRequest, active: Collection[GatewayConversation], owners: Owners
 ) -> GatewayConversation | str | None:
     found = _owners(request.ids, owners) or _owners(
-        (known for text in reversed(request.history_texts) for known in _written_ids(text)), owners
+        (known for text in reversed(request.history.texts) for known in _written_ids(text)), owners
     )
     if not found:
         return None

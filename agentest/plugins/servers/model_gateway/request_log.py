@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from operator import attrgetter, eq
@@ -12,7 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from agentest.domain.changes import DueFaults, Fault, InjectedFault
-from agentest.domain.transcript import ModelRequest, ModelToolCall, PromptMessage
+from agentest.domain.messages import ToolSpec
+from agentest.domain.transcript import ModelBriefing, ModelRequest, ModelToolCall, PromptMessage
 from agentest.plugins.protocols.model_messages import Json, instructions_of, messages_of, objects, texts_of
 from agentest.plugins.servers import port
 from agentest.plugins.servers.model_gateway.responses import conversation_id
@@ -23,6 +24,10 @@ from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import Redactor
 
+_INSTRUCTION_CHARS = 40_000
+_DESCRIPTION_CHARS = 1_000
+_SCHEMA_CHARS = 8_000
+_MOST_TOOLS = 500
 MOST_CHARS = 2_000
 MOST_PROMPT_CHARS = 4_000
 _MOST_CALLS = 20
@@ -90,6 +95,33 @@ class RequestLog:
     _turn_began_ms: float | None = None
     _records: list[RequestRecord] = field(default_factory=list)
     _sent: deque[list[Json]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
+    _briefing: ModelBriefing = ModelBriefing()
+    """What the agent told its model, of all agents that belong to it."""
+    _told: ModelBriefing = ModelBriefing()
+    _read: tuple[Mapping[str, ToolSpec], str] | None = None
+
+    def note_briefing(self, request: WireRequest, mock_name: Callable[[str], str | None]) -> None:
+        """Add what a request tells the model.
+
+        The instructions are those of the first request that offers tools, which is the main agent's. The
+        tools are those of all requests, because agents list some late and have sub-agents.
+        """
+        if self._read == (request.tools, request.instructions):
+            return
+        self._read = request.tools, request.instructions
+        known = {tool.name: tool for tool in self._briefing.tools}
+        offered = {mock_name(name) or name: tool for name, tool in request.tools.items()}
+        new = [_declared(name, tool) for name, tool in offered.items() if name not in known]
+        instructions = self._briefing.instructions
+        if request.instructions and (not instructions or (request.tools and not known)):
+            instructions = request.instructions[:_INSTRUCTION_CHARS]
+        tools = (*self._briefing.tools, *new)[:_MOST_TOOLS]
+        self._briefing = ModelBriefing(instructions=instructions, tools=tools)
+
+    def new_briefing(self) -> ModelBriefing | None:
+        """Return what the model was told, unless nothing has been added since the turn before."""
+        told, self._told = self._told, self._briefing
+        return self._briefing if self._briefing != told else None
 
     def begin_turn(self) -> None:
         """Count times from now, unless the turn has begun already."""
@@ -166,6 +198,11 @@ class RequestLog:
                 del new[0]
         self._sent.append(items)
         return [*told, *new]
+
+
+def _declared(name: str, tool: ToolSpec) -> ToolSpec:
+    parameters = tool.parameters if len(json.dumps(tool.parameters)) <= _SCHEMA_CHARS else {}
+    return replace(tool, name=name, description=tool.description[:_DESCRIPTION_CHARS], parameters=parameters)
 
 
 def _now_ms() -> float:

@@ -17,7 +17,7 @@ from yarl import URL
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
-from agentest.plugins.protocols.model_messages import Json
+from agentest.plugins.protocols.model_messages import Json, MessageHistory
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -149,7 +149,7 @@ class _Gateway:
             self._traffic.note_refused(problem, target.conversation, target.lane)
             return json_error(error.status, problem, target.form)
         url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
-        headers = _passed_headers(request)
+        headers = tuple(each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON)
         self._traffic.learn(keys_in(headers, url))
         upstream = _Upstream(self._client, request.method, url, headers)
         reply = Reply(request, target.form)
@@ -256,7 +256,7 @@ class _Gateway:
         api: _Upstream | RecordedApi = upstream
         if self._traffic.records:
             texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
-            read = WireRequest(body={}, streams=False, user_texts=texts)
+            read = WireRequest(body={}, streams=False, history=MessageHistory(user_texts=texts))
             owner = self._traffic.named(target.conversation) if target.conversation else None
             placed = owner or self._placed(read, target.lane)
             if isinstance(placed, Unplaced):
@@ -405,12 +405,6 @@ async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> Non
         raise GatewayError(f"the model's answer cannot be read: {describe(error)}") from None
     finally:
         await response.aclose()
-
-
-def _passed_headers(request: web.Request) -> Headers:
-    return tuple(
-        (name, value) for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

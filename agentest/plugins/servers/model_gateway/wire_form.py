@@ -20,13 +20,14 @@ from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
 from agentest.plugins.protocols.model_messages import (
     Json,
+    MessageHistory,
     MessagePart,
-    ModelMessage,
     entry,
     inner,
     instructions_of,
     messages_of,
     objects,
+    read_history,
     read_message,
     texts_of,
     usage_of,
@@ -36,11 +37,6 @@ from agentest.support.json_text import json_or, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 ANY_TOOL = "*"
-_MOST_HISTORIES = 256
-_MOST_HISTORY_BYTES = 200_000
-_MOST_NEW = 8
-_LIST_HEAD_BYTES = 5
-"""Of a list in marshal's form: the rest are its items one after the other."""
 _SHORT_ID = 5
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
@@ -79,16 +75,13 @@ class WireRequest:
     body: Json
     streams: bool
     model: str | None = None
-    user_texts: tuple[str, ...] = ()
-    """The texts of the user, oldest first."""
+    history: MessageHistory = MessageHistory()
     instructions: str = ""
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
     """Ids of the model's earlier answers and calls, newest first."""
-    results: tuple[CallResult, ...] = ()
-    """All results of tools in the request, oldest first."""
-    history_texts: tuple[str, ...] = ()
-    """All texts of earlier messages, in which frameworks may write ids of calls."""
+    observed: tuple[CallResult, ...] = ()
+    """Results of tools that a framework wrote as text."""
     forced: str | None = None
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
     chained: bool = False
@@ -102,6 +95,16 @@ class WireRequest:
     def may_call(self) -> bool:
         """True if the answer may contain calls."""
         return bool(self.tools) or self.stored_prompt
+
+    @property
+    def user_texts(self) -> tuple[str, ...]:
+        """The texts of the user, oldest first."""
+        return self.history.user_texts
+
+    @property
+    def results(self) -> Sequence[CallResult]:
+        """All results of tools in the request, oldest first."""
+        return self.observed or [_call_result(each, self.history.names) for each in self.history.results]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,24 +173,6 @@ class SeenMessage(NamedTuple):
     """True if it has calls that ids identify."""
 
 
-class _History(NamedTuple):
-    """What the messages of a request say, oldest first. The next request repeats them."""
-
-    written: bytes = b""
-    instructions: tuple[str, ...] = ()
-    user_texts: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    names: Mapping[str, str] = {}
-    """Id of a call → its tool."""
-    results: tuple[CallResult, ...] = ()
-    texts: tuple[str, ...] = ()
-    """Those of the model."""
-
-
-_HISTORIES: dict[tuple[str, int, bytes], _History] = {}
-"""Name of the API, number of messages and the last of them → what was read of them all."""
-
-
 class AnswerStream(ABC):
     """Passes one streamed answer on to the agent, which may take several rounds with the model."""
 
@@ -201,8 +186,8 @@ class AnswerStream(ABC):
 
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
-        data = object_of(event)
-        return sse(event.data, event.name) if data is None else self.take(data, event)
+        data = json_or(event.data)
+        return self.take(data, event) if isinstance(data, dict) else sse(event.data, event.name)
 
     @abstractmethod
     def take(self, data: Json, event: Event) -> bytes:
@@ -264,58 +249,15 @@ class WireForm(ABC):
     """The keys of a declared tool that may have the schema of its arguments."""
 
     def request(self, body: Json, path: str) -> WireRequest:
-        history = self._history(messages_of(body))
-        facts: Json = {"model": model_of(body), "results": history.results, **self.facts(body, path)}
+        history = read_history(messages_of(body), self.text_of)
+        facts: Json = {"model": model_of(body), **self.facts(body, path)}
         facts.setdefault("streams", body.get("stream") is True)
         return WireRequest(
             body=body,
-            user_texts=history.user_texts,
+            history=history,
             instructions="\n\n".join(filter(None, (instructions_of(body), *history.instructions))),
             tools=offered_tools(self.declared(body), *self.schema_keys),
-            history_texts=history.texts,
             **{**facts, "ids": (*facts.get("ids", ()), *reversed(history.ids))},
-        )
-
-    def _history(self, messages: list[Any]) -> _History:
-        def key(number: int) -> tuple[str, int, bytes]:
-            return self.name, number, marshal.dumps(messages[number - 1 : number], 2)
-
-        written = marshal.dumps(messages, 2)
-        history, known = _History(), 0
-        for number in range(len(messages), max(0, len(messages) - _MOST_NEW), -1):
-            found = _HISTORIES.get(key(number))
-            if found is not None and written.startswith(found.written, _LIST_HEAD_BYTES):
-                history, known = _HISTORIES.pop(key(number)), number
-                break
-        if new := messages[known:]:
-            history = self._extended(history, [*map(read_message, new)], written[_LIST_HEAD_BYTES:])
-        if len(written) <= _MOST_HISTORY_BYTES:
-            if len(_HISTORIES) >= _MOST_HISTORIES:
-                del _HISTORIES[next(iter(_HISTORIES))]
-            _HISTORIES[key(len(messages))] = history
-        return history
-
-    def _extended(self, before: _History, new: Sequence[ModelMessage], written: bytes) -> _History:
-        names = {**before.names, **{str(call.id): call.name for each in new for call in each.calls}}
-        last = max((at for at, each in enumerate(new) if each.role == "assistant"), default=-1)
-        told, said = ([each.text for each in new if each.role == role] for role in ("instructions", "user"))
-        # Without ids, earlier results cannot be told apart.
-        earlier = (each for each in before.results if each.call_id is not None or last < 0)
-        results = (
-            _call_result(part, names)
-            for at, each in enumerate(new)
-            for part in each.results
-            if part.id is not None or at > last
-        )
-        texts = (self.text_of(each.parts) for each in new if each.role == "assistant")
-        return _History(
-            written=written,
-            instructions=(*before.instructions, *told),
-            user_texts=(*before.user_texts, *filter(None, said)),
-            ids=(*before.ids, *(known for each in new for known in each.ids)),
-            names=names,
-            results=(*earlier, *results),
-            texts=(*before.texts, *texts),
         )
 
     def declared(self, body: Json) -> Iterable[Json]:
@@ -550,12 +492,6 @@ def same_text(one: str, other: str) -> bool:
 def normalized(text: str) -> str:
     """Return a text with single spaces."""
     return " ".join(text.split())
-
-
-def object_of(event: Event) -> Json | None:
-    """Return the JSON object of an event; None if it has another value."""
-    value = json_or(event.data)
-    return value if isinstance(value, dict) else None
 
 
 def sse(data: Json | str, name: str | None = None) -> bytes:
