@@ -16,8 +16,7 @@ class Addresses:
 
     mcp: str | None = None
     rest: str | None = None
-    model: str | None = None
-    """Its path begins with a token."""
+    model: str | None = None  # its path begins with a token
     otlp: str | None = None
     replays_model: bool = False
 

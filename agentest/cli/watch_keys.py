@@ -38,8 +38,7 @@ class Keys:
     """Keys pressed in a terminal, in order. Without a terminal there are none."""
 
     def __init__(self) -> None:
-        self.pressed = threading.Event()
-        """Set while keys have not been taken."""
+        self.pressed = threading.Event()  # set while keys have not been taken
         self.is_terminal = False
         self._keys: deque[str] = deque()
         self._changed = threading.Condition()

@@ -22,8 +22,7 @@ class Repeat:
 
     min: int = 3
     max: int = 20
-    confidence: float = 0.95
-    """The lowest probability that a decided verdict is right."""
+    confidence: float = 0.95  # the lowest probability that a decided verdict is right
 
     def __str__(self) -> str:
         return f"{self.min}..{self.max}"

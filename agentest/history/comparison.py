@@ -33,16 +33,12 @@ from agentest.support.text import count
 class Change(StrEnum):
     """Change of a scenario or figure between two runs, worst first."""
 
-    BROKE = "broke"
-    """It always passed and now never does: a script, or enough conversations in both runs."""
+    BROKE = "broke"  # it always passed and now never does: a script, or enough conversations in both runs
     REGRESSED = "regressed"
-    NOT_COMPARED = "not compared"
-    """The scenario errored or did not run in one of the runs."""
-    FIXED = "fixed"
-    """It never passed and now always does: the reverse of broke."""
+    NOT_COMPARED = "not compared"  # the scenario errored or did not run in one of the runs
+    FIXED = "fixed"  # it never passed and now always does: the reverse of broke
     IMPROVED = "improved"
-    WITHIN_NOISE = "changed within noise"
-    """The values differ, but chance can explain the difference."""
+    WITHIN_NOISE = "changed within noise"  # the values differ, but chance can explain the difference
     GONE = "gone"
     NEW = "new"
     UNCHANGED = "unchanged"

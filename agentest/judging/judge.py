@@ -86,8 +86,7 @@ class Judge:
 
     model: Model
     samples: int = 1
-    batch: Batch = Batch.TURN
-    """Which questions share one call."""
+    batch: Batch = Batch.TURN  # which questions share one call
     first_sample: int = 0
     """The number of the first sample; a second model's samples follow those of the first."""
 

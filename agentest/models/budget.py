@@ -123,10 +123,8 @@ class Budget:
         self.max_calls = max_calls
         self.on_exhausted = on_exhausted
         self._reported = False
-        self.calls = 0
-        """Attempts reserved so far."""
-        self.cost = 0.0
-        """Known cost so far in USD."""
+        self.calls = 0  # attempts reserved so far
+        self.cost = 0.0  # known cost so far in USD
         self._under_way = 0
         self._settled = asyncio.Event()
         self.refused: Counter[CallerId] = Counter()

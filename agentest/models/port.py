@@ -185,8 +185,7 @@ class Models:
     judge: Model | None = None
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """Models that scenario files request in place of the role's model."""
-    confirm: Model | None = None
-    """Confirms judge answers that would fail a scenario."""
+    confirm: Model | None = None  # confirms judge answers that would fail a scenario
     recordings: Any = None
     """The `models.tape.Tape` of the run, for what agents ask their own models; None if there is none."""
 

@@ -148,10 +148,8 @@ class Unit:
     scenario: Scenario
     agent: str
     file: str
-    scope: str
-    """Unique within the run."""
-    slug: str
-    """Unique within the run; prefix of its conversations' ids."""
+    scope: str  # unique within the run
+    slug: str  # unique within the run; prefix of its conversations' ids
     conversations: int
     max_turns: int
     metrics: tuple[str, ...]
@@ -159,8 +157,7 @@ class Unit:
     graders: tuple[Grader, ...] = ()
     written: Scenario | None = None
     """The scenario without its changes, if it has any: `scenario` has them in its mocks and texts."""
-    of: int | None = None
-    """The originally planned number of conversations, if an earlier run is judged again."""
+    of: int | None = None  # the originally planned number of conversations, if an earlier run is judged again
 
     @property
     def planned(self) -> int:
@@ -173,15 +170,12 @@ class Unit:
 
     traits: AgentTraits = AgentTraits()
     repeat: Repeat | None = None
-    information: tuple[str, ...] = ()
-    """Metrics whose scores are shown but decide nothing."""
+    information: tuple[str, ...] = ()  # metrics whose scores are shown but decide nothing
     finished_part: FinishedUnitPart = FinishedUnitPart()
-    fingerprint: str = ""
-    """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
+    fingerprint: str = ""  # equal in two runs only if nothing relevant has changed (`fingerprints`)
     metrics_named: bool = True
     """True if configuration, scenario or command line set `metrics`; else all metrics run by default."""
-    unmeasured: frozenset[str] = frozenset()
-    """Metrics of plug-ins that only other scenarios name."""
+    unmeasured: frozenset[str] = frozenset()  # metrics of plug-ins that only other scenarios name
 
 
 PlanEntry = Unit | ScenarioResult
@@ -218,8 +212,7 @@ class Plan:
     """Everything that a run will do."""
 
     entries: tuple[PlanEntry, ...]
-    agents: Mapping[str, AgentConfig]
-    """Name → agent, for the agents in use."""
+    agents: Mapping[str, AgentConfig]  # name → agent, for the agents in use
     comparison: bool
     custom: tuple[Metric, ...] = ()
     units: tuple[Unit, ...] = field(default=())

@@ -37,8 +37,7 @@ class Settings:
     """The settings of a run."""
 
     concurrency: int = 20
-    parallel: bool = True
-    """True if conversations of one scenario may run at once; a scenario can override it."""
+    parallel: bool = True  # True if conversations of one scenario may run at once; a scenario can override it
     debounce_s: float = 0.0
     fail_on: Severity = Severity.HIGH
     samples: int = 1

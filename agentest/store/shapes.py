@@ -65,13 +65,11 @@ class Counts:
     skipped_scenarios: int
     llm_calls: int
     agent_calls: int
-    pass_rate: Figure | None = None
-    """Over all conversations that passed or failed; None if there are none."""
+    pass_rate: Figure | None = None  # over all conversations that passed or failed; None if there are none
     agent_turn_ms: float | None = None
     """The agent's mean time for a turn, as the next field only in a comparison of agents behind model
     gateways."""
-    agent_cost: float | None = None
-    """The cost of the agent's model in USD; None if it is unknown."""
+    agent_cost: float | None = None  # the cost of the agent's model in USD; None if it is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -450,8 +450,7 @@ class ChangedScenario:
 class Changes:
     """The scenarios that fail or are errored, or were, compared with the last run of the same selection."""
 
-    newly_failing: tuple[ChangedScenario, ...] = ()
-    """They passed in that run."""
+    newly_failing: tuple[ChangedScenario, ...] = ()  # they passed in that run
     newly_fixed: tuple[ChangedScenario, ...] = ()
     still_failing: tuple[ChangedScenario, ...] = ()
 

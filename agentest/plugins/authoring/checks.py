@@ -28,14 +28,10 @@ class Check:
     """One line of the doctor's output."""
 
     mark: CheckOutcome
-    name: str
-    """The subject, in one or two words."""
-    text: str
-    """The finding."""
-    advice: str = ""
-    """The next step, in rows; "" if there is nothing to do."""
-    leaves_doubt: bool = False
-    """True if a run cannot be called ready before this is known."""
+    name: str  # the subject, in one or two words
+    text: str  # the finding
+    advice: str = ""  # the next step, in rows; "" if there is nothing to do
+    leaves_doubt: bool = False  # True if a run cannot be called ready before this is known
 
 
 good = partial(Check, CheckOutcome.GOOD)

@@ -128,15 +128,11 @@ class Coverage:
     """The complete coverage. Tasks, paths, scenarios, and tools are in order of appearance."""
 
     scenarios: tuple[PlacedScenario, ...]
-    skipped: int
-    """Number of skipped scenarios, which cover nothing."""
+    skipped: int  # number of skipped scenarios, which cover nothing
     tools: tuple[ToolUsage, ...]
-    results: tuple[str, ...]
-    """The files of the results; () if there are none."""
-    conversations: int
-    """Number of conversations in the results."""
-    explored: ExploredCoverage | None = None
-    """What explorations reached; None without an exploration."""
+    results: tuple[str, ...]  # the files of the results; () if there are none
+    conversations: int  # number of conversations in the results
+    explored: ExploredCoverage | None = None  # what explorations reached; None without an exploration
 
     @property
     def outcomes_share(self) -> CoveredShare | None:

@@ -49,8 +49,7 @@ class Framework:
     prepare: Callable[..., Begin]
     """Installs the gate and returns a function that begins a conversation. It is given the agent and, of a
     framework with agents for a single use, a function that returns the next one. Raises ValueError."""
-    single_use: bool = False
-    """True if an agent serves one conversation, so that each needs a new one."""
+    single_use: bool = False  # True if an agent serves one conversation, so that each needs a new one
 
     async def open(
         self,

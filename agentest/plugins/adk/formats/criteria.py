@@ -152,8 +152,7 @@ class Criteria:
     adapts: bool = False
     """If True, a case skips the criteria that it has no data for, as with the default criteria."""
     source: Path | None = None
-    notes: tuple[str, ...] = ()
-    """Notes about the file for the user."""
+    notes: tuple[str, ...] = ()  # notes about the file for the user
 
 
 DEFAULT = Criteria(

@@ -84,8 +84,7 @@ class Label:
     question: LabelQuestion
     value: Value
     by: str = ""
-    at: str = ""
-    """Time in ISO 8601."""
+    at: str = ""  # time in ISO 8601
     note: str = ""
 
 

@@ -135,8 +135,7 @@ class Jobs:
     def __init__(
         self, root: Path, config: Path | None, output_dir: Path, *, grace: StopTimeouts | None = None
     ) -> None:
-        self.changes = 0
-        """Counter that increases with every change to a job."""
+        self.changes = 0  # counter that increases with every change to a job
         self._root, self._config, self._output_dir = root, config, output_dir
         self._grace = grace or StopTimeouts()
         self._jobs: dict[str, Job] = {}

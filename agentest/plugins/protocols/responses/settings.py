@@ -17,12 +17,9 @@ from agentest.config.agents.tools import AgentTool, join_texts, system_text, tex
 class History(StrEnum):
     """Where the history of a conversation is stored."""
 
-    INPUT = "input"
-    """Agentest sends the whole history with every request."""
-    PREVIOUS_RESPONSE_ID = "previous_response_id"
-    """The server stores it; requests name the previous response."""
-    CONVERSATION = "conversation"
-    """The server stores it; requests name the conversation."""
+    INPUT = "input"  # Agentest sends the whole history with every request
+    PREVIOUS_RESPONSE_ID = "previous_response_id"  # the server stores it; requests name the previous response
+    CONVERSATION = "conversation"  # the server stores it; requests name the conversation
 
 
 class ResponsesAgent(HttpAgent):

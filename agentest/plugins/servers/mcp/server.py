@@ -134,8 +134,7 @@ class Stream:
     def __init__(self, request: web.Request) -> None:
         self.conversation = request.match_info.get("conversation")
         self.tools = tools_in(request)
-        self.waiting: asyncio.Queue[Any] = asyncio.Queue()
-        """Messages to send; None ends the stream."""
+        self.waiting: asyncio.Queue[Any] = asyncio.Queue()  # messages to send; None ends the stream
 
 
 async def _send_all(stream: Stream, response: web.StreamResponse) -> None:
