@@ -184,6 +184,7 @@ def _read(item: Mapping[str, Any], key: str) -> ReportedCall:
 
 
 def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
+    """Return True if the item is a new call under a used id, as from servers that restart their numbering."""
     fields = _flattened(item)
     name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
     if isinstance(name, str) and name and name != known.name:

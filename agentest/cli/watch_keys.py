@@ -139,6 +139,10 @@ def _is_terminal(stream: Any) -> bool:
 
 @contextmanager
 def _single_keys(fd: int) -> Iterator[Callable[[], None]]:
+    """Deliver each key at once and without an echo, except while the process is suspended.
+
+    Yields a function that does so again.
+    """
     process, before = os.getpid(), list[list[Any]]()
 
     def resume(_: object = None, __: object = None) -> None:

@@ -460,6 +460,10 @@ class MergedRun:
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
+    """Return the tool visibility of an agent over the whole run.
+
+    It counts as reporting its calls only if it did so in every turn of all parts.
+    """
     with_agent = [part for part in parts if name in part.journal.run.agents]
     ends = set()
     for part in with_agent:

@@ -121,6 +121,10 @@ class LiteLLMChatModel:
         return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
 
     def _leave_out(self, sent: Mapping[str, Any], complaint: str) -> bool:
+        """Omit the temperature if a refusal names it. Returns False if it does not, or if none was sent.
+
+        Claude with thinking accepts only 1, and other models may refuse it as well.
+        """
         named = "temperature" in sent and re.search(r"\btemperature\b", complaint) is not None
         if named:
             self._parameters.pop("temperature", None)

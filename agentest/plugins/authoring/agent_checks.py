@@ -222,6 +222,11 @@ _INTERLEAVED = "two conversations at once"
 
 
 async def _check_conversations(checked: AgentToCheck, new_talk: NewTalk, wanted: bool) -> Check:
+    """Give each of two interleaved conversations a fact, and ask both for it.
+
+    Only for agents whose conversations are cheap and harmless: those that were started for this check, and
+    those whose owner asks for it.
+    """
     name = subject("conversations", checked.name)
     if checked.config.exclusive:
         return good(name, "one at a time (exclusive: true)")

@@ -90,6 +90,11 @@ def _model_access(live: LiveConversation) -> port.ModelAccess:
 
 
 def _needs_spans(unit: Unit) -> bool:
+    """Return True if calls cannot be judged without the agent's spans.
+
+    That is so if nothing else shows the calls, or if the scenario bans a tool that the agent may have from
+    another source, because no list proves that it belongs to a mock server.
+    """
     banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
     kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
     beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.mock_servers.listed()))

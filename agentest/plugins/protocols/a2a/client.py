@@ -435,6 +435,10 @@ def method_of(way: RequestWay, operation: str) -> str:
 def _request(
     way: RequestWay, operation: str, params: Json, accept: str = "application/json"
 ) -> OutgoingRequest:
+    """Return the request of an operation.
+
+    1.x servers take requests without the version header for 0.3, and refuse 0.3's methods with it.
+    """
     method = _METHODS[operation]["rest" if way.rest else way.version]
     url, payload = way.url, {"jsonrpc": "2.0", "id": uuid4().hex, "method": method, "params": dict(params)}
     if way.rest:

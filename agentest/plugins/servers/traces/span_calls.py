@@ -103,6 +103,12 @@ def _span_call(call: _CallSpans, requested: _RequestedCalls, turn_index: int) ->
 
 
 def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
+    """Group spans that describe one call.
+
+    Spans belong together if one encloses another with the same name, or if different instrumentations report
+    the same id, or the same arguments at the same time. Two separate spans of one instrumentation are two
+    calls.
+    """
     calls = list(_by_id(spans))
     unique: list[_CallSpans] = []
     open_by_name: dict[str, list[_CallSpans]] = {}
