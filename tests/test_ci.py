@@ -32,6 +32,7 @@ async def handler(messages, context):
 
 config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"]}
 """
+LEAKED = "sk-live-4fG7hJ2kL9mN1pQ3rS5tU8vW"
 SCENARIOS = """
 from agentest import scenario
 
@@ -195,6 +196,29 @@ def test_the_action_runs_and_reports(job: Job) -> None:
     results = files[0]
     assert command.startswith(f"agentest show {results} ")
     assert (job.root / "bots" / "booking" / results).exists()
+
+
+def test_the_artifact_has_no_credential(job: Job) -> None:
+    """Results and reports are copied for it, without values that look like credentials; journals are not."""
+    leaking, folder = AGENT.replace("We open at nine.", f"nine, {LEAKED}"), job.root / "bots" / "booking"
+    (folder / "agentest.config.py").write_text(leaking)
+    given = {"working-directory": "bots/booking"}
+    for _ in range(2):
+        job.step("run", **given)
+    (folder / ".agentest" / "runs" / "20200101-000000-000-abcd").mkdir()
+    assert LEAKED in (folder / ".agentest" / "results.json").read_text()
+    done, _ = job.step("copy", **given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "runs/20200101-000000-000-abcd/ cannot be read, and is not uploaded" in done.stdout
+    copy = job.root / "temp" / "agentest-artifact"
+    files = [path for path in copy.rglob("*") if path.is_file()]
+    names = ["junit.xml", "report.html", "results.json"]
+    assert sorted(path.name for path in files) == sorted([*names, *["run.json", *names] * 2])
+    assert not [path for path in files if LEAKED in path.read_text()]
+    compared = agentest(folder, f"agentest compare {copy / 'results.json'} .agentest/results.json")
+    assert (compared.returncode, "2 unchanged" in compared.stdout) == (0, True), compared
+    [step] = [step for step in ACTION["runs"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert step["with"]["path"] == "${{ runner.temp }}/agentest-artifact"
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 def make_reporter(context: ReporterContext, path: Path) -> JsonReporter:
-    """Create the reporter of a run."""
-    conversations = context.journal.conversations if context.journal else conversations_in_memory
-    return JsonReporter(path, conversations)
+    """Create the reporter of a run, whose file stays on this machine, or of a stored run."""
+    if context.journal:
+        return JsonReporter(path, context.journal.conversations)
+    reporter = JsonReporter(path)
+    reporter.receives_credentials = False  # its file may be meant for others
+    return reporter
 
 
 class JsonReporter:
