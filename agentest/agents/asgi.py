@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from agentest.agents.port import AppFailed
 from agentest.support.calling import end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import ConfigError, EventLoopBlocked
+from agentest.support.errors import ConfigError, EventLoopBlocked, errors_as
 from agentest.support.function_threads import BlockingTimer
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import DirectResponse, Headers
@@ -38,10 +38,8 @@ def load_app(name: str, app: App | str, root: Path) -> App:
     """Return the agent's application. Raises ConfigError if it cannot be imported or is not callable."""
     target: Any = app
     if isinstance(app, str):
-        try:
+        with errors_as(ConfigError, f"agent {name!r}: app: "):
             target = import_object(app, root)
-        except ValueError as error:
-            raise ConfigError(f"agent {name!r}: app: {error}") from None
     if not callable(target):
         raise ConfigError(
             f"agent {name!r}: app: {app!r} is not an ASGI application, like FastAPI's, but {target!r:.100}"

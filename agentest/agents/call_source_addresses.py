@@ -7,6 +7,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from agentest.config.fields import check_url
+from agentest.support.errors import errors_as
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -125,10 +126,8 @@ def model_addresses(variables: Mapping[str, str], gateway_port: int | None) -> d
         url, provider = variables.get(name, "").strip().rstrip("/"), path.strip("/").partition("/")[0]
         if not (url and provider) or "{{" in url:
             continue
-        try:
+        with errors_as(ValueError, f"{name} "):
             parts = urlsplit(check_url(url))
-        except ValueError as error:
-            raise ValueError(f"{name} {error}") from None
         if gateway_port is None or (parts.port, f"/{provider}" in parts.path) != (gateway_port, True):
             found[name] = provider, f"{url}/" if path.endswith("/openai/v1") else url
     return found

@@ -20,7 +20,7 @@ from agentest.config.agents.over_http import AwsSignature, HeaderCommand, HttpAg
 from agentest.config.fields import check_headers
 from agentest.support.calling import SharedAttempt
 from agentest.support.deadlines import TimeLimit, uncounted
-from agentest.support.errors import CannotSend, ConfigError
+from agentest.support.errors import CannotSend, ConfigError, errors_as
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.websockets import WebSocket
 from agentest.support.process_groups import OutputTail, start_process
@@ -125,12 +125,10 @@ class AwsSigner:
         self._service = config.service
         self._on_secret = on_secret
         self._errors: type[Exception] = BotoCoreError
-        try:
+        with errors_as(ConfigError, "sign.aws: ", BotoCoreError):
             session: Any = Session(profile=config.profile)
             self._region = config.region or session.get_config_variable("region")
             self._credentials: Any = session.get_credentials()
-        except BotoCoreError as error:
-            raise ConfigError(f"sign.aws: {error}") from None
         if self._credentials is None:
             raise ConfigError(
                 "sign.aws: found no credentials; run `aws configure` or `aws sso login`, or write `profile`"
@@ -154,12 +152,10 @@ class AwsSigner:
         query = re.sub(r"[^=&%]+", lambda part: quote(part[0], safe="-_.~"), sent.raw_query_string)
         signed_url = f"{sent.origin()}{sent.raw_path}{query and '?'}{query}"
         request = AWSRequest(method, signed_url, headers=dict(headers), data=content or b"")
-        try:
+        with errors_as(CannotSend, "sign.aws: ", self._errors):
             frozen = self._credentials.get_frozen_credentials()
             self._on_secret([text for text in (frozen.secret_key, frozen.token) if text])
             SigV4Auth(frozen, self._service, self._region).add_auth(request)
-        except self._errors as error:
-            raise CannotSend(f"sign.aws: {error}") from None
         return [(name, str(value)) for name, value in request.headers.items()]
 
 
@@ -248,11 +244,9 @@ async def authorized(
     commands = [
         CommandValue(header, command, root, on_secret) for header, command in config.header_commands.items()
     ]
-    try:
+    with errors_as(ConfigError, f"agent {name!r}: ", (CannotSend, ConfigError)):
         signer = AwsSigner(config.sign.aws, on_secret) if config.sign and config.sign.aws else None
         for command in commands:
             await command.current()
-    except (CannotSend, ConfigError) as error:
-        raise ConfigError(f"agent {name!r}: {error}") from None
     kind = AuthorizedClient if isinstance(client, Client) else AuthorizedSender
     return kind(client, commands, signer, config.endpoint or config.default_endpoint)

@@ -20,7 +20,7 @@ from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message
 from agentest.support.calling import NonWaitingExecutor, is_async, message_of_error, result_of
 from agentest.support.deadlines import FUNCTION_S, TimeLimit
-from agentest.support.errors import AgentError, ConfigError, EventLoopBlocked
+from agentest.support.errors import AgentError, ConfigError, EventLoopBlocked, errors_as
 from agentest.support.function_threads import BlockingTimer, in_thread
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr
@@ -63,10 +63,8 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
             raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
         open_object: OpenObject = framework.load()
         return await open_object(name, handler, resources, context, None if handler is given else given)
-    try:
+    with errors_as(ConfigError, f"agent {name!r}: handler: {config.handler!r}: "):
         check_handler(handler)
-    except ValueError as error:
-        raise ConfigError(f"agent {name!r}: handler: {config.handler!r}: {error}") from None
     if config.context is not None:
         raise ConfigError(
             f"agent {name!r}: context: is only for agent objects of frameworks, but {config.handler!r} is a "
@@ -102,10 +100,8 @@ async def _agent_from_factory(name: str, handler: Any) -> Any:
 def _import_value(name: str, key: str, value: Any, root: Path) -> Any:
     if not isinstance(value, str):
         return value
-    try:
+    with errors_as(ConfigError, f"agent {name!r}: {key}: "):
         return import_object(value, root)
-    except ValueError as error:
-        raise ConfigError(f"agent {name!r}: {key}: {error}") from None
 
 
 class CustomAgentClient:
@@ -138,10 +134,8 @@ class CustomAgentClient:
             raise AgentError(
                 f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"
             )
-        try:
+        with errors_as(AgentError, "ctx.record_state: the state is not JSON: ", NotJson):
             state: dict[str, Any] = json.loads(json_text(dict(recorded)))
-        except NotJson as error:
-            raise AgentError(f"ctx.record_state: the state is not JSON: {error}") from None
         return replace(reply, state=state, state_before=before if first else None)
 
     async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: BlockingTimer) -> Any:

@@ -22,6 +22,7 @@ from agentest.domain.repeat_setting import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
 from agentest.plugin import PLUGINS, PluginError
 from agentest.support.dates import normalize_date
+from agentest.support.errors import errors_as
 from agentest.support.text import did_you_mean, snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
@@ -211,10 +212,8 @@ class Config(Section):
     @classmethod
     def _regular_expressions(cls, value: dict[str, str]) -> dict[str, str]:
         for name, pattern in value.items():
-            try:
+            with errors_as(ValueError, f"{name}: {pattern!r} is not a regular expression: ", re.error):
                 re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{name}: {pattern!r} is not a regular expression: {error}") from None
         return value
 
     @field_validator("metrics")

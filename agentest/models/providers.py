@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from agentest.config.config import Config
 from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions, Sampling
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -120,10 +120,8 @@ def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> st
     for variable in variables:
         value = environ.get(variable, "").strip()
         if value:
-            try:
+            with errors_as(ConfigError, f"the environment variable {variable} "):
                 return check_url(value)
-            except ValueError as error:
-                raise ConfigError(f"the environment variable {variable} {error}") from None
     return None
 
 

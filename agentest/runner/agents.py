@@ -25,7 +25,7 @@ from agentest.runner.call_sources import RunResources, ServerReports, SourcesOfA
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import report_wait
-from agentest.support.errors import ConfigError, ServerError
+from agentest.support.errors import ConfigError, ServerError, errors_as
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
 from agentest.support.locking import free_ports
@@ -268,10 +268,8 @@ def _with_free_ports(prepared: Prepared, servers: list[ManagedServer]) -> Iterat
         yield prepared
         return
     with ExitStack() as stack:
-        try:
+        with errors_as(ServerError, f"no free port can be had for {servers[0].called}: ", OSError):
             ports = stack.enter_context(free_ports(len(servers)))
-        except OSError as error:
-            raise ServerError(f"no free port can be had for {servers[0].called}: {error}") from None
         yield with_known_ports(prepared, dict(zip((managed.name for managed in servers), ports, strict=True)))
 
 

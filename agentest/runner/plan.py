@@ -43,7 +43,7 @@ from agentest.runner.known_tools import (
 )
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, matches_name, select_by_paths
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import readable, shown_path
 from agentest.support.importing import import_object
 from agentest.support.lazy_dataclasses import dataclass
@@ -534,13 +534,11 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
     from agentest.plugin import PLUGINS
 
     plugged = PLUGINS.find("metric", item) if isinstance(item, str) and item.isidentifier() else None
-    try:
+    with errors_as(ConfigError, f"{key}: "):
         if plugged:
             metric = plugged.load(of=Metric)
         else:
             metric = import_object(item, root) if isinstance(item, str) else item
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from None
     if isinstance(metric, type) and issubclass(metric, Metric):
         try:
             metric = metric()

@@ -25,7 +25,7 @@ from agentest.domain.results import JudgeCalibration, Status
 from agentest.plugin import if_command
 from agentest.runner.plan import Options, Plan, ResumedRun, UnmockedTools, make_plan, requested_models
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
-from agentest.support.errors import ConfigError, UsageError
+from agentest.support.errors import ConfigError, UsageError, errors_as
 from agentest.support.files import path_from
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import with_reminders
@@ -362,10 +362,8 @@ def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredS
 
 def requested_reports(words: Sequence[str], folder: Path) -> tuple[ReportRequest, ...]:
     """Return the reports of the command line, relative to the user's folder. Raises ConfigError."""
-    try:
+    with errors_as(ConfigError, "--reporter: "):
         return parse_reports(words, folder)
-    except ValueError as error:
-        raise ConfigError(f"--reporter: {error}") from None
 
 
 def prepared_for(
@@ -456,10 +454,8 @@ def _model_specs(
         from agentest.models.cassette import recorded_models
         from agentest.models.tape import CassetteError
 
-        try:
+        with errors_as(ConfigError, "--replay: ", CassetteError):
             names = recorded_models(folder, scopes)
-        except CassetteError as error:
-            raise ConfigError(f"--replay: {error}") from None
         if not names and not tapes_agents:
             record = "record it with agentest run --record"
             raise ConfigError(f"--replay: nothing is recorded in {folder}; {record}")
@@ -500,14 +496,12 @@ def _confirmation(
         return None, (f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`",)
     from agentest.models.providers import confirming_name, recorded, resolve_confirming
 
-    try:
+    with errors_as(ConfigError, f"{loaded.path}: {CONFIRM}: ", ConfigError):
         if options.dry_run or options.tape == "replay":
             name, settings = confirming_name(config, override), config.judge.of_confirming
             spec = recorded(name, settings) if name and settings else None
         else:
             spec = resolve_confirming(config, environ, override)
-    except ConfigError as error:
-        raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
     if spec and spec.name == judge.name:
         other = "a second opinion needs another model"
         return spec, (f"`{CONFIRM}` is {judge.name}, the judge's own model: {other}",)

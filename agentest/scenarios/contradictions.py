@@ -27,6 +27,7 @@ from agentest.scenarios.trajectory import (
     is_one_tool,
     name_text,
 )
+from agentest.support.errors import errors_as
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 
@@ -36,10 +37,8 @@ _CALL_FIELDS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
 
 def check_trajectory(trajectory: Trajectory, key: str, calls_key: str = "expected") -> None:
     """Raise ValueError if two options of a trajectory contradict each other."""
-    try:
+    with errors_as(ValueError, f"{key}: ", PatternTimeout):
         problem = next(_problems(trajectory, f"{key}.{calls_key}", key), None)
-    except PatternTimeout as error:
-        raise ValueError(f"{key}: {error}") from None
     if problem:
         raise ValueError(problem)
 

@@ -52,7 +52,7 @@ from agentest.scenarios.parser import (
 from agentest.scenarios.trajectory import CallOrder, Trajectory
 from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
-from agentest.support.errors import ScenarioError
+from agentest.support.errors import ScenarioError, errors_as
 from agentest.support.importing import raised_at
 from agentest.support.text import count, did_you_mean, nearest, snake_keys
 
@@ -443,10 +443,8 @@ def parse_date(value: Any, key: str) -> str | None:
 
 def _with_key(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
     def parse_option(value: Any, key: str) -> Any:
-        try:
+        with errors_as(ValueError, f"{key}: "):
             return parse(value)
-        except ValueError as error:
-            raise ValueError(f"{key}: {error}") from None
 
     return parse_option
 

@@ -32,6 +32,7 @@ from agentest.scenarios.parser import (
     texts_of,
 )
 from agentest.support.calling import accepted_values, is_async
+from agentest.support.errors import errors_as
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -147,10 +148,8 @@ def _parsed_sayings(value: Any, key: str) -> tuple[Any, ...]:
 
 
 def _parsed_saying(value: Any, key: str) -> Any:
-    try:
+    with errors_as(ValueError, f"{key}: "):
         value = matcher_from_data(value)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
     wanted_text = value.value if isinstance(value, Text) else value
     if isinstance(wanted_text, str) and not wanted_text:
         raise ValueError(f"{key}: is empty, which every reply contains")
@@ -189,10 +188,8 @@ def _check_function(function: Any, key: str) -> None:
         raise ValueError(f"{key}: a function that checks texts cannot be async; `check` may be")
     if is_generator(function):
         raise ValueError(f"{key}: a function that checks texts must return; this one yields")
-    try:
+    with errors_as(ValueError, f"{key}: the function cannot be called: ", TypeError):
         accepted_values(function, SAYS_PARAMETERS)
-    except TypeError as error:
-        raise ValueError(f"{key}: the function cannot be called: {error}") from None
 
 
 def parse_expect(value: Any, key: str = "expect") -> Expect:

@@ -19,6 +19,7 @@ from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.parser import boolean, checked, has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.errors import errors_as
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -313,9 +314,7 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
     state = options.get("state", {})
     if not has_text_keys(state):
         raise ValueError(f"{key}.state: expected a dict with texts as keys, found {kind_of(state)}")
-    try:
+    with errors_as(ValueError, f"{key}.state: cannot be sent, as it is not JSON: ", NotJson):
         check_plain(dict(state))
-    except NotJson as error:
-        raise ValueError(f"{key}.state: cannot be sent, as it is not JSON: {error}") from None
     copy = json.loads(json.dumps(dict(state)))  # later changes do not affect it
     return Session(texts["app_name"] or "", texts["user_id"] or "", copy, texts["session_id"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentest.scenarios.model import Persona
 from agentest.scenarios.parser import known_keys, listed, nonempty_text, positive
+from agentest.support.errors import errors_as
 from agentest.support.text import did_you_mean
 
 _SENTENCES: Mapping[str, str] = {
@@ -124,7 +125,5 @@ def parse_persona(value: Any, key: str) -> Persona:
     options = known_keys(value, ("persona", "text", "patience", *COUNTS), key)
     named = options.pop("persona", ())
     names = [named] if isinstance(named, str) else listed(named, f"{key}.persona", "a list of names")
-    try:
+    with errors_as(ValueError, f"{key}: "):
         return persona(*(nonempty_text(name, f"{key}.persona") for name in names), **options)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None

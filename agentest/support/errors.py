@@ -26,7 +26,8 @@ passed on as an exception.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -184,3 +185,16 @@ def described(error: BaseException) -> str:
     """Describe the innermost error by its class and message."""
     *_, inner = unwrapped(error)
     return f"{type(inner).__name__}: {inner}"
+
+
+@contextmanager
+def errors_as(
+    kind: Callable[[str], Exception],
+    beginning: str,
+    caught: type[Exception] | tuple[type[Exception], ...] = ValueError,
+) -> Iterator[None]:
+    """Raise errors of the block as another kind of error, with `beginning` before their message."""
+    try:
+        yield
+    except caught as error:
+        raise kind(f"{beginning}{error}") from None

@@ -13,6 +13,7 @@ from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import PORT, address_awaits_port, check_json
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugin import PLUGINS, Feature, if_command
+from agentest.support.errors import errors_as
 from agentest.support.templates import Template
 
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario", "date")
@@ -332,10 +333,8 @@ class AnyAgent(AgentWithServers):
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a `body` that is not JSON."""
-        try:
+        with errors_as(ValueError, f"the body of {self.name!r} "):
             check_json(getattr(self, "body", None))
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
 
 def check_runs_its_tools(value: ToolVisibility | None, who: str) -> ToolVisibility | None:

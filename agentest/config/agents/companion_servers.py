@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.fields import CallSourceName, HttpHeaders, Section, Url, check_url, no_bool
 from agentest.plugin import if_command
+from agentest.support.errors import errors_as
 from agentest.support.redaction import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
 
@@ -172,10 +173,8 @@ class ModelGateway(CompanionServer):
     def _valid_patterns(cls, value: list[str]) -> list[str]:
         for ignored in value:
             if ignored.startswith("/"):
-                try:
+                with errors_as(ValueError, f"{ignored!r} is not a regular expression: ", re.error):
                     re.compile(ignored[1:-1])
-                except re.error as error:
-                    raise ValueError(f"{ignored!r} is not a regular expression: {error}") from None
                 if len(ignored) < 3 or not ignored.endswith("/"):
                     raise ValueError(f"{ignored!r} has no slash at its end")
             elif not re.fullmatch(r"[^.\[\]]+(\.[^.\[\]]+|\[(\d+|\*)\])*", ignored):
@@ -304,7 +303,5 @@ def check_placeholders(
             f"`{location}` has the placeholder {{{{{name}}}}}, which needs `{ADDRESSES[name]}`: write "
             f"`{ADDRESSES[name]}: true`"
         )
-    try:
+    with errors_as(ValueError, f"`{location}` "):
         check_names(template, known, families)
-    except ValueError as error:
-        raise ValueError(f"`{location}` {error}") from None

@@ -27,6 +27,7 @@ from agentest.config.agents.http_requests import (
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, Section, example_url, normal_address
 from agentest.domain.tool_visibility import ToolVisibility
+from agentest.support.errors import errors_as
 from agentest.support.jmespath_expressions import check_path
 from agentest.support.redaction import header_secrets
 
@@ -285,10 +286,8 @@ class HttpTemplateAgent(HttpAgent):
                 return
         if (whole := request.whole_endpoint) and whole in self.saved_names:
             return
-        try:
+        with errors_as(ValueError, f"`{location}.endpoint` "):
             check_endpoint(example_url(request.endpoint), example_url(self.endpoint or self.default_endpoint))
-        except ValueError as error:
-            raise ValueError(f"`{location}.endpoint` {error}") from None
 
 
 class Verify(Section):

@@ -24,6 +24,7 @@ from agentest.config.fields import (
     check_url,
     normal_address,
 )
+from agentest.support.errors import errors_as
 from agentest.support.jmespath_expressions import check_path
 from agentest.support.redaction import header_secrets, looks_secret, url_secrets
 from agentest.support.templates import Template, without
@@ -54,11 +55,9 @@ class ValueSource(Section):
     @field_validator("regex")
     @classmethod
     def _has_a_group(cls, value: str | None) -> str | None:
-        try:
+        with errors_as(ValueError, f"is {value!r}, which is not a regular expression: ", re.error):
             if value is not None and re.compile(value).groups < 1:
                 raise ValueError(f"is {value!r} and has no group: put the part to save in parentheses")
-        except re.error as error:
-            raise ValueError(f"is {value!r}, which is not a regular expression: {error}") from None
         return value
 
     @model_validator(mode="after")
@@ -131,10 +130,8 @@ def check_body(body: Any, headers: Mapping[str, str]) -> None:
     if isinstance(body, str):
         _check_text(body, kind)
         return
-    try:
+    with errors_as(ValueError, "`body` "):
         check_json(body)
-    except ValueError as error:
-        raise ValueError(f"`body` {error}") from None
     if "form" in kind and not isinstance(body, Mapping | None):
         raise ValueError(
             f"`body` is a form ({kind}) and must be keys and values, not a {type(body).__name__}"

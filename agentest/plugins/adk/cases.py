@@ -48,7 +48,7 @@ from agentest.plugins.adk.metrics.grader_factory import make_grader
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import ConversationPlan, Scenario, ScriptedTurn
 from agentest.store.adk_results import turn_invocation, unwrapped
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -279,10 +279,8 @@ def _settings(case: EvalCase) -> AgentestKeys:
 
 def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
     """Return the user's message. Raises NothingToEvaluate if it is empty or has parts that cannot be sent."""
-    try:
+    with errors_as(NothingToEvaluate, "not evaluated: "):
         message = user_message(invocation.user_content, invocation.invocation_id or str(number))
-    except ValueError as problem:
-        raise NothingToEvaluate(f"not evaluated: {problem}") from None
     return ScriptedTurn(message.text, reference=_reference(invocation), attachments=message.attachments)
 
 

@@ -38,7 +38,7 @@ from agentest.plugins.adk.metrics.evaluator_base import (
 )
 from agentest.plugins.adk.plan import eval_plan
 from agentest.runner.prepare import RunRequest, prepared_for
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, valid_keys
@@ -237,10 +237,8 @@ def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
         return {name: field for name in known if (field := getattr(value, name)) is not None}
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
-    try:
+    with errors_as(UsageError, f"{what}: "):
         return valid_keys(value, known)
-    except ValueError as error:
-        raise UsageError(f"{what}: {error}") from None
 
 
 def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:

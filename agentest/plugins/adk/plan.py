@@ -46,7 +46,7 @@ from agentest.runner.known_tools import instructions_of, known_tools, served_too
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
 from agentest.scenarios.options import parse_tools
-from agentest.support.errors import ConfigError, ScenarioError, UsageError
+from agentest.support.errors import ConfigError, ScenarioError, UsageError, errors_as
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
@@ -265,10 +265,8 @@ def load_mocks(path: Path) -> dict[str, Mock]:
         raise ScenarioError(f"--mocks: importing {path}:{line} failed\n{traceback}") from None
     if not hasattr(module, "tools"):
         raise ScenarioError(f"--mocks: {path} has no `tools`; define a dict from tool name to mock")
-    try:
+    with errors_as(ScenarioError, f"--mocks: {path}: "):
         return parse_tools({"tools": module.tools})
-    except ValueError as error:
-        raise ScenarioError(f"--mocks: {path}: {error}") from None
 
 
 _IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")

@@ -42,7 +42,7 @@ from agentest.plugins.adk.metrics.grader_factory import conversation_of, make_gr
 from agentest.plugins.adk.plan import loaded_with
 from agentest.runner.judge_models import ConfiguredModels, named_models
 from agentest.runner.prepare import MODEL_VARIABLE
-from agentest.support.errors import ConfigError, UsageError
+from agentest.support.errors import ConfigError, UsageError, errors_as
 from agentest.support.json_text import safe_repr
 from agentest.support.text import valid_keys
 
@@ -170,10 +170,8 @@ class SafetyEvaluatorV1(PrebuiltEvaluator):
 
 def _criterion(evaluator: type[PrebuiltEvaluator], options: Mapping[str, Any]) -> MetricCriterion:
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
-    try:
+    with errors_as(UsageError, f"{name}: "):
         keys = valid_keys(options, known)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
     if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
         raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
     if keys.get("threshold") is None:
@@ -192,10 +190,8 @@ def _invocation(value: Any, what: str) -> Invocation:
         return value
     # google-adk's invocations are pydantic models with the keys of its files.
     document = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
-    try:
+    with errors_as(UsageError, f"{what}: ", UsageError):
         return validate_document(Invocation, document)
-    except UsageError as error:
-        raise UsageError(f"{what}: {error}") from None
 
 
 def _result(

@@ -24,7 +24,7 @@ from agentest.plugins.adk.formats.set_reader import (
     read_session,
 )
 from agentest.plugins.adk.set_files import SetFile, open_set, read, write
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import write_atomically
 from agentest.support.json_text import json_document
 from agentest.support.lazy_dataclasses import dataclass
@@ -51,10 +51,8 @@ def migrate(
         raise UsageError(f"{new}: is the file to migrate; name another one to write")
     read = read_eval_set(old, read_session(initial_session) if initial_session else None)
     path, content, criteria_notes = _migrated_criteria(read, new, config_out)
-    try:
+    with errors_as(UsageError, f"{old}: cannot be written as JSON: "):
         document = eval_set_json(read.eval_set, camel_case=camel_case)
-    except ValueError as error:
-        raise UsageError(f"{old}: cannot be written as JSON: {error}") from None
     _write_file(new, document)
     if content is not None:
         _write_file(path, content)
@@ -63,10 +61,8 @@ def migrate(
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    try:
+    with errors_as(UsageError, f"{path}: cannot be written: ", OSError):
         write_atomically(path, content)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error}") from None
 
 
 def _notes(read: ReadSet, new: Path) -> list[str]:

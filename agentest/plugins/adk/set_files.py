@@ -20,7 +20,7 @@ from typing import Any
 
 from agentest.plugins.adk.formats.criteria import CRITERIA_FILE
 from agentest.plugins.adk.formats.set_reader import BOM, SUFFIXES, parse_json
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -155,10 +155,8 @@ class EvalSetProject:
         if wrong:
             raise UsageError(f"{name!r:.150} cannot be edited here: {wrong}")
         path = self.root.joinpath(*parts)
-        try:
+        with errors_as(UsageError, f"{name}: cannot be read: ", (OSError, RuntimeError)):
             real = path.resolve()
-        except (OSError, RuntimeError) as error:
-            raise UsageError(f"{name}: cannot be read: {error}") from None
         if real != self.root.resolve().joinpath(*parts):
             raise UsageError(f"{name}: is a link, or lies behind one; edit the file that it leads to")
         return path

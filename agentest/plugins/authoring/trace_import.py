@@ -25,7 +25,7 @@ from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
@@ -93,10 +93,8 @@ def import_traces(request: TraceRequest) -> ImportResult:
     """Write scenarios for the sessions of traces. Raises UsageError before anything is written."""
     output = request.output
     check_output(output, force=request.force)
-    try:
+    with errors_as(UsageError, "--redact: is not a regular expression: ", re.error):
         personal = PersonalData(request.redact)
-    except re.error as error:
-        raise UsageError(f"--redact: is not a regular expression: {error}") from None
     found = read_traces(request.paths, request.form)
     sessions = [made for each in found.sessions.values() if (made := _session(each))]
     if not sessions:

@@ -27,7 +27,7 @@ from agentest.config.fields import PathText
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall
-from agentest.support.errors import AgentError
+from agentest.support.errors import AgentError, errors_as
 from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, check_names
@@ -57,10 +57,8 @@ class DialogueAgent(AnyAgent):
             raise ValueError("`tool_request` and `tool_response` belong together: set both or neither")
         if self.delta is not None and self.done is None and self.reply is None:
             raise ValueError("`delta` needs `done`: which message is a turn's last, like type == 'end'")
-        try:
+        with errors_as(ValueError, "`tool_response` "):
             check_names(self.tool_response, OF_TOOL)
-        except ValueError as error:
-            raise ValueError(f"`tool_response` {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.companion_servers import McpMock, RestMock
 from agentest.runner.known_tools import NO_SERVED_TOOLS, KnownTool, ServedTools, known_tool
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import modified_ns
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -103,10 +103,8 @@ def _operations(
 def _recorded(path: Path, _: int) -> tuple[KnownTool, ...]:
     from agentest.plugins.servers.mcp.real_server import read_tools
 
-    try:
+    with errors_as(ConfigError, f"{path} "):
         return tuple(map(_listed, read_tools(path)))
-    except ValueError as error:
-        raise ConfigError(f"{path} {error}") from None
 
 
 def _listed(entry: Mapping[str, Any]) -> KnownTool:

@@ -34,6 +34,7 @@ from agentest.scenarios.expectations import parse_expected_state, parse_sayings
 from agentest.scenarios.model import parse_criteria
 from agentest.scenarios.options import parse_state
 from agentest.scenarios.trajectory_parser import parse_trajectories
+from agentest.support.errors import errors_as
 from agentest.support.json_text import well_formed
 from agentest.support.text import did_you_mean
 
@@ -51,10 +52,8 @@ def parse_thresholds(value: Any, key: str) -> dict[str, float]:
     """Parse a case's thresholds of metrics that are not criteria."""
     if not isinstance(value, Mapping) or not value:
         raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
-    try:
+    with errors_as(ValueError, f"{key}: "):
         thresholds = normalize_thresholds(value)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
     for name, least in thresholds.items():
         if name not in CASE_THRESHOLDS:
             hint = did_you_mean(name, CASE_THRESHOLDS)
@@ -157,10 +156,8 @@ def _as_base64(data: Any) -> Any:
     if not isinstance(data, str):
         return data
     text = data.translate(_STANDARD).rstrip("=")
-    try:
+    with errors_as(ValueError, "expected the file's bytes in base64: "):
         return b64encode(b64decode(text + "=" * (-len(text) % 4), validate=True)).decode()
-    except ValueError as error:
-        raise ValueError(f"expected the file's bytes in base64: {error}") from None
 
 
 _STANDARD = str.maketrans("-_", "+/")

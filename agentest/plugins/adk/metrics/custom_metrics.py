@@ -33,7 +33,7 @@ from agentest.plugins.adk.metrics.grader import CriterionGrader
 from agentest.store.adk_results import turn_invocation
 from agentest.support.calling import FunctionTimeout, ends_the_run, message_of_error, result_of
 from agentest.support.deadlines import FUNCTION_S, TimeLimit
-from agentest.support.errors import ConfigError, UsageError
+from agentest.support.errors import ConfigError, UsageError, errors_as
 from agentest.support.importing import import_object, raised_at
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
@@ -157,10 +157,8 @@ def _in_camel_case(code: type[Any], method: str) -> str:
 
 def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
     module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
-    try:
+    with errors_as(ConfigError, f"custom_metrics.{name}: "):
         code = import_object(f"{module}:{attribute}", root)
-    except ValueError as error:
-        raise ConfigError(f"custom_metrics.{name}: {error}") from None
     return check_code(name, code)
 
 
@@ -251,10 +249,8 @@ def _metric_info(name: str, code: Code) -> MetricInfo | None:
     if inspect.iscoroutine(info):
         info.close()
         raise ConfigError(f"{where}: is async; make it a plain method")
-    try:
+    with errors_as(ConfigError, f"{where}: "):
         return metric_info_of(info)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _with_threshold(criterion: MetricCriterion, metric: CustomMetricCode, source: str) -> MetricCriterion:
@@ -399,10 +395,8 @@ def _as_result(shape: type[_T], returned: Any) -> _T:
             raise other
         attributes: dict[str, Any] = {name: getattr(returned, name, None) for name in names}
         return shape(**attributes)
-    try:
+    with errors_as(NoResult, f"{shape.__name__}: "):
         values = valid_keys(returned, names)
-    except ValueError as error:
-        raise NoResult(f"{shape.__name__}: {error}") from None
     if not values.keys() & {"overall_score", "per_invocation_results", "score", "eval_status"}:
         raise other
     return shape(**({"actual_invocation": None, **values} if shape is PerInvocationResult else values))

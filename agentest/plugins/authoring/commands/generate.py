@@ -44,7 +44,7 @@ from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, latest_run
-from agentest.support.errors import ExitCode, ModelError, UsageError
+from agentest.support.errors import ExitCode, ModelError, UsageError, errors_as
 from agentest.support.files import path_from, read_text_file, write_for_user
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
@@ -275,10 +275,8 @@ class Generation:
             models, _ = await open_models(session, None, stack)
             if models.judge is None:
                 raise UsageError(_NO_MODEL)
-            try:
+            with errors_as(UsageError, "the model cannot be used: ", ModelError):
                 return await propose(models.judge, self.material, self.most)
-            except ModelError as error:
-                raise UsageError(f"the model cannot be used: {error}") from None
 
     def _loadable(self, cases: Sequence[Case]) -> tuple[list[Case], list[Dropped]]:
         loadable: list[Case] = []

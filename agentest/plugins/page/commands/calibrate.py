@@ -51,7 +51,7 @@ from agentest.runner.judge_models import (
 )
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest
-from agentest.support.errors import ExitCode, UsageError
+from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
@@ -254,7 +254,5 @@ def label(
 
 def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
     """Return the metrics that `--metric` names, in table order; all if it names none. Raises UsageError."""
-    try:
+    with errors_as(UsageError, "--metric: "):
         return metrics_named(names)
-    except ValueError as error:
-        raise UsageError(f"--metric: {error}") from None

@@ -27,7 +27,7 @@ from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import create_file, make_folder, read_user_bytes
 from agentest.support.json_text import STRICT, Json, encoded, json_or, plain
 from agentest.support.lazy_dataclasses import dataclass
@@ -426,10 +426,8 @@ def _label(labels: LabelSet, data: dict[str, Any]) -> Label:
     _check(question, labels.conversations.get(question.conversation))
     if "value" not in data:
         raise ValueError("`value` is missing")
-    try:
+    with errors_as(ValueError, f"`value` of {metric}: "):
         value = parse_value(metric, data["value"])
-    except ValueError as error:
-        raise ValueError(f"`value` of {metric}: {error}") from None
     texts = {key: _text(data, key) for key in ("by", "at", "note")}
     return Label(question=question, value=value, **texts)
 

@@ -12,7 +12,7 @@ import anyio
 from aiohttp import web
 from pydantic_core import from_json
 
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -104,10 +104,8 @@ async def read_values(request: web.Request) -> Values:
         return request.query
     if not request.body_exists:
         return {}
-    try:
+    with errors_as(UsageError, "the body is not JSON: "):
         body = from_json(await request.read(), allow_inf_nan=False)
-    except ValueError as error:
-        raise UsageError(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise UsageError("the body must be a JSON object")
     return body

@@ -55,7 +55,7 @@ from agentest.plugins.page.server.json_routes import (
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import turn_name
@@ -150,10 +150,8 @@ def _labels_file(root: Path, name: str) -> Path:
 def _list_questions(session: LabellingSession, values: Values) -> Json:
     labels = session.labels()
     text = _text(values, "text")
-    try:
+    with errors_as(UsageError, "metric: "):
         metrics = metrics_named(name for name in _text(values, "metric").split(",") if name)
-    except ValueError as error:
-        raise UsageError(f"metric: {error}") from None
     most = _text(values, "most") or "20"
     if not most.isdecimal() or not 1 <= int(most[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {most!r:.20}")
@@ -207,10 +205,8 @@ def _question(session: LabellingSession, values: Values) -> Json:
 
 def _question_of(values: Values) -> LabelQuestion:
     turn = values.get("turn")
-    try:
+    with errors_as(UsageError, "metric: "):
         metric = known_metric(_text(values, "metric"))
-    except ValueError as error:
-        raise UsageError(f"metric: {error}") from None
     if not (turn in (None, "") or (isinstance(turn, int) and not isinstance(turn, bool)) or _is_number(turn)):
         raise UsageError(f"`turn` must be a number, found {turn!r:.20}")
     return LabelQuestion(
@@ -227,10 +223,8 @@ def _is_number(text: Any) -> bool:
 
 def _save(session: LabellingSession, values: Values) -> Json:
     question = _question_of(values)
-    try:
+    with errors_as(UsageError, "answer: "):
         value = parse_value(question.metric, values.get("value"))
-    except ValueError as error:
-        raise UsageError(f"answer: {error}") from None
     times = values.get("times")
     if isinstance(times, bool) or not isinstance(times, int):
         raise UsageError("`times` must be a number: how often this was answered when it was shown")

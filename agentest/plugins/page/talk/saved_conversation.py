@@ -39,7 +39,7 @@ from agentest.scenarios.source_code import (
 )
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import matches_any, name_problem, patterns, readable
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
@@ -142,10 +142,8 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
     source = (
         export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
     )
-    try:
+    with errors_as(UsageError, "the conversation contains a value that cannot be written: "):
         content = source.encode()
-    except ValueError as error:
-        raise UsageError(f"the conversation contains a value that cannot be written: {error}") from None
     notes = (*talk.notes, *_mock_notes(talk))
     return PreparedFile(path=path, content=content, preview=source, notes=notes)
 

@@ -12,7 +12,7 @@ from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.mcp.methods import Methods
 from agentest.plugins.servers.mcp.tool_catalog import catalog
 from agentest.plugins.servers.mcp.upstream import HttpTransport, StdioTransport, Upstream, UpstreamError
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import read_text_file, shown_path, write_atomically
 from agentest.support.http.client import Client
 from agentest.support.json_text import json_value
@@ -140,10 +140,8 @@ def read_tools(path: Path) -> Tools:
     Raises ValueError that describes the problem, without the file's path.
     """
     text = read_text_file(path)
-    try:
+    with errors_as(ValueError, "is not JSON: "):
         content = json_value(text)
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from None
     if isinstance(content, dict) and isinstance(content.get("result"), dict):
         content = content["result"]
     if isinstance(content, dict):

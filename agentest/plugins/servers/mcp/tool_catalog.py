@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentest.domain.messages import ToolSpec
+from agentest.support.errors import errors_as
 from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
 from agentest.support.json_text import json_or, json_text
@@ -201,10 +202,8 @@ def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> ToolSchem
             "was not checked"
         )
 
-    try:
+    with errors_as(ValueError, f"the {key} of tool {entry['name']!r}: "):
         return ToolSchema(entry[key], unread)
-    except ValueError as error:
-        raise ValueError(f"the {key} of tool {entry['name']!r}: {error}") from None
 
 
 _READY_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})

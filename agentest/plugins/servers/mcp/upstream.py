@@ -14,7 +14,7 @@ import anyio
 from agentest.plugins.servers.mcp.tool_catalog import failed, value_of
 from agentest.plugins.servers.port import ELICITATION, Elicitation, RealAnswer
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentestError
+from agentest.support.errors import AgentestError, errors_as
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import MAX_BODY_BYTES, BadBody
 from agentest.support.http.client import Client, DirectResponse
@@ -343,12 +343,10 @@ class StdioTransport:
         if self._process is None:
             output = asyncio.StreamReader(limit=MAX_BODY_BYTES)
             received = asyncio.StreamReaderProtocol(output)
-            try:
+            with errors_as(UpstreamError, f"{self.description} cannot be started: ", (OSError, ValueError)):
                 self._process = await start_process(
                     self._words, cwd=self._root, stdin=True, stdout=received, stderr=self._log
                 )
-            except (OSError, ValueError) as error:
-                raise UpstreamError(f"{self.description} cannot be started: {error}") from None
             self._reading = asyncio.create_task(self._read(self._process, output))
         elif self._process.returncode is not None or not self._reading or self._reading.done():
             raise self._ended()
