@@ -37,8 +37,7 @@ from agentest.support.json_text import canonical, json_value
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
-Signature = frozenset[str]
-"""What happened in a conversation, as short texts without values."""
+Signature = frozenset[str]  # what happened in a conversation, as short texts without values
 _REPLY = "reply "
 _ARROW = "→"
 _NEAR = 12
@@ -155,18 +154,12 @@ class CorpusEntry:
     scenario: str
     file: str
     agent: str
-    changes: tuple[str, ...]
-    """The names of its changes, as the sweeps name them."""
-    elements: tuple[str, ...]
-    """The signature of its conversation."""
-    new: int
-    """How many elements were new."""
-    cost: int
-    """The messages and calls of the conversation."""
-    findings: tuple[str, ...] = ()
-    """The identifiers of the invariants' findings in it."""
-    run: str = ""
-    """The run that added it."""
+    changes: tuple[str, ...]  # the names of its changes, as the sweeps name them
+    elements: tuple[str, ...]  # the signature of its conversation
+    new: int  # how many elements were new
+    cost: int  # the messages and calls of the conversation
+    findings: tuple[str, ...] = ()  # the identifiers of the invariants' findings in it
+    run: str = ""  # the run that added it
 
     @property
     def base(self) -> tuple[str, str, str]:
@@ -184,8 +177,7 @@ class Corpus:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.problems: list[NotTried] = []
-        """What could not be read or written."""
+        self.problems: list[NotTried] = []  # what could not be read or written
 
     def read(self, *, except_of: str | None = None) -> list[CorpusEntry]:
         """Return the entries by name. Files that are broken or no entries are problems.

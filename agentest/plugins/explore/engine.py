@@ -44,8 +44,7 @@ class OpenRun(NamedTuple):
     session: RunSession
     results: UnitResults
     converse: Converse
-    used: Callable[[], ModelUsage]
-    """Returns what models have been used so far in the whole run."""
+    used: Callable[[], ModelUsage]  # returns what models have been used so far in the whole run
     judge: Model | None = None
 
 
@@ -100,8 +99,7 @@ class ConversationSlots:
         self._runner = runner
         self._stop = session.stop
         self._slots = anyio.Semaphore(session.settings.concurrency)
-        self._queues: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
-        """By exclusive agent."""
+        self._queues: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)  # by exclusive agent
 
     async def __call__(self, base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
         unit = changed_unit(base, scenario, name)
@@ -167,8 +165,7 @@ class TryJournal:
     def __init__(self, file: RetryingLineFile | None, earlier: Path | None = None) -> None:
         self._file = file
         self._earlier: Mapping[_Key, bytes] = _read(earlier) if earlier else {}
-        self.reused = 0
-        """The number of conversations that were taken from the earlier journal."""
+        self.reused = 0  # the number of conversations that were taken from the earlier journal
 
     @property
     def size(self) -> int:

@@ -31,8 +31,7 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import ErrorRates, RatioTest, SequentialDecision
 
-_LEAST_RATE = 0.2
-"""The lowest rate that a reduced scenario must have."""
+_LEAST_RATE = 0.2  # the lowest rate that a reduced scenario must have
 _REJECTED_SHARE = 0.25
 _MISSED = 0.1
 
@@ -68,11 +67,9 @@ class ReductionTrial:
     name: str
     observe: Observe
     violation_in: ViolationIn
-    left: int
-    """The conversations that it may still reduce with."""
+    left: int  # the conversations that it may still reduce with
     reductions: Sequence[Reduction]
-    is_steady: bool = False
-    """True if one conversation decides, because those that confirmed were equal."""
+    is_steady: bool = False  # True if one conversation decides, because those that confirmed were equal
     _confirmed: Reduced = field(init=False)
     _smallest: Reduced = field(init=False)
     _steps: int = 0

@@ -112,8 +112,7 @@ class AnthropicMessages(wire.WireForm):
 class _MessageRound:
     message: Json = field(default_factory=dict)
     content: StreamedBlocks = field(default_factory=StreamedBlocks)
-    passed: int = 0
-    """Number of blocks that the agent received as they came: those before the first call."""
+    passed: int = 0  # number of blocks that the agent received as they came: those before the first call
     final: Json | None = None
     held: list[tuple[int, Json]] = field(default_factory=list)
 
@@ -122,8 +121,7 @@ class _MessageStream(wire.AnswerStream):
     def __init__(self) -> None:
         super().__init__()
         self._round, self._last = _MessageRound(), _MessageRound()
-        self._shown = 0
-        """Number of blocks that the agent has received of earlier rounds."""
+        self._shown = 0  # number of blocks that the agent has received of earlier rounds
         self._calls: Collection[int] = ()
         self._began = False
 

@@ -66,15 +66,13 @@ class GatewayState:
     owners: dict[str, GatewayConversation | None] = field(default_factory=dict)
     """Id that was passed on → its conversation; None if several conversations have it."""
     begun: int = 0
-    keys: set[str] = field(default_factory=set)
-    """Keys with which agents called their models."""
+    keys: set[str] = field(default_factory=set)  # keys with which agents called their models
     memory: str = "auto"
     output_tools: Collection[str] = ()
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
 
-    forgets: bool = False
-    """True if an agent lost the results of its own tools after a turn."""
+    forgets: bool = False  # True if an agent lost the results of its own tools after a turn
     put_back: bool = False
     """True if results of mocks were put back in later turns of an agent that may not keep results."""
 
@@ -106,10 +104,8 @@ class PendingCall:
 class Rounds:
     """The rounds so far. A repeated request goes on where the client of the first gave up."""
 
-    body: Json
-    """The request of the current round."""
-    number: int = 0
-    """The number of hidden rounds before it."""
+    body: Json  # the request of the current round
+    number: int = 0  # the number of hidden rounds before it
     calls: list[tuple[wire.ModelCall, asyncio.Task[wire.CallResult | None]]] = field(default_factory=list)
     """The calls of the current round whose answers are known or under way."""
     done: bool = False
@@ -146,28 +142,22 @@ class GatewayConversation:
     place: int | str = ""
     recorded: Collection[str] = ()
     named: Collection[str] = ()
-    texts: list[str] = field(default_factory=list)
-    """The user's texts, oldest first, with single spaces."""
+    texts: list[str] = field(default_factory=list)  # the user's texts, oldest first, with single spaces
     model_texts: deque[str] = field(default_factory=lambda: deque(maxlen=50))
-    waiting: int = 0
-    """Requests to the agent that it has not answered yet."""
+    waiting: int = 0  # requests to the agent that it has not answered yet
     answers: list[wire.PassedAnswer] = field(default_factory=list)
     """What the agent has received, oldest first."""
-    has_calls: bool = False
-    """True if one of them has, or hides, a call."""
+    has_calls: bool = False  # True if one of them has, or hides, a call
     ids: set[str] = field(default_factory=set)
     arguments: deque[str] = field(default_factory=lambda: deque(maxlen=200))
     number: int = 0
     number_at_end: int = 0
-    over: bool = False
-    """True if it has ended. Its agent may still be at work."""
+    over: bool = False  # True if it has ended. Its agent may still be at work.
     given_up: bool = False
     """True if the agent was given up, or makes requests that offer mocked tools after its replies."""
-    idle_at: float = math.inf
-    """When the agent of a conversation that ended has surely ended its work."""
+    idle_at: float = math.inf  # when the agent of a conversation that ended has surely ended its work
     open_requests: int = 0
-    timeout_s: float = math.inf
-    """The time that the agent has for a reply."""
+    timeout_s: float = math.inf  # the time that the agent has for a reply
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
     lost: str | None = None
@@ -180,19 +170,13 @@ class GatewayConversation:
     faults: ConversationFaults | None = None
     fault: str | None = None
     """Why a request for the user's last message got no answer, if the agent is not to blame."""
-    recovered: bool = False
-    """True if the agent received an answer of a model after that."""
-    ended_by: str | None = None
-    """The message about the call that ended the conversation, for the agent."""
+    recovered: bool = False  # True if the agent received an answer of a model after that
+    ended_by: str | None = None  # the message about the call that ended the conversation, for the agent
     turn: int = 0
-    seen_in: int = -1
-    """The last turn in which a request that offers tools was made and answered."""
-    said_in: int = 0
-    """The turn of the last text: what the agent does after its reply belongs to that turn."""
-    forgets: bool = False
-    """True if the agent sends no calls of earlier turns, although it ran some."""
-    wrapper: str | None = None
-    """The key in which this agent's framework wraps results; None if it does not."""
+    seen_in: int = -1  # the last turn in which a request that offers tools was made and answered
+    said_in: int = 0  # the turn of the last text: what the agent does after its reply belongs to that turn
+    forgets: bool = False  # True if the agent sends no calls of earlier turns, although it ran some
+    wrapper: str | None = None  # the key in which this agent's framework wraps results; None if it does not
     unfinished: list[tuple[wire.WireRequest, Rounds]] = field(default_factory=list)
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)

@@ -124,8 +124,7 @@ _CALL = re.compile(
     rb'"type"\s*+:\s*+"(?:function_call|custom_tool_call|tool_use)"'
 )
 
-_OF_CALLS = (b"tool_", b"unction")
-"""One of these is in all that `_CALL` finds, which takes longer."""
+_OF_CALLS = (b"tool_", b"unction")  # one of these is in all that `_CALL` finds, which takes longer
 
 
 def check_no_call(data: bytes) -> None:
@@ -144,8 +143,7 @@ class ModelExchange:
     upstream: ModelApi
     reply: Reply
     address: str = ""
-    shows: int = -1
-    """The turn whose calls the answer shows; -1 if none."""
+    shows: int = -1  # the turn whose calls the answer shows; -1 if none
 
     async def run(self) -> None:
         if self.conversation.ended_by:  # an agent, or its caller, that tries again

@@ -37,8 +37,7 @@ class FaultyModel:
     conversation: GatewayConversation
     faults: ConversationFaults
     upstream: ModelApi
-    is_awaited: Callable[[], bool]
-    """Returns False if the agent's client has given up."""
+    is_awaited: Callable[[], bool]  # returns False if the agent's client has given up
     begun: bool = False
 
     async def send(self, body: Json) -> ModelResponse:

@@ -34,21 +34,17 @@ class GatewayTraffic:
     allows_real: bool
     on_note: Callable[[str], None]
     on_request: Callable[[], None]
-    replays: bool = False
-    """True if no request may reach the network."""
-    redact: Redactor = field(default_factory=Redactor)
-    """Removes secrets from what is recorded of requests."""
+    replays: bool = False  # True if no request may reach the network
+    redact: Redactor = field(default_factory=Redactor)  # removes secrets from what is recorded of requests
     overrides: Mapping[str, Override | None] = field(default_factory=dict)
     """Agent → the settings that replace its own in requests to the model."""
-    lanes: int = 1
-    """Number of copies of the agent's server. Each copy has one conversation at a time."""
+    lanes: int = 1  # number of copies of the agent's server. Each copy has one conversation at a time.
     names_conversations: bool = False
     """True if the agent receives {{model_url}}, an address that names the conversation."""
     state: GatewayState = field(default_factory=GatewayState)
     ended: deque[GatewayConversation] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _active: dict[str, GatewayConversation] = field(default_factory=dict)
-    _openings: list[str] = field(default_factory=list)
-    """Those of conversations under way without copies."""
+    _openings: list[str] = field(default_factory=list)  # those of conversations under way without copies
     _left: anyio.Event = field(default_factory=anyio.Event)
     _free_lanes: deque[int] = field(init=False)
     _closed_lanes: set[int | None] = field(default_factory=set)

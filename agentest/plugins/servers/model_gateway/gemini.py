@@ -136,8 +136,7 @@ class _GeminiStream(wire.AnswerStream):
         self._form = form
         self._round, self._last = _GeminiRound(), _GeminiRound()
         self._kept: Json | None = None
-        self._kept_as = ""
-        """How it came, if nothing of it has changed."""
+        self._kept_as = ""  # how it came, if nothing of it has changed
         self._id: Any = None
         self._parts: list[Json] = []
 

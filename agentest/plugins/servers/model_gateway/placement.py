@@ -11,8 +11,7 @@ from agentest.plugins.servers.model_gateway.conversation import GatewayConversat
 from agentest.plugins.servers.model_gateway.wire_form import WireRequest, normalized
 from agentest.support.lazy_dataclasses import dataclass
 
-_LEAST_CHARS = 12
-"""Shorter texts count only if they stand alone, because any text may contain them."""
+_LEAST_CHARS = 12  # shorter texts count only if they stand alone, because any text may contain them
 _MOST_REMEMBERED_CHARS = 4_000
 _WRITTEN_ID = re.compile(r"[\w.:-]{8,}")
 Owners = Mapping[str, GatewayConversation | None]
@@ -26,8 +25,7 @@ class Unplaced:
     why: str
     tool: str | None
     """A tool that it offers and that must not run, so that the request is refused; None if there is none."""
-    late: bool = False
-    """True if it belongs to a conversation that has ended."""
+    late: bool = False  # True if it belongs to a conversation that has ended
 
 
 def place(

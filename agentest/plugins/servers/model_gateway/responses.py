@@ -173,8 +173,7 @@ class _ResponseStream(wire.AnswerStream):
         super().__init__()
         self._asked = asks_for_encrypted
         self._round, self._last = _ResponseRound(), _ResponseRound()
-        self._id: str | None = None
-        """The id that the agent knows the answer by."""
+        self._id: str | None = None  # the id that the agent knows the answer by
         self._items: list[Json] = []
         self._shown: list[Json] = []
         """The items that the agent has received of the rounds before it, whose calls were all hidden."""

@@ -48,8 +48,7 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import parse_json
 from agentest.support.lazy_dataclasses import dataclass, replace
 
-MAX_BODY_BYTES = 64 * 2**20
-"""Maximum size of a request, and of an answer of the model."""
+MAX_BODY_BYTES = 64 * 2**20  # maximum size of a request, and of an answer of the model
 _REMEMBERED_TARGETS = 1000
 _REDIRECTS = (301, 302, 307, 308)
 _RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
@@ -411,19 +410,13 @@ async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> Non
 class Target:
     """The destination of a request to the gateway."""
 
-    conversation: str | None
-    """The key of the conversation that the address names."""
-    lane: int | None
-    """The copy of the agent's server that the address names."""
+    conversation: str | None  # the key of the conversation that the address names
+    lane: int | None  # the copy of the agent's server that the address names
     url: str
-    base: str
-    """The beginning of `url`: the API's address with its version."""
-    form: WireForm | None
-    """None: the gateway passes the request on as it is."""
-    is_batch: bool
-    """True if it sends many requests to a model at once."""
-    may_call: bool
-    """True if tools that it offers may be called."""
+    base: str  # the beginning of `url`: the API's address with its version
+    form: WireForm | None  # None: the gateway passes the request on as it is
+    is_batch: bool  # True if it sends many requests to a model at once
+    may_call: bool  # True if tools that it offers may be called
 
 
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:

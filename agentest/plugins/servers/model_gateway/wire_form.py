@@ -46,15 +46,11 @@ class ModelCall:
     """A tool call that the model asks for."""
 
     name: str
-    arguments: Any
-    """The arguments object, or what the model wrote in its place."""
+    arguments: Any  # the arguments object, or what the model wrote in its place
     call_id: str | None = None
-    problem: str | None = None
-    """Why the arguments cannot be read; None if they are an object."""
-    place: int = 0
-    """Its place among the parts of the answer."""
-    custom: bool = False
-    """True for a tool that takes a text; in `arguments`, it is the argument `input`."""
+    problem: str | None = None  # why the arguments cannot be read; None if they are an object
+    place: int = 0  # its place among the parts of the answer
+    custom: bool = False  # True for a tool that takes a text; in `arguments`, it is the argument `input`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +74,13 @@ class WireRequest:
     history: MessageHistory = MessageHistory()
     instructions: str = ""
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
-    ids: tuple[str, ...] = ()
-    """Ids of the model's earlier answers and calls, newest first."""
-    observed: tuple[CallResult, ...] = ()
-    """Results of tools that a framework wrote as text."""
+    ids: tuple[str, ...] = ()  # ids of the model's earlier answers and calls, newest first
+    observed: tuple[CallResult, ...] = ()  # results of tools that a framework wrote as text
     forced: str | None = None
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
-    chained: bool = False
-    """True if the provider has the history."""
-    unmockable: str | None = None
-    """Why calls of this request cannot be mocked; None if they can."""
-    stored_prompt: bool = False
-    """True if the provider may add tools to it."""
+    chained: bool = False  # True if the provider has the history
+    unmockable: str | None = None  # why calls of this request cannot be mocked; None if they can
+    stored_prompt: bool = False  # True if the provider may add tools to it
 
     @property
     def may_call(self) -> bool:
@@ -111,16 +102,12 @@ class WireRequest:
 class WireAnswer:
     """One complete answer of the model, streamed or not."""
 
-    body: Json
-    """The whole response as it comes without streaming."""
-    text: str = ""
-    """What identifies the answer if it has no ids: its text, and its calls if they have none."""
+    body: Json  # the whole response as it comes without streaming
+    text: str = ""  # what identifies the answer if it has no ids: its text, and its calls if they have none
     calls: tuple[ModelCall, ...] = ()
-    ids: tuple[str, ...] = ()
-    """Ids by which a later request may refer to the answer or to parts of it."""
+    ids: tuple[str, ...] = ()  # ids by which a later request may refer to the answer or to parts of it
     usage: Usage = Usage()
-    incomplete: bool = False
-    """True if the model ran into a limit of length."""
+    incomplete: bool = False  # True if the model ran into a limit of length
     message: list[Json] = field(default_factory=list)
     """The answer as messages of the API's history, unchanged."""
 
@@ -135,16 +122,14 @@ class PassedAnswer:
     before: list[Json]
     """Hidden rounds: the model's messages with their results, which precede its last message."""
     message: list[Json]
-    owed: list[Json]
-    """Results of hidden calls in `message`, as the API's history has them."""
+    owed: list[Json]  # results of hidden calls in `message`, as the API's history has them
     hidden_calls: tuple[ModelCall, ...]
     shown: WireAnswer
     user_text: str
     turn: int = 0
     answer_id: str | None = None
     """The provider's id of its last answer, to which a later request may have to refer."""
-    forgotten: bool = False
-    """True if the model is not to be given what the agent did not receive."""
+    forgotten: bool = False  # True if the model is not to be given what the agent did not receive
 
     @property
     def hides(self) -> bool:
@@ -169,20 +154,16 @@ class SeenMessage(NamedTuple):
     ids: tuple[str, ...]
     text: str
     user_text: str
-    calls: bool = False
-    """True if it has calls that ids identify."""
+    calls: bool = False  # True if it has calls that ids identify
 
 
 class AnswerStream(ABC):
     """Passes one streamed answer on to the agent, which may take several rounds with the model."""
 
     def __init__(self) -> None:
-        self.text = ""
-        """What identifies the answer as the agent has received it, like `WireAnswer.text`."""
-        self.ids: list[str] = []
-        """Ids of what it has received, but for those of the last round."""
-        self.told = False
-        """True if an event told the agent of an error of the model."""
+        self.text = ""  # what identifies the answer as the agent has received it, like `WireAnswer.text`
+        self.ids: list[str] = []  # ids of what it has received, but for those of the last round
+        self.told = False  # True if an event told the agent of an error of the model
 
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
@@ -241,10 +222,8 @@ class WireForm(ABC):
 
     name: str
     history_key = "messages"
-    identifies_calls = False
-    """True if calls need not have ids, so that an answer is identified by them, too."""
-    finds_calls_in_text = False
-    """True if frameworks that use this API write calls with their ids as text."""
+    identifies_calls = False  # True if calls need not have ids, so that an answer is identified by them, too
+    finds_calls_in_text = False  # True if frameworks that use this API write calls with their ids as text
     schema_keys: tuple[str, ...] = ("parameters",)
     """The keys of a declared tool that may have the schema of its arguments."""
 
