@@ -105,6 +105,8 @@ def how_told(agent: AgentConfig) -> str:
     is_sent = "model_url" in agent.sent_placeholders
     if agent.server and (not is_sent or agent.server.copies > 1):
         told = "its `server` receives the address{} (OPENAI_BASE_URL and others)"
+        if "{{model_url}}" in str(agent.server.command):
+            told += "; other users see the token in its command line: move {{{{model_url}}}} to server.env"
         if agent.server.copies > 1:
             return told.format(f", each of its {agent.server.copies} copies its own")
         return told.format("") + f"; conversations that begin alike take turns: {WAY_TO_RUN_ALIKE}"

@@ -126,9 +126,11 @@ def test_each_request_may_carry_the_address(project: Project, upstream: str) -> 
     assert "✓ gateway: a request of the agent to its model arrived" in text
 
 
-@pytest.mark.parametrize("copies", [1, 2])
-def test_a_server_of_the_agent_is_told(project: Project, upstream: str, copies: int) -> None:
-    configure(project, upstream, "chat", server={"copies": copies})
+@pytest.mark.parametrize(("copies", "words"), [(1, []), (2, []), (1, ["{{model_url}}"])])
+def test_a_server_of_the_agent_is_told(
+    project: Project, upstream: str, copies: int, words: list[str]
+) -> None:
+    configure(project, upstream, "chat", *words, server={"copies": copies})
     done = project.agentest("doctor", "--offline")
 
     text = " ".join(done.stdout.split())
@@ -137,6 +139,8 @@ def test_a_server_of_the_agent_is_told(project: Project, upstream: str, copies: 
         assert "✓ gateway: its `server` receives the address, each of its 2 copies its own" in text
     else:
         assert "conversations that begin alike take turns: let `server` start copies" in text
+    advice = "other users see the token in its command line: move {{model_url}} to server.env"
+    assert (advice in text) == bool(words)
     assert "✓ gateway: a request of the agent to its model arrived" in text
 
 
