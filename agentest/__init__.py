@@ -56,6 +56,11 @@ _NAMES = {
 """Module → the names of it that are public. `__init__.pyi` has them for type checkers."""
 _HOME = {name: f"agentest.{module}" for module, names in _NAMES.items() for name in names.split()}
 
+_ELSEWHERE = {
+    "KnowledgeItem": 'write `knowledge` as texts, or as {"content": text}',
+    "ToolCallRecord": "tool calls of a conversation are values of `ToolCall`",
+}
+
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
@@ -67,5 +72,5 @@ def __getattr__(name: str) -> object:
         return value
     from agentest.plugin import public_name
 
-    value = public_name(__name__, name, "explore")
+    value = public_name(__name__, name, "explore", **_ELSEWHERE)
     return sorted([*_HOME, *value, "__version__"]) if name == "__all__" else value

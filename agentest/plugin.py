@@ -194,11 +194,13 @@ def if_command(name: str, advice: str) -> str:
     return advice if PLUGINS.find("command", name) else ""
 
 
-def public_name(module: str, name: str, plugin: str) -> Any:
+def public_name(module: str, name: str, plugin: str, **elsewhere: str) -> Any:
     """Return a name of a public module whose names plug-ins hand in, for its `__getattr__`.
 
     The hook `MODULE.NAME` says what it is; `__all__` lists these. `plugin` is the plug-in of ours with names
-    of the module. Raises AttributeError.
+    of the module. `elsewhere` has names of other tools, and what to use here.
+
+    Raises AttributeError, or for a name in `elsewhere` ImportError: `from module import name` shows its text.
     """
     if name == "__all__":
         hooks = (hook.rpartition(".") for hook in PLUGINS.all("hook"))
@@ -207,6 +209,8 @@ def public_name(module: str, name: str, plugin: str) -> Any:
     if hook is not None:
         return hook.load()
     problem = f"module {module!r} has no attribute {name!r}"
+    if name in elsewhere:
+        raise ImportError(f"{problem}: {elsewhere[name]}", name=name)
     if not name.startswith("_") and all(each.name != plugin for each in PLUGINS.plugins):
         problem += f": the plug-in {plugin!r} has more names, and is not loaded (see agentest plugins)"
     raise AttributeError(problem, name=name)

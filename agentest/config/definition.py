@@ -69,14 +69,16 @@ class ConfigSettings(RunSettings, total=False):
     model: str | None
 
 
-def define_config(**settings: Unpack[ConfigSettings]) -> Config:
+def define_config(mapping: Mapping[str, Any] | None = None, /, **settings: Unpack[ConfigSettings]) -> Config:
     """Return a configuration, as `config` of an agentest.config.py or for `Runner`.
 
         config = define_config(agent={"endpoint": "http://localhost:8000/v1/chat/completions"}, max_turns=4)
 
+    Keywords take precedence over the keys of a mapping.
+
     Raises ConfigError that names the key and the expected value.
     """
     try:
-        return Config.model_validate(settings)
+        return Config.model_validate({**(mapping or {}), **settings})
     except ValidationError as error:
         raise ConfigError(describe(error, _CALL, {}, Redactor())) from error

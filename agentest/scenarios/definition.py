@@ -137,9 +137,13 @@ def _with_each(function: Callable[_P, Scenario]) -> ScenarioFunction[_P]:
     return cast("ScenarioFunction[_P]", function)
 
 
+_NO_OPTION = ("mapping", "camel_case")
+
+
 @_with_each
 def scenario(
     name: str,
+    mapping: Mapping[str, Any] | None = None,
     *,
     profile: str | Persona | None = None,
     goal: str | None = None,
@@ -193,6 +197,7 @@ def scenario(
 
     Args:
         name: unique within a run.
+        mapping: options in place of keywords, which take precedence over it.
         profile: a description of the simulated user: a text, or `persona("vague", "impatient")`.
         goal: the goal of the simulated user; required unless `turns` are given.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
@@ -237,10 +242,12 @@ def scenario(
     Raises:
         ScenarioError: with file, line, scenario and option, unless a discovery is importing the file.
     """
-    options = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
+    options = {key: value for key, value in locals().items() if key not in _NO_OPTION and value is not None}
     options.setdefault("name", name)
-    frame = sys._getframe(1)
-    return define({**options, **camel_case}, _absolute(frame.f_code.co_filename), frame.f_lineno)
+    if not isinstance(mapping, Mapping | None):
+        raise TypeError(f"scenario: expected a mapping of options after the name, not {brief(mapping)}")
+    frame, options = sys._getframe(1), {**(mapping or {}), **options, **camel_case}
+    return define(options, _absolute(frame.f_code.co_filename), frame.f_lineno)
 
 
 OPTIONS = ("name", *getattr(scenario, "__kwdefaults__", ()))

@@ -354,7 +354,10 @@ CODECS = Codecs(
             within=_IN_REASONS,
         ),
         AttackRate: Layout(only_if_set=("notes",)),
-        UniqueError: Layout(only_if_set=("fails",)),
+        UniqueError: Layout(
+            only_if_set=("fails",),
+            derived=lambda group: {"description": group.description, "count": group.count},
+        ),
         VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools", "note")),
         ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),
         CauseExample: Layout(only_if_set=("agent",)),

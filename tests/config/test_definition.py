@@ -29,6 +29,7 @@ def test_it_returns_a_checked_configuration() -> None:
 
 def test_an_error_names_the_key() -> None:
     """This also holds outside of a file."""
+    assert define_config({"agent": AGENT, "maxTurns": 4}, concurrency=2).max_turns == 4
     with pytest.raises(ConfigError, match="define_config: max_turns: found 0; "):
         define_config(agent=AGENT, max_turns=0)
 

@@ -64,8 +64,13 @@ def test_both_spellings() -> None:
         thresholds={"goalCompletion": 1},
         metrics=["goalCompletion"],
     )
+    options = {"userPromptTemplate": "You are {{profile}}.", "conversations_per_scenario": 2, "maxTurns": 9}
+    judged = {"thresholds": {"goalCompletion": 1}, "metrics": ["goalCompletion"]}
+    mapping = scenario("s", {**options, **judged, "goal": "other"}, goal="g", maxTurns=4)
     for name in type(snake).__slots__:
-        assert name == "line" or getattr(snake, name) == getattr(camel, name)
+        assert name == "line" or getattr(snake, name) == getattr(camel, name) == getattr(mapping, name)
+    with pytest.raises(TypeError, match="expected a mapping of options after the name, not 'g'"):
+        scenario("s", "g")  # type: ignore[arg-type]
 
 
 def test_mocks_and_assertions_are_aliases() -> None:

@@ -202,7 +202,10 @@ def test_contract_keys() -> None:
     assert {"name", "file", "line", "status", "passed", "conversations", "averages"} <= scenario.keys()
     assert {"conversationId", "error", "turns", "evaluation", "trajectory"} <= talk.keys()
     assert {"name", "args", "result", "mocked", "turnIndex"} <= talk["turns"][0]["toolCalls"][0].keys()
-    assert scenario["errors"][0].keys() == {"label", "severity", "occurrences", "explanation", "examples"}
+    assert scenario["errors"][0].keys() == {"label", "severity", "occurrences", "explanation", "examples"} | {
+        "description",
+        "count",
+    }
     assert talk["trajectory"]["missingCalls"] == ["create_booking"]
     turn = talk["perTurnTrajectory"][0].keys()
     assert {"turnIndex", "matched", "reason", "missingCalls", "extraCalls"} <= turn

@@ -451,6 +451,15 @@ class UniqueError:
     fails: bool = False
     """True if its severity is at or above `fail_on_error_severity`."""
 
+    @property
+    def description(self) -> str:
+        return self.explanation
+
+    @property
+    def count(self) -> int:
+        """The number of failures in the group."""
+        return len(self.occurrences)
+
 
 @dataclass(frozen=True, slots=True)
 class Deduplication:

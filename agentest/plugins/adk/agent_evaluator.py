@@ -27,7 +27,7 @@ from agentest.plugins.adk.in_process_evaluation import (
     warn,
 )
 from agentest.plugins.adk.metrics.custom_metrics import experimental_notes
-from agentest.plugins.adk.plan import EvalRequest, eval_plan, prepare_eval
+from agentest.plugins.adk.plan import EvalRequest, agent_at, eval_plan, prepare_eval
 from agentest.plugins.adk.set_commands import migrate
 from agentest.report.console.scenario import block
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
@@ -101,7 +101,8 @@ class AgentEvaluator:
 
         Args:
             agent_name: ADK-TS passes the session file at this position, so a path or the name of a JSON file
-                is used as `initial_session_file`.
+                is used as `initial_session_file`. An agent that is a URL gets its state in each request, as
+                `metadata.session_state`.
             every_set: also evaluate the `*.evalset.json` of a folder.
 
         Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
@@ -110,8 +111,11 @@ class AgentEvaluator:
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
         session = initial_session_file
-        if session is None and (isinstance(agent_name, Path) or str(agent_name).endswith(".json")):
+        is_url = isinstance(agent, str) and "://" in agent  # no part of such an agent has a name
+        if session is None and (is_url or isinstance(agent_name, Path) or str(agent_name).endswith(".json")):
             agent_name, session = None, agent_name  # ADK-TS's position of the file
+        if session is not None and is_url:
+            agent = agent_at(str(agent)).model_copy(update={"send_session_state": True})
         agent = agent_to_evaluate(agent, agent_module, None if agent_name is None else str(agent_name))
         root = Path.cwd()
         eval_request = EvalRequest(

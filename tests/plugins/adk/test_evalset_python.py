@@ -140,6 +140,16 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
         assert {request["metadata"]["session_state"]["tier"] for request in agent.requests} == {1}
 
 
+async def test_a_url_and_a_session_at_the_position_of_adk_ts(project: Project) -> None:
+    """The fourth argument is the file of the session, whatever its name."""
+    project.write("tests/a.test.json", text(eval_set("a", case("one", invocation("x", "fine")))))
+    project.write("tests/test_config.json", text(criteria(response_match_score=1.0)))
+    project.write("session", '{"app_name": "a", "user_id": "u", "state": {"tier": 1}}')
+    with ScriptedAgent(["fine"]) as agent:
+        await AgentEvaluator.evaluate(agent.endpoint, "./tests", 1, "session")
+        assert [request["metadata"]["session_state"] for request in agent.requests] == [{"tier": 1}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
