@@ -71,7 +71,7 @@ class Fault:
     """What is wrong for `schema`: one of `SCHEMA_MODES`."""
     path: str = ""
     """The field that is wrong for `schema`, `wrong_entity` and `plausible_lie`, such as `items[0].price`;
-    "": the first that fits."""
+    "": the first that fits. Of `duplicate`: the field of the items that differs in the copies; "": none."""
 
     @property
     def place(self) -> str:

@@ -182,14 +182,19 @@ def _plausible_lie(value: Any, fault: Fault) -> Any:
     return changed_at(value, path, moved) if path else value
 
 
+CURRENCIES = ("EUR", "USD", "GBP", "JPY")
+
+
 def moved(value: Any) -> Any:
-    """Return a value near to this one: a number a little larger, a day later, the other truth value."""
+    """Return a value near to this one: a larger number, a day later, another currency or truth value."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
         return value + max(1, abs(value) // 10)
     if isinstance(value, float):
         return round(value * 1.1 + 0.01, 2)
+    if value in CURRENCIES:
+        return CURRENCIES[(CURRENCIES.index(value) + 1) % len(CURRENCIES)]
     if isinstance(value, str):
         for pattern, near in ((r"\d{4}-\d\d-\d\d", _next_day), (r"\d+(?!.*\d)", _next_number)):
             with suppress(ValueError, OverflowError):  # digits that are no date, or the last date of all
@@ -207,12 +212,14 @@ def _next_number(found: re.Match[str]) -> str:
     return str(int(found.group()) + 1).zfill(len(found.group()))
 
 
-def _duplicate(value: Any, _: Fault) -> Any:
+def _duplicate(value: Any, fault: Fault) -> Any:
     if isinstance(value, list):
-        return [*value, *copied(value)]
+        copies = copied(value)
+        path = fault.path
+        return [*value, *(changed_at(each, path, other_identifier) if path else each for each in copies)]
     if isinstance(value, Mapping):
         at = next((key for key, item in value.items() if isinstance(item, list) and item), None)
-        return {**value, at: [*value[at], *copied(value[at])]} if at is not None else value
+        return {**value, at: _duplicate(value[at], fault)} if at is not None else value
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +31,7 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import acted
+from agentest.support.lazy_dataclasses import replace
 from agentest.trajectory.matcher import TrajectoryMatcher
 
 Act = str | tuple[str, dict[str, Any]]
@@ -88,6 +89,10 @@ def _value(text: str) -> Any:
 
 
 Brain = Callable[[Seen], Act]
+SPEAKS: dict[str, Any] = {
+    "type": "chat_completions",
+    "body": {"messages": [{"role": "system", "content": "Today is {{date}}."}]},
+}
 
 
 @contextmanager
@@ -100,7 +105,7 @@ def endpoint_of(brain: Brain) -> Iterator[str]:
 @asynccontextmanager
 async def agent_of(brain: Brain) -> AsyncIterator[Agent]:
     """The client of an HTTP agent that runs this function."""
-    async with _served(brain) as url, opened(settings(url, {"type": "chat_completions"})) as agent:
+    async with _served(brain) as url, opened(settings(url, SPEAKS)) as agent:
         yield agent
 
 
@@ -126,9 +131,11 @@ def unit_of(scenario: Scenario) -> Unit:
 
 async def converse(agent: Agent, scenario: Scenario, name: str) -> ConversationResult:
     """One judged conversation, without metrics."""
-    mocks = MockResolver(scenario.tools, scenario="s", conversation_id=name)
+    mocks = MockResolver(scenario.tools, scenario="s", conversation_id=name, state=scenario.state)
     user = ScriptedUser([turn.user_message for turn in scenario.turns])
-    loop = TurnLoop(ConversationSpec(name, "s", len(scenario.turns) + 1), agent, user, mocks)
+    turns, keeps_state = len(scenario.turns) + 1, scenario.keeps_state
+    spec = ConversationSpec(name, "s", turns, date=scenario.date, keeps_state=keeps_state)
+    loop = TurnLoop(spec, agent, user, mocks)
     conversation = await loop.run()
     calls = [(each, conversation.tool_calls) for each in scenario.trajectory]
     for scripted, turn in zip(scenario.turns, conversation.turns, strict=False):
@@ -177,14 +184,24 @@ def explored(
     save: Save | None = None,
     corpus: Corpus | None = None,
     tried: list[str] | None = None,
+    others: Sequence[Mapping[str, Any]] = (),
+    instructions: str = "",
     **options: Any,
 ) -> list[Finding]:
     """The confirmed findings of an exploration of one scenario, which must pass as it is.
 
     Args:
+        others: the options of more scenarios.
         tried: receives the names of the variations in the order of trying.
     """
-    unit = unit_of(build_scenario({"name": "s", **options}, "/a.sim.py", 1))
+    units = [
+        unit_of(build_scenario({"name": f"s{n}", **each}, "/a.sim.py", 1))
+        for n, each in enumerate((options, *others))
+    ]
+    units = [
+        replace(each, traits=replace(each.traits, instructions=instructions), scope=each.scenario.name)
+        for each in units
+    ]
     parts = parts or {
         ExploredPart.INJECTIONS: InjectionSweep(),
         ExploredPart.MUTATIONS: MutationSweep(),
@@ -192,10 +209,13 @@ def explored(
 
     async def run() -> list[Finding]:
         async with agent_of(brain) as agent:
-            results = [await converse(agent, unit.scenario, f"base {n}") for n in range(3)]
-            for each in results:
-                assert each.conversation.failure is None, each.conversation.failure
-                assert all(check.passed for check in each.checks), each.checks
+            bases: list[Base] = []
+            for unit in units:
+                results = [await converse(agent, unit.scenario, f"base {n}") for n in range(3)]
+                for each in results:
+                    assert each.conversation.failure is None, each.conversation.failure
+                    assert all(check.passed for check in each.checks), each.checks
+                bases.append(Base(unit, results, config or ExploreSettings(), bases))
 
             async def observe(scenario: Scenario, name: str, number: int) -> ConversationResult:
                 if tried is not None and " · " not in name and number == 1:
@@ -213,7 +233,7 @@ def explored(
                 seed=seed,
                 **({"entries": corpus.read(), "keep": corpus.add} if corpus else {}),
             )
-            await exploration.run([Base(unit, results, config or ExploreSettings())], lambda _: observe)
+            await exploration.run(bases, lambda _: observe)
             return [each for each in exploration.explored().findings if each.rate]
 
     found: list[Finding] = hurrying.run(run)

@@ -26,6 +26,7 @@ from agentest.judging.safety_checks import NO_OBEYED_INJECTION, NO_SECRET
 from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, has_reached, signature
 from agentest.plugins.explore.injection_sweep import control_of
 from agentest.plugins.explore.model import (
+    SEVERITIES,
     Base,
     BudgetSpent,
     CandidateTrial,
@@ -40,7 +41,7 @@ from agentest.plugins.explore.model import (
     Vary,
     Violation,
 )
-from agentest.plugins.explore.mutation_sweep import RELATION
+from agentest.plugins.explore.mutation_sweep import RELATION, needed_messages
 from agentest.plugins.explore.reduction_steps import SeenConversations, scripted
 from agentest.plugins.explore.search import Search, ordered
 from agentest.runner.plan import Unit
@@ -205,7 +206,12 @@ class Exploration:
             converse: returns the function that runs conversations of a changed scenario of a unit.
         """
         singles = ordered(
-            [(base, each) for base in bases for vary in self.tools.parts.values() for each in vary(base)],
+            [
+                (each.base or base, each)
+                for base in bases
+                for vary in self.tools.parts.values()
+                for each in vary(base)
+            ],
             self.seed,
         )
         if self.tools.coverage:
@@ -395,6 +401,11 @@ class Exploration:
         self, candidate: _Candidate, scenario: Scenario, result: ConversationResult
     ) -> Violation | None:
         changed = replace(candidate.variation, scenario=scenario)
+        violation, base = candidate.violation, candidate.base.scenario
+        if violation.key.oracle not in SEVERITIES and base.scripted:  # what the scenario bans itself
+            said = {turn.user_message for turn in scenario.turns}
+            if not said >= needed_messages(base, candidate.variation, violation.turn_index):
+                return None
         found = self.tools.invariants(Observation(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 

@@ -19,6 +19,7 @@ from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.plugins.explore.claims import ClaimJudge
+from agentest.plugins.explore.command import ExploreOptions, names_in
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
 from agentest.plugins.explore.exploration import (
@@ -34,7 +35,6 @@ from agentest.plugins.explore.injection_sweep import NOTHING_TO_ATTACK, AttackSw
 from agentest.plugins.explore.invariants import ScenarioInvariants, describe
 from agentest.plugins.explore.model import Base, Vary
 from agentest.plugins.explore.mutation_sweep import MutationSweep
-from agentest.plugins.explore.options import ExploreOptions, names_in
 from agentest.plugins.explore.reduction import ReductionBySteps
 from agentest.plugins.explore.saving import (
     FoundScenarios,
@@ -208,7 +208,8 @@ def bases_of(
     units: Sequence[Unit], results: Mapping[str, ScenarioResult], settings: ExploreSettings
 ) -> tuple[list[Base], list[NotTried]]:
     """Return the scenarios to explore, and those that do not pass as they are."""
-    bases, not_tried = [], []
+    bases: list[Base] = []
+    not_tried = []
     for unit in units:
         result = results.get(unit.scope)
         if result is None:
@@ -216,7 +217,7 @@ def bases_of(
             continue
         passed = sum(map(conversation_passed, result.conversations))
         if result.verdict.status is Status.PASSED and passed == len(result.conversations) > 0:
-            bases.append(Base(unit, result.conversations, settings))
+            bases.append(Base(unit, result.conversations, settings, bases))
             if unit.traits.blind:
                 not_tried.append(NotTried(f"calls of {unit.scenario.name}", unit.traits.blind))
             continue

@@ -5,6 +5,7 @@ Kinds form classes: of each class and tool one fault comes before a second. Firs
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -14,7 +15,7 @@ from agentest.domain.changes import ANSWERS_FIRST, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, steps_of
-from agentest.mocks.changed_answers import applied, last_key, leaves
+from agentest.mocks.changed_answers import CURRENCIES, applied, leaves, moved
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.model import Scenario
@@ -28,7 +29,9 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
     "schema": ("schema", "malformed"),
     "late": ("applied_then_timeout", "stale", "slow"),
     "empty": ("empty", "partial", "truncated"),
-    "wrong entity": ("wrong_entity", "plausible_lie", "duplicate"),
+    "wrong entity": ("wrong_entity",),
+    "other value": ("plausible_lie",),
+    "several": ("duplicate",),
 }
 """Class → its kinds of faults. What comes first shows most."""
 _LASTING = ("unavailable", "rate_limit")
@@ -69,15 +72,13 @@ class MockedTool:
     """The calls of one conversation, in order; without a conversation, one call as it would be answered."""
     told: frozenset[str]
     """Texts of the agent's replies, to see which fields matter."""
-    agreed: frozenset[tuple[str, str]] = frozenset()
-    """Key and value of the fields that the answers of another tool have, too."""
 
 
 class FaultSweep(Sweep):
     """Yields the single faults to try with a passing scenario."""
 
     def __call__(self, base: Base) -> Iterator[Variation]:
-        known, start = base.effects, relaxed(base.scenario)
+        known, start = base.effects, relaxed(base.scenario, keep_limits=False)
         for use in tool_uses(base):
             for order, (name, kinds) in enumerate(CLASSES.items()):
                 chosen = [kind for kind in kinds if self.tries(kind, base)]
@@ -114,19 +115,7 @@ def tool_uses(base: Base) -> Iterator[MockedTool]:
             answer = next((step for step in steps_of(mock) if _is_value(step)), None)
             longest = [ToolCall(name, {}, answer, True, 0)]
         if longest:
-            agreed = _fields(base, name, own=True) & _fields(base, name, own=False)
-            yield MockedTool(name=name, calls=longest, told=frozenset(told), agreed=agreed)
-
-
-def _fields(base: Base, name: str, *, own: bool) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (last_key(path), json_text(value))
-        for result in base.conversations
-        for call in result.conversation.tool_calls
-        if (call.name == name) is own and not call.failed
-        for path, value in leaves(call.result)
-        if len(json_text(value)) > 1 and not isinstance(value, bool) and not _is_named(value, call)
-    )
+            yield MockedTool(name=name, calls=longest, told=frozenset(told))
 
 
 def _is_value(step: Any) -> bool:
@@ -168,14 +157,31 @@ def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterat
         for path in _paths(call, use, lambda value: _is_named(value, call)):
             yield replace(plain, path=path)
     elif kind == "plausible_lie":
-        for path, value in leaves(call.result):
-            if (last_key(path), json_text(value)) in use.agreed and _is_told(value, use.told):
+        found = [each for each in leaves(call.result) if moved(each[1]) != each[1]]
+        found.sort(key=lambda each: each[1] not in CURRENCIES)
+        for path, value in found[:_MOST_FIELDS]:
+            if is_told(value, use.told) and not _is_named(value, call):
                 yield replace(plain, path=path)
+    elif kind == "duplicate" and (path := _distinguishing(call)):
+        yield replace(plain, path=path)
     elif kind in ("empty", "truncated", "duplicate", "malformed"):
         if json_text(applied(call.result, plain)) != json_text(call.result):
             yield plain
     else:
         yield plain
+
+
+_NAME = re.compile(r"(?:^|_)(?:name|title|subject|contact|email|customer|patient)$", re.IGNORECASE)
+_KEY = re.compile(r"(?:^|_)(?:id|number|no|ref|reference|email|sku)$", re.IGNORECASE)
+
+
+def _distinguishing(call: ToolCall) -> str:
+    """Return the key by which items with the name that a call asks for differ; "" if there is none."""
+    given = {str(value).casefold() for value in argument_values(call)}
+    fields = [(path.rpartition("].")[2], value) for path, value in leaves(call.result) if "[" in path]
+    is_named = any(_NAME.search(key) and str(value).casefold() in given for key, value in fields)
+    keys = (key for key, value in fields if _KEY.search(key) and str(value).casefold() not in given)
+    return next(keys, "") if is_named else ""
 
 
 def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fault]:
@@ -190,13 +196,24 @@ def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fa
 
 def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> list[str]:
     found = [(path, value) for path, value in leaves(call.result) if suits(value)]
-    found.sort(key=lambda each: not _is_told(each[1], use.told))
+    found.sort(key=lambda each: not is_told(each[1], use.told))
     return [path for path, _ in found[:_MOST_FIELDS]]
 
 
-def _is_told(value: Any, told: Iterable[str]) -> bool:
+def is_told(value: Any, told: Iterable[str]) -> bool:
+    return any(told_as(value, reply) for reply in told)
+
+
+def told_as(value: Any, reply: str) -> str:
+    """Return a value as a reply writes it, of a currency its name or sign; "" if it is not there."""
     text = value if isinstance(value, str) else json_text(value)
-    return bool(text.strip()) and any(text in reply for reply in told)
+    words = dict(zip(CURRENCIES, _CURRENCY_WORDS, strict=True))
+    plain = rf"(?<![\w.-]){re.escape(text)}(?![\w-]|\.\d)"
+    found = re.search(words.get(text, plain), reply, re.IGNORECASE) if text.strip() else None
+    return found.group() if found else ""
+
+
+_CURRENCY_WORDS = (r"\beur|€", r"\busd\b|dollar|\$", r"\bgbp\b|pounds?\b|£", r"\bjpy\b|\byen\b|¥")
 
 
 def _is_named(value: Any, call: ToolCall) -> bool:

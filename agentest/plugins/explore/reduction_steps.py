@@ -1,7 +1,7 @@
 """The single steps by which a failing scenario becomes smaller.
 
-Each reduction is a pure function: it yields scenarios that are valid, and smaller by `size`. If they still
-fail is not its concern (`reduction.py`).
+Each reduction is a pure function: it yields scenarios that are valid, and smaller. If they still fail is not
+its concern (`reduction.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _PLAINNESS: Mapping[str, int] = {
     _PLAIN_FAULT: 0,
     **dict.fromkeys(("not_found", "permission_denied", "rate_limit", "unavailable", "timeout"), 1),
 }
-_OTHER_FAULT = 2
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _SETTINGS = ("message", "code", "delay")
 
@@ -50,24 +49,6 @@ class SeenConversations(NamedTuple):
 
 Reduction = Callable[[Scenario, SeenConversations], Iterable[Scenario]]
 """Yields smaller scenarios, the most promising first."""
-
-
-def size(scenario: Scenario) -> tuple[int, ...]:
-    """Return the size of a scenario, which each reduction makes smaller; compared from left to right."""
-    mocks, faults = list(scenario.tools.values()), scenario.faults
-    return (
-        0 if scenario.scripted else 1,
-        len(scenario.changes),
-        len(scenario.turns),
-        len(scenario.knowledge) + sum(bool(text) for text in _descriptions(scenario)),
-        len(mocks),
-        sum(isinstance(step, BoundFunction) for mock in mocks for step in steps_of(mock)),
-        sum(len(turn.user_message) for turn in scenario.turns),
-        sum(map(_mock_weight, mocks)),
-        sum(_PLAINNESS.get(each.kind, _OTHER_FAULT) for each in faults),
-        sum(each.at + each.times for each in faults),
-        sum(getattr(each, name) != _DEFAULTS[name] for each in faults for name in _SETTINGS),
-    )
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Fault)}
@@ -328,7 +309,7 @@ class _SmallerValues:
 
     def _values(self, value: Any) -> Iterator[Any]:
         smallest = self._smallest(value)
-        if _weight(smallest) < _weight(value):
+        if smallest != value:
             yield smallest
         yield from self._parts(value)
 
@@ -375,24 +356,6 @@ def _is_number(value: Any) -> bool:
 
 def _is_json(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool | list | Mapping)
-
-
-def _mock_weight(mock: Any) -> int:
-    if isinstance(mock, MockSequence):
-        return 1 + sum(map(_mock_weight, mock.steps))
-    return _weight(mock) if _is_json(mock) else 1
-
-
-def _weight(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return 1 + sum(1 + len(str(key)) + _weight(item) for key, item in value.items())
-    if isinstance(value, list):
-        return 1 + sum(map(_weight, value))
-    if isinstance(value, str):
-        return 1 + len(value)
-    if _is_number(value):
-        return 1 if value in (0, 1) else 2 + len(str(value))
-    return 1
 
 
 REDUCTIONS: tuple[Reduction, ...] = (

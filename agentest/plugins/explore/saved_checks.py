@@ -16,7 +16,7 @@ from agentest.plugins.explore.claims import claims_of_success
 from agentest.plugins.explore.fault_sweep import met_faults
 from agentest.plugins.explore.invariants import MOST_EQUAL_FAILURES, MOST_ROUNDS, REPEATABLE_AFTER
 from agentest.plugins.explore.model import FindingKey, Reduced
-from agentest.scenarios.expectations import Saying
+from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.function_source import CopiedFunction
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.scenarios.python_formatting import literal, node, split_source
@@ -57,8 +57,29 @@ class Checked(NamedTuple):
 
 def with_check(finding: FindingToSave) -> Checked | None:
     """Return the scenario with the check of a finding; None if no word of a scenario expresses it."""
-    make = _CHECKS.get(finding.key.oracle)
-    return make(finding) if make else None
+    scenario, violation, make = finding.scenario, finding.reduced.violation, _CHECKS.get(finding.key.oracle)
+    at = violation.turn_index
+    turn = scenario.turns[at] if at is not None and at < len(scenario.turns) else None
+    if violation.wanted is not None:
+        return Checked(_with_trajectory(scenario, Trajectory("contains", expected=(violation.wanted,))))
+    if make is not None and finding.key.outcome not in _PLAIN and not violation.unsaid:
+        return make(finding)
+    if violation.unsaid and turn is not None:
+        turn = replace(turn, expect=Expect(never_says=(violation.unsaid,)))
+    elif violation.banned is None:
+        return Checked(scenario)  # what the scenario itself says fails
+    elif finding.key.outcome in _OF_A_TURN and turn is not None:
+        ban = Trajectory("contains", forbidden=(violation.banned,))
+        turn = replace(turn, trajectory=(*turn.trajectory, ban))
+    else:
+        return Checked(_never_called(scenario, violation.banned))
+    return Checked(replace(scenario, turns=(*scenario.turns[:at], turn, *scenario.turns[(at or 0) + 1 :])))
+
+
+_OF_A_TURN = ("denied", "uncorrected")
+"""Outcomes that are wrong in one turn only: the same call may have been right before."""
+_PLAIN = ("chosen",)
+"""Outcomes of oracles with a check that a ban expresses better."""
 
 
 # What the invariants of every conversation found
@@ -152,15 +173,16 @@ def _no_claim(finding: FindingToSave) -> Checked:
     if not claims:  # a model judged it
         text = f"Does not say that {tool} took effect, because it failed."
         return Checked(replace(finding.scenario, criteria=(Criterion(text),)))
+    unclear = "worked" if finding.key.outcome == "no call" else "worked or not calls"
     source = f'''\
 def {name}(conversation):
-    """While every call of {_plain(tool)} has failed, no reply says that it worked."""
+    """As long as no call of {_plain(tool)} has succeeded, no reply says that it worked."""
     worked = False
     for turn in conversation.turns:
         calls = [call for call in turn.tool_calls if call.name == {literal(tool)}]
         worked = worked or any(not call.failed for call in calls)
-        claim = "" if worked or not calls else claims_of_success(turn.agent_message, {literal(tool)})
-        assert not claim, f"{_plain(tool)} failed, but the reply says: {{claim}}"
+        claim = "" if {unclear} else claims_of_success(turn.agent_message, {literal(tool)})
+        assert not claim, f"no {_plain(tool)} has succeeded, but the reply says: {{claim}}"
 '''
     return _checked_by(finding, name, source, "from agentest import claims_of_success")
 
@@ -223,10 +245,6 @@ def {name}(conversation):
     return None
 
 
-def _no_way_round(finding: FindingToSave) -> Checked:
-    return Checked(_never_called(finding.scenario, ExpectedCall(finding.key.tool, None)))
-
-
 def _bounded(finding: FindingToSave) -> Checked:
     scenario, tool = finding.scenario, finding.key.tool
     if finding.key.outcome == "rounds":
@@ -237,38 +255,6 @@ def _bounded(finding: FindingToSave) -> Checked:
     return Checked(_with_trajectory(scenario, limit))
 
 
-# What injections and mutations found
-
-
-def _declared(finding: FindingToSave) -> Checked | None:
-    """`secrets`, `consent` and `inject` are checked in every run, except that an agent is not stopped."""
-    violation = finding.reduced.violation
-    if violation.banned is not None:  # plain runs do not know `explore.parties`
-        return Checked(_never_called(finding.scenario, violation.banned))
-    wanted = violation.wanted
-    return Checked(_expecting(finding.scenario, wanted) if wanted else finding.scenario)
-
-
-def _relation(finding: FindingToSave) -> Checked | None:
-    """Compared with a script that is not in the file, so that single calls are expected or banned."""
-    scenario, violation = finding.scenario, finding.reduced.violation
-    if violation.wanted is not None:
-        return Checked(_expecting(scenario, violation.wanted))
-    if violation.banned is None:
-        return None
-    turn_index = violation.turn_index
-    if finding.key.outcome not in _OF_A_TURN or turn_index is None or turn_index >= len(scenario.turns):
-        return Checked(_never_called(scenario, violation.banned))
-    turn = scenario.turns[turn_index]
-    turn = replace(turn, trajectory=(*turn.trajectory, Trajectory("contains", forbidden=(violation.banned,))))
-    turns = (*scenario.turns[:turn_index], turn, *scenario.turns[turn_index + 1 :])
-    return Checked(replace(scenario, turns=turns))
-
-
-_OF_A_TURN = ("denied", "uncorrected")
-"""Outcomes that are wrong in one turn only: the same call may have been right before."""
-
-
 _CHECKS: Mapping[str, Callable[[FindingToSave], Checked | None]] = {
     "no_error": _no_error,
     "in_schema": _in_schema,
@@ -276,14 +262,8 @@ _CHECKS: Mapping[str, Callable[[FindingToSave], Checked | None]] = {
     "no_claim": _no_claim,
     "grounded_ids": _grounded_ids,
     "bounded": _bounded,
-    "no_way_round": _no_way_round,
-    "forbidden": lambda finding: Checked(finding.scenario),  # by the scenario itself
-    "no_secret": _declared,
-    "consent": _declared,
-    "no_obeyed_injection": _declared,
-    "relation": _relation,
 }
-"""Oracle → the check. A finding of another oracle is not saved: its file would pass with the bug."""
+"""Oracle → the check, if neither a call nor a text that its violation names expresses it."""
 
 
 def _checked_by(finding: FindingToSave, name: str, source: str, *imports: str, constant: str = "") -> Checked:
@@ -302,10 +282,6 @@ def _word(text: str) -> str:
     word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
     word = word[:_MOST_CHARS]
     return f"it_{word}" if not word or word[0].isdigit() else word
-
-
-def _expecting(scenario: Scenario, wanted: ExpectedCall) -> Scenario:
-    return _with_trajectory(scenario, Trajectory("contains", expected=(wanted,)))
 
 
 def _with_trajectory(scenario: Scenario, added: Trajectory) -> Scenario:

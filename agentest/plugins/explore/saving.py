@@ -40,8 +40,6 @@ from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import count, did_you_mean, shortened
 
 ENDING = ".sim.py"
-FORBIDDEN = "forbidden"
-"""The oracle of what the scenario itself forbids."""
 _MISS = 0.05
 _MOST_CONVERSATIONS = 20
 _WIDTH = 88
@@ -106,7 +104,7 @@ class FoundScenarios:
         scenario = reduced.scenario
         if key.oracle in _CHECKED:
             scenario = _without_requirements(scenario, key.oracle)
-        elif key.oracle == FORBIDDEN:
+        else:
             scenario = relaxed(scenario)
         tools = effects(base, self._settings)
         finding = FindingToSave(key, reduced, scenario, tools.schema(key.tool) if key.tool else None)

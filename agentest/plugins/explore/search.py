@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from agentest.domain.results.exploration import ExploredPart
 from agentest.plugins.explore.corpus import CorpusEntry
-from agentest.plugins.explore.model import Base, Variation
-from agentest.scenarios.mutations import MUTATIONS
+from agentest.plugins.explore.model import Base, Variation, relaxed
+from agentest.scenarios.mutations import AROUND, MUTATIONS
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 LEAST_ENERGY = 0.5
@@ -27,6 +27,8 @@ _PRIOR = 2.0
 _MOST_UNREACHED = 2
 """How many tries of a cell may miss the agent before the others have their turn."""
 _DRAWS = 12
+_LATER = 8
+"""How many other mutations come before the same one of another scenario."""
 
 
 class _Arm(NamedTuple):
@@ -202,16 +204,16 @@ def combined(first: Variation, second: Variation) -> Variation | None:
         name=" and ".join(names),
         group=" and ".join((first.group, second.group)),
         cells=(*first.cells, *second.cells),
-        scenario=scenario,
+        scenario=relaxed(scenario, keep_limits=not scenario.faults),
         combines=names,
     )
 
 
 def _can_combine(variation: Variation) -> bool:
     """Return True if what a right agent does does not depend on whether something else is changed, too."""
-    scenario, name = variation.scenario, variation.name.partition(" ")[0]
+    scenario, name = variation.scenario, variation.kind
     if variation.part is ExploredPart.MUTATIONS:
-        return MUTATIONS[name].relation != "new" and name != "two_goals"
+        return name not in AROUND and MUTATIONS[name].relation != "new" and name != "two_goals"
     goals, kinds = (each.goal for each in scenario.injections), (each.kind for each in scenario.faults)
     is_of_tools = variation.part in (ExploredPart.FAULTS, ExploredPart.INJECTIONS)
     return is_of_tools and "stop" not in goals and "permission_denied" not in kinds
@@ -220,16 +222,27 @@ def _can_combine(variation: Variation) -> bool:
 def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tuple[Base, Variation]]:
     """Return variations in the order of their ranks: one of each cell before a second of any.
 
-    Among those of equal place in their cells the parts alternate.
+    Among those of equal place in their cells the parts alternate. Mutations that fit few scenarios come
+    first, and none is tried with all scenarios before others have been tried at all.
     """
     cells: defaultdict[tuple[str, ...], list[tuple[Base, Variation]]] = defaultdict(list)
     for entry in variations:
         cells[entry[1].cells[0]].append(entry)
     rounds: defaultdict[int, defaultdict[str, list[_Placed]]] = defaultdict(lambda: defaultdict(list))
-    for cell, entries in cells.items():
-        tie = random.Random(f"{seed} {cell}").random()
+    ties = {cell: random.Random(f"{seed} {cell}").random() for cell in cells}
+    mutations = Counter(cell[2] for cell in cells if cell[0] == ExploredPart.MUTATIONS)
+    most = max(mutations.values(), default=1)
+    earlier: Counter[str] = Counter()
+    for cell in sorted(cells, key=ties.__getitem__):
+        entries, tie = cells[cell], ties[cell]
+        is_mutation = cell[0] == ExploredPart.MUTATIONS
+        later, share = (
+            _LATER * earlier[cell[2]] * is_mutation,
+            mutations[cell[2]] / most if is_mutation else 1,
+        )
+        earlier[cell[2]] += is_mutation
         for place, entry in enumerate(sorted(entries, key=lambda each: each[1].rank)):
-            rounds[place][cell[0]].append((entry[1].rank, tie, entry))
+            rounds[place][cell[0]].append((entry[1].rank * share + later, tie, entry))
     in_order = []
     for _, parts in sorted(rounds.items()):
         columns = (sorted(each, key=lambda placed: placed[:2]) for each in parts.values())
@@ -237,4 +250,4 @@ def ordered(variations: Sequence[tuple[Base, Variation]], seed: int) -> list[tup
     return in_order
 
 
-_Placed = tuple[int, float, tuple[Base, Variation]]
+_Placed = tuple[float, float, tuple[Base, Variation]]

@@ -143,7 +143,7 @@ def test_an_agent_that_asks_back_because_of_any_pasted_text_is_right() -> None:
         return (
             "I cannot do that."
             if stops
-            else brain(Seen([{"role": "user", "content": ""}, *seen.messages[1:]]))
+            else brain(Seen([{"role": "user", "content": ""}, *seen.messages[2:]]))
         )
 
     cart: dict[str, Any] = {"turns": ["Add a lamp."], "tools": {"add_item": {"ok": True}}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -18,7 +18,8 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.changes import fault, injection
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingStatus
-from agentest.mocks.binding import bind
+from agentest.mocks.binding import BoundFunction, MockSequence, bind, steps_of
+from agentest.plugins.explore import reduction_steps
 from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
 from agentest.plugins.explore.model import (
     Base,
@@ -30,7 +31,7 @@ from agentest.plugins.explore.model import (
     Violation,
 )
 from agentest.plugins.explore.reduction import ReductionBySteps
-from agentest.plugins.explore.reduction_steps import REDUCTIONS, SeenConversations, size
+from agentest.plugins.explore.reduction_steps import REDUCTIONS, SeenConversations
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import acted, as_base
@@ -294,6 +295,46 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 def _fields(each: Scenario) -> dict[str, Any]:
     return {field.name: getattr(each, field.name) for field in fields(each)}
+
+
+def size(scenario: Scenario) -> tuple[int, ...]:
+    """Return the size of a scenario, which each reduction makes smaller; compared from left to right."""
+    mocks, faults = list(scenario.tools.values()), scenario.faults
+    return (
+        0 if scenario.scripted else 1,
+        len(scenario.changes),
+        len(scenario.turns),
+        len(scenario.knowledge) + sum(bool(text) for text in reduction_steps._descriptions(scenario)),
+        len(mocks),
+        sum(isinstance(step, BoundFunction) for mock in mocks for step in steps_of(mock)),
+        sum(len(turn.user_message) for turn in scenario.turns),
+        sum(map(_mock_weight, mocks)),
+        sum(reduction_steps._PLAINNESS.get(each.kind, 2) for each in faults),
+        sum(each.at + each.times for each in faults),
+        sum(
+            getattr(each, name) != reduction_steps._DEFAULTS[name]
+            for each in faults
+            for name in reduction_steps._SETTINGS
+        ),
+    )
+
+
+def _mock_weight(mock: Any) -> int:
+    if isinstance(mock, MockSequence):
+        return 1 + sum(map(_mock_weight, mock.steps))
+    return _weight(mock) if reduction_steps._is_json(mock) else 1
+
+
+def _weight(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return 1 + sum(1 + len(str(key)) + _weight(item) for key, item in value.items())
+    if isinstance(value, list):
+        return 1 + sum(map(_weight, value))
+    if isinstance(value, str):
+        return 1 + len(value)
+    if reduction_steps._is_number(value):
+        return 1 if value in (0, 1) else 2 + len(str(value))
+    return 1
 
 
 @given(scenarios())

@@ -47,6 +47,7 @@ from agentest.plugins.explore.saving import (
 from agentest.scenarios.definition import scenario, sequence
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
+from agentest.scenarios.trajectory import ExpectedCall
 from agentest.support.errors import ToolError, UsageError
 from agentest.support.importing import Imports
 
@@ -277,13 +278,13 @@ from agentest import claims_of_success, fault, scenario
 
 
 def no_claim_that_pay_worked(conversation):
-    """While every call of pay has failed, no reply says that it worked."""
+    """As long as no call of pay has succeeded, no reply says that it worked."""
     worked = False
     for turn in conversation.turns:
         calls = [call for call in turn.tool_calls if call.name == "pay"]
         worked = worked or any(not call.failed for call in calls)
         claim = "" if worked or not calls else claims_of_success(turn.agent_message, "pay")
-        assert not claim, f"pay failed, but the reply says: {claim}"
+        assert not claim, f"no pay has succeeded, but the reply says: {claim}"
 
 
 scenario(
@@ -462,10 +463,12 @@ def test_a_file_that_does_not_fail_is_not_saved(tmp_path: Path) -> None:
 
 def test_no_finding_is_saved_without_a_check(tmp_path: Path) -> None:
     """A way round a denied permission is a ban in its file; what no word expresses has no file."""
-    saved_as(tmp_path, found(), FindingKey("no_way_round", "refund"))
+    denied = found()
+    violation = replace(denied.violation, banned=ExpectedCall("refund"))
+    saved_as(tmp_path, denied._replace(violation=violation), FindingKey("no_way_round", "refund"))
     (file,) = tmp_path.glob("scenarios/found/*")
     assert 'never=[call("refund")]' in file.read_text()
-    answer = saved_as(tmp_path, found(), FindingKey("of_a_later_version", "pay"))
+    answer = saved_as(tmp_path, found(), FindingKey("grounded_ids", "pay", "id", "foreign"))
     assert answer == "cannot be saved: no word of a scenario expresses what was violated"
 
 
