@@ -24,10 +24,9 @@ from agentest.plugins.explore.corpus import SeenElements, signature
 from agentest.plugins.explore.exploration import conversation_cost
 from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.injection_sweep import InjectionSweep
-from agentest.plugins.explore.model import Base, Variation
+from agentest.plugins.explore.model import Base, Variation, effects
 from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.search import Search, ordered
-from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.model import Scenario

@@ -24,8 +24,7 @@ from agentest.judging.judge_input import block, call_block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.plugins.explore.fault_sweep import MetFault, met_faults
 from agentest.plugins.explore.injection_oracles import took_effect
-from agentest.plugins.explore.model import Converse, Observation
-from agentest.plugins.explore.tool_effects import ToolEffects
+from agentest.plugins.explore.model import Converse, Observation, ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass

@@ -16,8 +16,7 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, steps_of
 from agentest.mocks.changed_answers import CURRENCIES, applied, leaves, moved
-from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
-from agentest.plugins.explore.tool_effects import ToolEffects
+from agentest.plugins.explore.model import Base, Sweep, ToolEffects, Variation, relaxed
 from agentest.scenarios.model import Scenario
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass, replace

@@ -26,8 +26,7 @@ from agentest.judging.safety_checks import (
 )
 from agentest.mocks.changed_answers import last_key, leaves, value_at
 from agentest.plugins.explore.fault_sweep import MetFault, argument_values, is_told, met_faults, told_as
-from agentest.plugins.explore.model import Base, Observation, Oracle, Violation, violation
-from agentest.plugins.explore.tool_effects import ToolEffects
+from agentest.plugins.explore.model import Base, Observation, Oracle, ToolEffects, Violation, violation
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import ExpectedCall

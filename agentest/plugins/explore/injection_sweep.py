@@ -33,9 +33,8 @@ from agentest.domain.transcript import ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
-from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
+from agentest.plugins.explore.model import Base, Sweep, ToolEffects, Variation, relaxed
 from agentest.plugins.explore.mutation_sweep import ESCALATION, neutral_turns
-from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import filler, is_agreement

@@ -24,9 +24,8 @@ from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injection_oracles
 from agentest.plugins.explore.claims import JudgedClaims, claims_of_success, failed_writes, unmade_writes
 from agentest.plugins.explore.fault_sweep import met_faults
-from agentest.plugins.explore.model import FindingKey, Observation, Oracle, Violation, violation
+from agentest.plugins.explore.model import FindingKey, Observation, Oracle, ToolEffects, Violation, violation
 from agentest.plugins.explore.mutation_sweep import ADDS, ESCALATION, RELATION, relations
-from agentest.plugins.explore.tool_effects import ToolEffects
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.support.json_text import canonical
 from agentest.support.text import shortened, turn_name

@@ -20,8 +20,16 @@ from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.changed_answers import last_key, leaves
 from agentest.plugins.explore.injection_oracles import banned_call, is_told_instead, took_effect
-from agentest.plugins.explore.model import Base, Observation, Sweep, Variation, Violation, relaxed, violation
-from agentest.plugins.explore.tool_effects import ToolEffects
+from agentest.plugins.explore.model import (
+    Base,
+    Observation,
+    Sweep,
+    ToolEffects,
+    Variation,
+    Violation,
+    relaxed,
+    violation,
+)
 from agentest.plugins.explore.world_sweep import OWNER, owners_in, world_variations
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.mutations import (

@@ -22,11 +22,18 @@ from agentest.domain.results.exploration import ExploredPart, Finding, FindingRa
 from agentest.domain.transcript import call_text
 from agentest.judging.safety_checks import CONSENT, NO_SECRET
 from agentest.plugins.explore.exploration import changes_of, finding_id
-from agentest.plugins.explore.model import BudgetSpent, FindingKey, Observe, Reduced, Variation, relaxed
+from agentest.plugins.explore.model import (
+    BudgetSpent,
+    FindingKey,
+    Observe,
+    Reduced,
+    Variation,
+    effects,
+    relaxed,
+)
 from agentest.plugins.explore.mutation_sweep import RELATION
 from agentest.plugins.explore.reduction_steps import recorded_mock
 from agentest.plugins.explore.saved_checks import Checked, FindingToSave, with_check
-from agentest.plugins.explore.tool_effects import effects
 from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import FOUND, Exclusions, Scenario

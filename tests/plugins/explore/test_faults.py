@@ -17,9 +17,16 @@ from agentest.mocks.changed_answers import applied
 from agentest.plugins.explore.claims import ClaimJudge, claims_of_success
 from agentest.plugins.explore.fault_sweep import CLASSES, FaultSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.model import Base, FindingKey, Observation, Variation, Violation, relaxed
+from agentest.plugins.explore.model import (
+    Base,
+    FindingKey,
+    Observation,
+    Variation,
+    Violation,
+    relaxed,
+    verb_effect,
+)
 from agentest.plugins.explore.search import ordered
-from agentest.plugins.explore.tool_effects import verb_effect
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.variations import acted
 from agentest.support.errors import ModelError
