@@ -193,8 +193,11 @@ def errors_as(
     beginning: str,
     caught: type[Exception] | tuple[type[Exception], ...] = ValueError,
 ) -> Iterator[None]:
-    """Raise errors of the block as another kind of error, with `beginning` before their message."""
+    """Raise errors of the block as another kind of error, with `beginning` before their message.
+
+    The message of an OSError is the system's, without number and path.
+    """
     try:
         yield
     except caught as error:
-        raise kind(f"{beginning}{error}") from None
+        raise kind(f"{beginning}{getattr(error, 'strerror', None) or error}") from None

@@ -105,12 +105,9 @@ def write(new: SetContent, version: str | None) -> SetContent:
 
     The write is atomic, and it preserves the file's permissions.
     """
-    try:
-        with _ONE_AT_A_TIME:
-            check_version(new.path, new.name, version)
-            _replace(new, version)
-    except OSError as error:
-        raise UsageError(f"{new.name}: cannot be written: {error.strerror or error}") from None
+    with errors_as(UsageError, f"{new.name}: cannot be written: ", OSError), _ONE_AT_A_TIME:
+        check_version(new.path, new.name, version)
+        _replace(new, version)
     return new
 
 

@@ -172,10 +172,8 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) 
         )
         for each in measured
     ]
-    try:
+    with errors_as(UsageError, f"{path} cannot be written: ", OSError):
         write_calibrations(path, lines)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     file = path_from(request.here or request.root, path)
     tell(f"agentest: {file}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
     if notes:

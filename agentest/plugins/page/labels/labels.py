@@ -279,10 +279,8 @@ class LabelsFile:
 
     def read(self) -> LabelSet:
         """Return the conversations and labels. Raises UsageError, which names file and line."""
-        try:
+        with errors_as(UsageError, f"{self.path} cannot be read: ", OSError):
             content = read_user_bytes(self.path, most=None)
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
         if not content.startswith(self._known):
             self._reset()
         try:
@@ -301,28 +299,26 @@ class LabelsFile:
         """Append a line for each value, all at once, so that no label is lost. Raises UsageError."""
         lines = (label_line(v) if isinstance(v, Label) else conversation_line(v) for v in values)
         content = b"".join(encoded(plain(line)) + b"\n" for line in lines)
-        try:
+        with errors_as(UsageError, f"{self.path} cannot be written: ", OSError):
             make_folder(self.path.parent)
             with open(self.path, "ab+", opener=create_file) as file:
                 if file.seek(0, 2):
                     file.seek(-1, 2)
                     content = content if file.read(1) == b"\n" else b"\n" + content
                 file.write(content)
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
 
     def remove_last(self, label: Label) -> bool:
         """Remove the last line if it is that of a label; False if it is another. Raises UsageError."""
         line = encoded(plain(label_line(label))) + b"\n"
-        try:
-            with self.path.open("rb+") as file:
-                file.seek(max(0, file.seek(0, 2) - len(line)))
-                start = file.tell()
-                if found := file.read() == line:
-                    file.truncate(start)
-                return found
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+        with (
+            errors_as(UsageError, f"{self.path} cannot be written: ", OSError),
+            self.path.open("rb+") as file,
+        ):
+            file.seek(max(0, file.seek(0, 2) - len(line)))
+            start = file.tell()
+            if found := file.read() == line:
+                file.truncate(start)
+            return found
 
     def _parse_lines(self, content: bytes) -> None:
         for line in self._text(content).split("\n"):
