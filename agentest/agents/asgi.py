@@ -292,6 +292,7 @@ class AsgiExchange:
             await self._read_ahead()
 
     async def _read_ahead(self) -> None:
+        """Read the whole body, because an exception at its end is more informative than the response."""
         size = 0
         while piece := await self._next_piece():
             self._first.append(piece)

@@ -381,6 +381,7 @@ class HttpSender:
         return ProgramDelayed(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
 
     def _was_held_up(self, limit: TimeLimit) -> bool:
+        """Return True if the connection may be lost because this process did not read for too long."""
         return limit.delay > min(_LONG_DELAY_S, self._timeout_s)
 
     async def problem(self, response: DirectResponse) -> str:

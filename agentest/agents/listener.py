@@ -140,6 +140,7 @@ def _faults(key: str, on_note: Callable[[str], None], on_fault: OnFault | None) 
 
 @web.middleware
 async def _closed_if_given_up(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Close the connection if a body was only read in part, because the rest is not needed."""
     response = await handler(request)
     if response.status == 413 or not request.content.is_eof():
         response.force_close()

@@ -223,6 +223,7 @@ strict_option = click.option(
 
 
 def _cost(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Reject `nan`: no cost exceeds it, so it would not limit anything."""
     if value is not None and value != value:
         raise click.BadParameter("nan is not a number", param=param)
     return value

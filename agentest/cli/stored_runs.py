@@ -147,6 +147,7 @@ def report_again(
 
 
 def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:
+    """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
     reports = requested_reports(words or ("console",), folder) if words or or_console else ()
     for report in reports:
         if report.path is None and report_file(report.name):

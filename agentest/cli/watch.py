@@ -449,6 +449,7 @@ def _changed_between(before: Stamps, after: Stamps) -> frozenset[Path]:
 
 
 def _stamps(files: frozenset[Path]) -> Stamps:
+    """Return the modification time of each file in nanoseconds; 0 if it does not exist."""
     return {file: modified_ns(file) for file in files}
 
 

@@ -146,6 +146,7 @@ def interval(row: ComparedFigure) -> str:
 
 
 def _signed(value: float, digits: int = 2) -> str:
+    """Format a difference so that rounding does not hide its sign."""
     text = f"{value:+.{digits}f}"
     return text if float(text) or not value else f"{value:+.1g}"
 

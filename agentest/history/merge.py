@@ -272,6 +272,7 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
+    """Raise UsageError if a complete set of shards lacks scenarios, because the splits differed."""
     known = list(_shards(parts))
     if not known or missing_shards_text(parts):
         return

@@ -238,6 +238,7 @@ class ScenarioEvaluator(ScenarioJudge):
         return _undecided_if(conversation.call_refused or idle, checks)
 
     def _redacted(self, check: CheckResult) -> CheckResult:
+        """Redact secrets in a check, because users' functions may return or raise any text."""
         error = check.error and self.redact(check.error)
         return replace(check, summary=self.redact(check.summary), error=error)
 

@@ -228,6 +228,7 @@ def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
 
 
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
+    """Yield a line for each known part of a call, in JSON, so that foreign text cannot begin a line."""
     yield f"tool: {cut(json_or_repr(call.name), limit)}"
     yield f"arguments: {'not known' if are_arguments_unknown(call) else cut(json_or_repr(call.args), limit)}"
     outcome = call.outcome

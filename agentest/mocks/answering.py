@@ -146,6 +146,7 @@ def _mistake(error: BaseException, function: Callable[..., Any]) -> str | None:
 
 
 def _as_sent(name: str, result: Any) -> Any:
+    """Return the result as the agent receives it: read back from JSON, so that the record cannot change."""
     if isinstance(result, str):
         return result
     try:

@@ -132,6 +132,7 @@ _PLAIN_TYPES = (str, int, float, bool, dict, list, Any)
 
 
 def _is_instant(bound: BoundFunction) -> bool:
+    """Return True if a function calls nothing and has no loop, so that it cannot block the event loop."""
     if not isinstance(bound.function, FunctionType) or bound.is_async:
         return False
     code, fields = bound.function.__code__, bound.model.model_fields.values() if bound.model else ()

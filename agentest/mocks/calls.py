@@ -400,6 +400,7 @@ def is_called(name: str, tool: str) -> bool:
 
 
 def _normalized_name(name: str) -> str:
+    """Return a name with uniform separators, because some models' names have no dots and dashes."""
     return re.sub(r"\W", "_", name)
 
 

@@ -158,6 +158,7 @@ def _validated(source: str, answer: type[Answer]) -> Answer:
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
+    """Return True if an object has the answer's keys, so that it is a wrong attempt at the answer."""
     value = json_or(source, {})
     required = {info.alias or name for name, info in answer.model_fields.items() if info.is_required()}
     return bool(required) and required <= value.keys()

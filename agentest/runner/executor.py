@@ -221,6 +221,7 @@ class _Scheduler:
     async def _run_trial(
         self, progress: UnitProgress, number: int, slot: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
+        """Run one conversation alone, because agents may share a real tool, until the next may begin."""
         unit = progress.unit
         try:
             self._trial_lock.acquire_nowait()

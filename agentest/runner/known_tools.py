@@ -240,6 +240,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
+    """Remove line breaks, so that a description cannot look like another tool."""
     return " ".join(text.split())
 
 
@@ -448,6 +449,7 @@ def tools_of(agent: AnyAgent, served: ServedTools = NO_SERVED_TOOLS) -> ToolsOfA
 
 
 def _spans_count(agent: AnyAgent) -> bool:
+    """Return True if spans show calls that the protocol does not, unless the configuration says otherwise."""
     tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.shows_own_calls
     return bool(agent.traces and not tells and agent.tool_visibility is not ToolVisibility.RETURNED)
 

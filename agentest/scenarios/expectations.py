@@ -176,6 +176,7 @@ def _parsed_saying(value: Any, key: str) -> Any:
 
 
 def _may_match_reply(value: Any) -> bool:
+    """Return True if a reply may match the value. Otherwise `never_says` would always pass."""
     if isinstance(value, (str, re.Pattern, Matcher, type, *FUNCTIONS)) or is_call(value):
         return True
     room = type(value).__module__.partition(".")[0]

@@ -124,6 +124,7 @@ _held: set[int] = set()
 
 
 def _close_inherited_locks() -> None:
+    """Close inherited locks in a forked process, because a lock lasts as long as any descriptor is open."""
     for end in _held:
         os.close(end)
     _held.clear()

@@ -169,6 +169,7 @@ def _holds_without_calls(spec: Trajectory, turns: int, view: CallView) -> bool:
 
 
 def _without_calls(spec: Trajectory, turns: int) -> TrajectoryResult:
+    """Return the result of a trajectory that holds because nothing was called: the usual case, made fast."""
     summary, about_calls = _passed_summary(spec, 0, turns), spec.about_calls
     if not about_calls:
         return TrajectoryResult(matched=True, summary=summary)
@@ -314,6 +315,7 @@ class _Decision:
         return self._hidden_result(best, met)
 
     def _hidden_result(self, best: Assessment, what: Sequence[str] = ()) -> TrajectoryResult:
+        """Return an undecided result, because hidden calls may change it. `what`: what they could affect."""
         more = " (those that were seen all the same may not be all)" if self.facts.calls else ""
         why = f"{self.view.blind}{more}" + (f". Not known: {'; '.join(what)}" if what else "")
         return TrajectoryResult(matched=False, summary=why, error=why, **self._comparison_fields(best))

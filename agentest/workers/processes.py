@@ -115,6 +115,7 @@ class ForkedWorkers:
         return worker
 
     async def _order_worker(self, number: int, end: socket.socket) -> None:
+        """Request a worker once the socket accepts the order, because forking takes longer than ordering."""
         async with self._order_lock:
             while True:
                 try:

@@ -262,6 +262,7 @@ class ResponseExtraction:
         return False
 
     def _read_details(self, piece: ResponsePiece) -> None:
+        """Record calls, saved values and usage before checking for errors, so that earlier calls count."""
         paths = self._paths
         if paths.tool_calls:
             self.calls.take(piece.find(paths.tool_calls))

@@ -248,6 +248,7 @@ def fields(values: Any) -> Iterator[tuple[str, str]]:
 
 
 def _tree_of(body: Any, form: str, kind: str) -> Any:
+    """Return the body as a JSON value. JSON text is parsed, so that values are never pasted into it."""
     if not isinstance(body, str):
         return body
     if form:

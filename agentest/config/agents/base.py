@@ -281,6 +281,7 @@ class AnyAgent(AgentWithServers):
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
+        """Reject `returned` for agents that do not send calls to us, because their mocks would be ignored."""
         returned = ToolVisibility.RETURNED
         if (
             self.tool_visibility is returned
@@ -310,6 +311,7 @@ class AnyAgent(AgentWithServers):
 
     @model_validator(mode="after")
     def _stated_calls_can_be_seen(self) -> Self:
+        """Check that stated calls can be seen. Otherwise, bans would hold because no call is ever seen."""
         hands_over = self.natural_visibility is ToolVisibility.RETURNED or self.in_process
         can_report = self.can_report or bool(self.beside or self.further_sources)
         nothing_reports = self.tool_visibility is ToolVisibility.REPORTED and not can_report

@@ -200,6 +200,7 @@ def _result(
     expected: Sequence[Invocation] | None,
     conversation: ConversationResult,
 ) -> EvaluationResult:
+    """Decide by the rules of a run (`verdict`), so that both agree."""
     name, least = criterion.metric, {criterion.metric: criterion.threshold}
     verdict = decide([conversation], Deduplication(), least, Severity.CRITICAL, exact=True)
     items = []

@@ -356,6 +356,7 @@ def read_openai(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 
 def _continued(found: ReadTraces, earlier: Any, received: Sequence[Item]) -> str | None:
+    """Return the session that a request continues: by response id, or because it repeats its messages."""
     for session in islice(reversed(found.sessions.values()), CONTINUED):
         if earlier and str(earlier) in session.responses:
             return session.id

@@ -169,6 +169,7 @@ class AdkModuleClient:
         return _json_state(session.state)
 
     def _runner(self, app_name: str, session_id: str) -> Any:
+        """Return the session's own runner, so that conversations do not share user and app state."""
         key = (app_name, session_id)
         if key not in self._runners:
             agent, app, arguments = self._found.agent, self._found.app, dict[str, Any]()

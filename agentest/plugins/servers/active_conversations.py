@@ -169,6 +169,7 @@ class Registry:
             self._leave(active, period)
 
     def _leave(self, active: _Active, period: port.ActivePeriod) -> None:
+        """Deactivate the conversation, so that its calls are refused."""
         who, at_work_s = active.who, period.at_work_s
         ended = _Ended(who, period.failed)
         for name in _names(who):

@@ -129,11 +129,13 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
 
 
 def _replays(options: plans.Options, agent: AgentConfig) -> bool:
+    """Return True if the agent's model is replayed, so that its requests never reach the network."""
     gateway = agent.model_gateway
     return gateway is not None and (gateway.mode or options.tape) == "replay"
 
 
 def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
+    """Raise ConfigError if no mock server has a mocked tool, so that the real tool would run."""
     group = opening.group
     # Mocks of a `returned` agent may be for tools that it hands over.
     returned = any(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)

@@ -170,6 +170,7 @@ def _with_line_feeds(content: SetContent) -> str:
 
 
 def _conflict_json(error: ChangedOnDisk) -> Json:
+    """Return the file's current content, so that the page can show what changed."""
     answer: Json = {"error": str(error), "version": None, "text": None, "cases": []}
     if error.current is None:
         return answer

@@ -240,6 +240,7 @@ class PreparedTalk:
 
     @property
     def _answers_meanwhile(self) -> bool:
+        """True if the agent's request stays open while its call waits; otherwise the call ends its reply."""
         inside = self.unit.traits.mocks_inside or not isinstance(self.agent, HttpAgent)
         return bool(self.agent.mock_servers) or inside
 

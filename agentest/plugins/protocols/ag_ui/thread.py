@@ -101,6 +101,7 @@ def late_call_ids(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
 
 
 def _name_and_arguments(call: Wire) -> tuple[str, Any]:
+    """Return a call's name and arguments in a normal form, so that calls can be compared."""
     name, arguments = call["function"]["name"], call["function"].get("arguments")
     try:
         return name, json.dumps(json.loads(arguments or "{}"), sort_keys=True)

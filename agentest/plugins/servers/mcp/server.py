@@ -117,6 +117,7 @@ class _Server:
         return response
 
     async def close(self, _: web.Application) -> None:
+        """End all streams, because the server would wait for them."""
         for stream in self._streams.values():
             stream.waiting.put_nowait(None)
 

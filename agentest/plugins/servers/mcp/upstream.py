@@ -166,6 +166,7 @@ def reply_to(message: Mapping[str, Any], asked: Sequence[Elicitation] = ()) -> d
 
 
 def _elicited(params: Any, *, approve: bool) -> dict[str, Any]:
+    """Return the user's answer: with approval true for booleans, and otherwise the schema's defaults."""
     if not approve:
         return {"action": "decline"}
     schema = params.get("requestedSchema") if isinstance(params, Mapping) else None

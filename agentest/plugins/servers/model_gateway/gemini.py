@@ -217,6 +217,7 @@ def _content(body: Json) -> Json:
 
 
 def _blocked(body: Json) -> bool:
+    """Return True if the API refused the prompt, so that there is no answer."""
     return "blockReason" in entry(body, "promptFeedback")
 
 

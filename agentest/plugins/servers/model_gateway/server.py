@@ -234,6 +234,7 @@ class _Gateway:
     async def _unread_request(
         self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: Reply
     ) -> None:
+        """Pass a request on whose answer cannot be read, so that its calls remain unknown."""
         if request.may_call:
             await conversation.serving.refused(
                 f"the calls of a request to the model cannot be seen: {request.unmockable}"

@@ -76,6 +76,7 @@ def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
 
 
 def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> None:
+    """Raise ConfigError if a mock belongs to no operation, because it would never be called."""
     names = {operation.tool for operation in api.operations}
     # An id from FastAPI is shown as the name of its function, because mocks may use that name.
     shown_api = api.named_as(each.short_name for each in api.operations if each.short_name)

@@ -102,6 +102,7 @@ class _Receiver:
         return _accepted(request)
 
     async def ignore(self, request: web.Request) -> web.Response:
+        """Accept data that is not needed, because the exporter would report a refusal in the agent's log."""
         try:
             await skip_body(request, self._max_body_bytes)
         except BodyRefused as error:
@@ -243,6 +244,7 @@ class _Keys:
         return int(self.get(key) or 0)  # 64-bit numbers are written as text
 
     def time(self, key: str) -> int:
+        """Return nanoseconds since 1970, limited to protobuf's 64 bits. Raises ValueError."""
         nanoseconds = self.number(key)
         if not 0 <= nanoseconds < _TIMES_END:
             raise ValueError(f"{key} is {str(nanoseconds)[:40]}, which is not a time of 64 bits")
