@@ -93,6 +93,22 @@ async def test_the_memory_of_the_model_can_be_set(form: str, memory: str, recall
     assert gate.notes == []
 
 
+@UNSTORED
+@pytest.mark.parametrize(("text", "told"), [("look one", True), ("both one", False)])
+async def test_results_that_cannot_be_put_back_are_told(form: str, text: str, told: bool) -> None:
+    """Unless the agent loses results of its own tools, too."""
+    async with gateway() as gate, gate.talk(form, "a") as talk:
+        await talk.say(text)
+        await talk.known.end_turn()
+        talk.agent.history[1:] = [assistant(form, "The same in other words.")]
+        reply = await talk.say("recall")
+
+    assert reply == "I recall "
+    assert ["does not know results of mocks from earlier turns" in each for each in gate.notes] == [
+        True
+    ] * told
+
+
 @EACH_FORM
 @BOTH_WAYS
 async def test_an_agent_that_keeps_calls_keeps_mocked_results(form: str, stream: bool) -> None:

@@ -17,7 +17,7 @@ import anyio
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
-from agentest.plugins.protocols.model_messages import Json
+from agentest.plugins.protocols.model_messages import Json, messages_of
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway import wire_form as wire
@@ -35,6 +35,10 @@ _QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 WAY_TO_REACH = (
     "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
     "code; `agentest doctor` prints the variable that each framework reads"
+)
+_REWORDED = (
+    "the agent changes replies before it sends them to its model again, so the model does not know results "
+    "of mocks from earlier turns: if it forgets those of real tools, too, write model_gateway.memory: turn"
 )
 _SIGNATURES = tuple(
     (re.compile(name), re.compile(description, re.DOTALL))
@@ -317,12 +321,21 @@ class GatewayConversation:
             return [each if each.turn == self.turn else replace(each, forgotten=True) for each in kept]
         return kept
 
-    def note_completed(self, request: wire.WireRequest, body: Json) -> None:
-        """Note if a history has calls of this turn as text, without the results of mocks beside them."""
-        if not self.has_calls:
+    def note_completed(
+        self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer], body: Json
+    ) -> None:
+        """Note if a history lacks results of mocks although it has their turn, or their calls in this one."""
+        if not self.has_calls or request.chained:
             return
+        messages = {id(each) for each in messages_of(body)}
+        lost = [each for each in answers if each.turn < self.turn and each.is_left_out(request, messages)]
+        if any(
+            {other.turn for other in answers if other.user_text == each.user_text} == {each.turn}
+            for each in lost
+        ):
+            self.gateway.note(_REWORDED)
         hiding = [each for each in self.answers if each.turn == self.turn and each.hides]
-        texts = (*request.user_texts, *request.history.texts) if hiding and not request.chained else ()
+        texts = (*request.user_texts, *request.history.texts)
         if told := [each for each in hiding if each.has_calls_in(texts)]:
             sent = json.dumps(body, ensure_ascii=False)
             self._note_lost(

@@ -173,8 +173,9 @@ class ModelExchange:
                 self.conversation.unfinished.append((self.request, rounds))
 
     def _completed(self) -> Json:
-        body = self.form.completed(self.request, self.conversation.remembered(self.request))
-        self.conversation.note_completed(self.request, body)
+        answers = self.conversation.remembered(self.request)
+        body = self.form.completed(self.request, answers)
+        self.conversation.note_completed(self.request, answers, body)
         return body
 
     async def _fault(self, message: str, stream: wire.AnswerStream | None) -> None:

@@ -142,6 +142,16 @@ class PassedAnswer:
         before = [(call.name, call.id) for each in self.before for call in read_message(each).calls]
         return [*before, *((call.name, call.call_id) for call in self.hidden_calls)]
 
+    def is_left_out(self, request: WireRequest, messages: Collection[int]) -> bool:
+        """Return True if what it hides is not among messages (their `id`s), but the user's text is."""
+        return (
+            self.hides
+            and bool(self.before)
+            and id(self.before[0]) not in messages
+            and self.user_text in request.user_texts[:-1]
+            and self.all_hidden[0][0] in request.tools
+        )
+
     def has_calls_in(self, texts: Sequence[str]) -> bool:
         """Return True if a text contains the id of a call that the agent received."""
         known = [call.call_id for call in self.shown.calls if call.call_id and len(call.call_id) > _SHORT_ID]
