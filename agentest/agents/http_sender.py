@@ -22,7 +22,7 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.domain.transcript import SentRequest
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed
+from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed, errors_as
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.bodies import CODINGS, BadBody
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
@@ -454,10 +454,8 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     location = response.headers.get("location", "")
     if not location:
         raise AgentError(f"{url} answered {response.status_code} without a location to go to")
-    try:
+    with errors_as(AgentError, f"{url} redirects to an address that "):
         target = check_url(_joined(url, location))
-    except ValueError as error:
-        raise AgentError(f"{url} redirects to an address that {error}") from None
     if urlsplit(target)[:2] != urlsplit(url)[:2]:
         # The configured headers may be credentials, so do not send them to another origin.
         headers = [header for header in headers if header[0] in _DEFAULT_HEADERS]
@@ -465,10 +463,8 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
 
 
 def _joined(url: str, location: str) -> str:
-    try:
+    with errors_as(ValueError, "is not a URL: "):
         return urljoin(url, location)
-    except ValueError as error:
-        raise ValueError(f"is not a URL: {error}") from None
 
 
 def _redirect_hint(response: DirectResponse) -> str:

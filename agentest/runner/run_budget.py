@@ -277,8 +277,7 @@ class Allowance:
         if self._finished or not self._under_way:
             self._stop(why)
             return
-        unit, before = next(iter(self._under_way.values()))
-        key = next(iter(self._under_way))
+        key, (unit, before) = next(iter(self._under_way.items()))
         paid = self._ledger.paid.get(key, ModelUsage()) + before
         earlier = self._earlier(unit)
         takes = f"about {earlier.calls}" if earlier and earlier.calls > paid.calls else ""

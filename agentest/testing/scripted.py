@@ -102,8 +102,7 @@ def _handler_for(agent: ScriptedAgent) -> type[BaseHTTPRequestHandler]:
             self._send(Raw(b'{"status": "ok"}'))
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            request = json.loads(body)
+            request = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
             answer = agent.answer(request)
             self._send(answer if isinstance(answer, Raw) else _completion(answer, request))
 

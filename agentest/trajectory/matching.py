@@ -251,8 +251,7 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
     partners: list[int | None] = [None] * len(rows)
     for group, came in zip(reversed(groups), reversed(steps), strict=True):
         begin = came[end]
-        block = [row & group for row in rows[begin:end]]
-        partners[begin:end] = maximum_matching(block, counting)
+        partners[begin:end] = maximum_matching([row & group for row in rows[begin:end]], counting)
         end = begin
     return partners
 

@@ -25,7 +25,7 @@ from agentest.agents.http_sender import (
 )
 from agentest.agents.port import NoReply
 from agentest.config.fields import check_url
-from agentest.support.errors import AgentError
+from agentest.support.errors import AgentError, errors_as
 from agentest.support.http.client import DirectResponse, Headers, Sender
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -138,10 +138,8 @@ class CookieSender:
         location = response.headers.get("location", "")
         if response.status_code not in _REDIRECTS or not location:
             return None
-        try:
+        with errors_as(AgentError, f"{url} redirects to an address that "):
             target = check_url(urljoin(url, location))
-        except ValueError as error:
-            raise AgentError(f"{url} redirects to an address that {error}") from None
         if self._follows_all:
             return target
         asks_for_get = method == "GET" or response.status_code == 303
