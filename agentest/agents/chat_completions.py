@@ -27,6 +27,7 @@ from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Usage
+from agentest.plugin import if_command
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import replace
@@ -132,7 +133,10 @@ def read_completion(body: bytes) -> AgentReply:
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         error = data.get("error")
-        problem = f"an error: {excerpt(error)}" if error else f"no `choices`: {excerpt(data)}"
+        other = (
+            f"which chat completions have{if_command('doctor', '; `agentest doctor` finds out its protocol')}"
+        )
+        problem = f"an error: {excerpt(error)}" if error else f"no `choices`, {other}: {excerpt(data)}"
         raise AgentError(f"the agent answered with {problem}")
     message = from_wire(choices[0].get("message"))
     return AgentReply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -100,6 +101,14 @@ def read_answer(answer: Any) -> AgentReply:
     """Convert a handler's return value to a reply. Raises AgentError that lists the accepted types."""
     if isinstance(answer, str):
         return AgentReply(answer)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        code, name = answer.cr_code, answer.__name__
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        raise AgentError(
+            f"the handler returned the coroutine of {name} ({place}), which did not run: write "
+            f"`return await {name}(…)`"
+        )
     fields = _fields(answer, _ANSWER_FIELDS)
     kind = "None" if answer is None else f"a value of type {type(answer).__name__}"
     if fields is None:

@@ -112,8 +112,15 @@ def run_label(path: Path, project: Project) -> str:
 def compare_runs(base: str | None, new: str | None, project: Project) -> Comparison:
     """Compare two stored runs; by default the latest with the one before. Raises UsageError."""
     if base:
-        later = project.run_file(new or "latest")
-        earlier = project.run_file(base)
+        found, problems = list[Path](), list[str]()
+        for reference in (base, new or "latest"):
+            try:
+                found.append(project.run_file(reference))
+            except UsageError as error:
+                problems.append(str(error))
+        if problems:
+            raise UsageError("\n".join(problems))
+        earlier, later = found
     else:
         earlier, later = _latest_two(project)
     before = read_run(earlier, run_label(earlier, project))

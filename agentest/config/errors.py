@@ -22,6 +22,7 @@ _PARSING = re.compile(r", unable to (parse|interpret) .*")
 _EXAMPLES = {
     "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}',
     "agent.endpoint": 'endpoint: "http://HOST:PORT/PATH"',
+    "model": "model: openai/gpt-5-mini",
 }
 _FEW_TYPES = 4
 
@@ -35,7 +36,8 @@ _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
 
 def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
     problems: dict[str, str] = {}
-    for details in error.errors(include_url=False):
+    # A missing key is often one that was misspelled.
+    for details in sorted(error.errors(include_url=False), key=lambda each: each["type"] == "missing"):
         at = _key_path(details)
         # A value that fits neither member of a union fails as both. Report it once.
         problems.setdefault(key_location(path, at, lines), _problem(details, at, redact))
@@ -60,7 +62,10 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     value_text = _value_text(value, at, redact)
     if kind == "value_error" or value_text is None:
         return redact(message)
-    return f"found {value_text}; {message[0].lower()}{message[1:]}"
+    example = _EXAMPLES.get(".".join(map(str, at)), "")
+    if kind == "list_type" and at and value is not None:
+        example = f"{at[-1]}: [{value_text}]"
+    return f"found {value_text}; {message[0].lower()}{message[1:]}{f'; write {example}' if example else ''}"
 
 
 def _value_text(value: Any, at: Path_, redact: Redactor) -> str | None:

@@ -68,6 +68,8 @@ def read_yaml(path: Path, source: bytes | None = None) -> YamlDocument:
         if mark and mark.line < len(rows) and _TAB.match(rows[mark.line]):
             problem = "the line is indented with a tab; YAML takes spaces only"
         hint = _placeholder_hint(rows, mark.line) if mark else ""
+        if "',' or" in problem and not hint:
+            hint = '; quote the texts of the list or mapping: ["Where is it?"]'
         raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
     except ValueError as error:  # a date such as 2024-13-45
         raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None

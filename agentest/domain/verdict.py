@@ -267,7 +267,8 @@ def _threshold_reasons(
             message += missed_goals(conversations) if metric.name == GOAL else ""
             yield _threshold_reason(metric, Status.FAILED, message)
         elif metric.name in skipped or (metric.score is None and metric.name not in not_asked):
-            why = f" ({skipped[metric.name]})" if metric.name in skipped else ""
+            unjudged = ": no conversation got as far as being judged"
+            why = f" ({skipped[metric.name]})" if metric.name in skipped else unjudged
             if metric.score is None and metric.name in problems:
                 why = f": {problems[metric.name][0]}"
             message = f"{metric.name} has a threshold of {metric.threshold:g} but could not be scored{why}"

@@ -145,7 +145,7 @@ def _lines(scenario: ScenarioReport, result: ConversationResult) -> Iterator[str
     yield ""
     yield from _dialogue(conversation)
     if failed := conversation.failure:
-        yield _message_text(f"ended by an error ({failed.blame}): ", failed.message)
+        yield _message_text(f"ended by an error ({failed.blame.words}): ", failed.message)
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:

@@ -485,7 +485,7 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
             what = "names tool" if isinstance(tool.name, str) else "has the pattern"
             why = (
                 f"no mock, no schema and no call of this run knows: check the spelling{hint}, mock the tool, "
-                "or name it in the agent's `tools`"
+                f"or write under `agent`: tools: [{name}]"
             )
             if tool not in unknown:
                 why = (

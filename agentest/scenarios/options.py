@@ -118,7 +118,9 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
-    checked(tools, key, "a dict from tool name to mock", isinstance(tools, Mapping))
+    if not isinstance(tools, Mapping):
+        example = "write {'find_order': {'status': 'sent'}}"
+        raise ValueError(f"{key}: expected a dict from tool name to mock, found {brief(tools)}; {example}")
     collector = ProblemCollector()
     check = _checked_data_mock if isinstance(tools, DataTools) else _checked_mock
     mocks = {

@@ -99,7 +99,7 @@ def meant(name: str, valid: Sequence[str]) -> str:
 def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
     """Return the dict with snake_case keys. Raises ValueError for another type or an unknown key."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key}: expected a dict, found {type_text(value)}")
+        raise ValueError(f"{key}: expected a dict, found {type_text(value)}; write {{'{valid[0]}': …}}")
     try:
         options = snake_keys(value, valid)
     except ValueError as error:

@@ -307,10 +307,10 @@ class _Filler:
         if name in self._columns:
             return True
         first, *path = name.split(".")
-        value = self._columns.get(first)
-        for part in path:
+        value: Any = self._columns.get(first)
+        for part in path[:-1]:
             value = value.get(part) if isinstance(value, Mapping) else None
-        if path and value is not None:
+        if path and isinstance(value, Mapping) and path[-1] in value:
             return True
         if _NAME.fullmatch(name):
             raise ValueError(f"{key}: there is no column `{name}`; {did_you_mean(name, self._columns)}")

@@ -201,7 +201,7 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         raise ValueError(f"{key}.name: the name of the tool is missing")
     name, args = parse_name(options["name"], f"{key}.name"), options.get("args")
     if args is not None and not isinstance(args, Mapping):
-        raise ValueError(f"{key}.args: expected a dict, found {type_text(args)}")
+        raise ValueError(f"{key}.args: expected a dict, found {type_text(args)}; write {{'order_id': 17}}")
     mode = options.get("arg_match_mode")
     expected = ExpectedCall(
         name,

@@ -119,6 +119,13 @@ class Reply(BaseModel):
     text: str = "Hi"
 
 
+async def unfinished() -> str:
+    return "Hi"
+
+
+LINE = unfinished.__code__.co_firstlineno
+
+
 class Broken:
     def model_dump(self, **_: Any) -> Any:
         raise RuntimeError("no")
@@ -133,6 +140,10 @@ class Broken:
         (object(), "returned a value of type object; it may"),
         (BaseModel, "returned a value of type ModelMetaclass; it may"),
         (Reply(), "returned a value of type Reply with 'text'; it may"),
+        (
+            unfinished(),
+            f"the coroutine of unfinished ({__file__}:{LINE}), which did not run: write `return await",
+        ),
         ({"answer": "Hi"}, "returned a value of type dict with 'answer'; it may"),
         ({}, "returned a value of type dict with no keys; it may"),
         ({"choices": [{}]}, "returned a value of type dict with 'choices'; it may"),
@@ -144,7 +155,7 @@ class Broken:
 def test_invalid_results(answer: Any, problem: str) -> None:
     """The error has the value and lists what a handler may return."""
     with pytest.raises(AgentError) as caught:
-        read_answer(answer)
+        read_answer(answer() if answer is unfinished else answer)
     assert problem in str(caught.value)
 
 

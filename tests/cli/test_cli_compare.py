@@ -75,6 +75,8 @@ def test_invalid_baselines(project: Project, agent: ScriptedAgent) -> None:
     assert missing.returncode == 2
     assert "baseline: found no run, file or folder 'nowhere'" in missing.stderr
     assert project.agentest("compare").returncode == 2
+    neither = project.agentest("compare", "abc", "def").stderr
+    assert all(f"found no run, file or folder {name!r}" in neither for name in ("abc", "def"))
     assert project.run().returncode == 0
     heard = len(agent.requests)
     project.scenario('scenario("other", turns=["x"])\n')

@@ -231,6 +231,10 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ("max_turns: 2\n", "FILE: agent: the key is missing"),
         ("agent: 5\n", "FILE:1: agent: found 5; input should be a valid dictionary"),
         ("agent: {name: x}\n", "FILE:1: agent.endpoint: the key is missing"),
+        (
+            "agent: {endpont: http://h/x}\n",
+            "FILE:1: agent.endpont: unknown key `endpont`; did you mean `endpoint`?\nFILE:1: agent.en",
+        ),
         ("agent: {type: custom}\n", "FILE:1: agent.handler: the key is missing"),
         ("agent: {type: custom, handler: 5}\n", "FILE:1: agent.handler: found 5"),
         (
@@ -300,6 +304,8 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
             "FILE:3: provider: found 'claude'; input should be 'openai', 'anthropic'",
         ),
         (AGENT + "model: ''\n", "FILE:3: model: found ''"),
+        (AGENT + "model: 4\n", "found 4; input should be a valid string; write model: openai/gpt-5-mini"),
+        (AGENT + "tags: [Is it?]\n", "the YAML does not parse: expected ',' or ']', but got '?'; quote the"),
         (AGENT + "provider_options: {base_url: nope}\n", "provider_options.base_url: must start with http"),
         (AGENT + "provider_options: {body: {since: 2024-01-31}}\n", "provider_options.body: cannot be sent"),
         (
@@ -308,7 +314,10 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ),
         (AGENT + "fail_on_error_severity: awful\n", "input should be 'low', 'medium', 'high' or 'critical'"),
         (AGENT + "reporters: [jsn]\n", "FILE:3: reporters: there is no reporter 'jsn'; did you mean `json`?"),
-        (AGENT + "reporters: json\n", "FILE:3: reporters: found 'json'; input should be a valid list"),
+        (
+            AGENT + "reporters: json\n",
+            "FILE:3: reporters: found 'json'; input should be a valid list; write reporters: ['json']",
+        ),
         (AGENT + "thresholds: {helpfulness: high}\n", "FILE:3: thresholds.helpfulness: found 'high'"),
         (AGENT + "thresholds: {helpfulness: true}\n", "thresholds.helpfulness: a number is expected"),
         (AGENT + "thresholds: {helpfulness: .nan}\n", "the threshold of `helpfulness` must be a number"),

@@ -184,6 +184,11 @@ def test_all_mistakes_are_reported_at_once_each_with_its_line(tmp_path: Path) ->
         ("", 1, "write the list of scenarios below a key `scenarios:`; the file is empty"),
         ("- name: x\n", 1, "write the list of scenarios below a key `scenarios:`; found a list"),
         ("\nscenario:\n  - name: x\n", 2, "the file: unknown key `scenario`; did you mean `scenarios`?"),
+        (
+            "name: x\nturns: [Hi]\n",
+            1,
+            "valid are: `defaults`, `scenarios`. Write:\n  scenarios:\n    - name: ",
+        ),
         ("scenarios: []\n", 1, "scenarios: expected a list of scenarios that is not empty"),
         ("scenarios:\n  - name: x\n    goal: [\n", 4, "the YAML does not parse"),
         ("scenarios:\n  - name: x\n    name: y\n", 3, "the key `scenarios[0].name` is given twice"),

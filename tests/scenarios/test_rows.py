@@ -171,6 +171,11 @@ ORDERS = 'id,question\n17,Where is it?\n18,"Two\nlines"\n19,\n'
         ("id\n", "'o.csv', 'o {id}', goal='g'", "o.csv: has no row"),
         ("", "[], 'o {id}', goal='g'", "rows: is empty"),
         ("", "[{'id': None}], 'o {id}', goal='g'", "name: the column `id` has no value in this row"),
+        (
+            "",
+            "[{'o': {'id': None}}], 'o {o.id}', goal='g'",
+            "name: the column `o.id` has no value in this row",
+        ),
         ("", "[{7: 1}], 'o {id}', goal='g'", "row 1: expected a dict from column to value"),
         ("", "[{'id': object()}], 'o {row}', goal='is {id}'", "goal: the column `id` is an object"),
         ("", "[{'id': 1}], {'a': 1}, goal='g'", "name: expected a text, found {'a': 1}"),

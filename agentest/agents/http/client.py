@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 _MAX_TEARDOWN_S = 10.0  # total time for the requests of one `teardown`, in seconds
 _TEARDOWN = "teardown"
+NO_TIES = "it receives each message without a session id and without the earlier messages"
 
 
 def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient | Awaitable[HttpClient]:
@@ -372,8 +373,7 @@ class HttpConversation:
             calls = " (This is about messages; its tool calls are assigned by other means.)"
             client.notes.add(
                 "ties",
-                "it receives each message without a session id and without the earlier "
-                "messages, so it cannot know the first turn in the second: put "
+                f"{NO_TIES}, so it cannot know the first turn in the second: put "
                 "{{session_id}} or {{messages}} into `body`, if it takes either."
                 f"{calls if client.config.beside else ''}",
             )

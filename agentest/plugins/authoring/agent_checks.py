@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ import anyio
 
 from agentest.agents.configuration_advice import detect_within_limit, is_at
 from agentest.agents.error_hints import ProbeResponse, hint
+from agentest.agents.http.client import NO_TIES
 from agentest.agents.http_sender import endpoint_probe_of
 from agentest.agents.port import Agent, AgentReply, of_lane
 from agentest.agents.protocol_probe import (
@@ -23,6 +24,7 @@ from agentest.agents.protocol_probe import (
     settings_line,
 )
 from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
@@ -109,7 +111,7 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
                     reply = await _check_protocol(checked.name, served, talk, started.client, tell)
                     if reply:
                         wants_talk = wants_talk or bool(served.server and not _was_running(served, notes))
-                        tell(await _check_conversations(checked, talk, wants_talk))
+                        tell(await _check_conversations(checked, talk, wants_talk, notes))
                     if to_set or ((reply or _without_token(notes)) and agent.server and agent.model_gateway):
                         tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, notes))
             except UsageError as error:  # a task group would wrap the error
@@ -221,7 +223,13 @@ _RECALL = "Which code word did I ask you to remember? If I gave you none, say so
 _INTERLEAVED = "two conversations at once"
 
 
-async def _check_conversations(checked: AgentToCheck, new_talk: NewTalk, wanted: bool) -> Check:
+UNKNOWN_CONVERSATION = "Conversation field unknown: every message is a first message."
+_UNKNOWN_ADVICE = "Put {{session_id}} or {{messages}} into `body`, under the name that the agent expects."
+
+
+async def _check_conversations(
+    checked: AgentToCheck, new_talk: NewTalk, wanted: bool, notes: Sequence[str]
+) -> Check:
     """Give each of two interleaved conversations a fact, and ask both for it.
 
     Only for agents whose conversations are cheap and harmless: those that were started for this check, and
@@ -232,6 +240,9 @@ async def _check_conversations(checked: AgentToCheck, new_talk: NewTalk, wanted:
         return good(name, "one at a time (exclusive: true)")
     if not wanted:
         advice = "agentest doctor --interleave sends 4 messages to see whether conversations mix."
+        if isinstance(checked.config, HttpTemplateAgent) and not checked.config.names_the_conversation:
+            unnamed = "its requests name no conversation: without a cookie, every message is a first message"
+            return left_open(name, unnamed, advice, leaves_doubt=True)
         return left_open(name, f"{_INTERLEAVED} were not tried: the agent was running already", advice)
     try:
         async with new_talk("agentest-a") as one, new_talk("agentest-b") as other:
@@ -244,7 +255,12 @@ async def _check_conversations(checked: AgentToCheck, new_talk: NewTalk, wanted:
     if foreign:
         text = f"{_INTERLEAVED} share state: a reply repeats {foreign}, which only the other one received"
         return bad(name, text, "Write: exclusive: true (one conversation at a time), or fix the agent.")
-    return good(name, f"{_INTERLEAVED}, each given a code word: neither repeated the other's (4 messages)")
+    told = f"{_INTERLEAVED}, each given a code word"
+    if all(fact in text for text, fact in zip(texts, _FACTS, strict=True)):
+        return good(name, f"{told}: each repeated its own, and not the other's (4 messages)")
+    if any(NO_TIES in note for note in notes):
+        return left_open(name, UNKNOWN_CONVERSATION, _UNKNOWN_ADVICE, leaves_doubt=True)
+    return left_open(name, f"{told}: neither repeated one, so nothing shows that it remembers (4 messages)")
 
 
 def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
@@ -275,7 +291,7 @@ def _advice_to_write(finding: DetectedProtocol) -> str:
 
 
 def check_calls(
-    checked: AgentToCheck, reply: AgentReply | None = None, reached: Container[str] = ()
+    checked: AgentToCheck, reply: AgentReply | None = None, reached: Collection[str] = ()
 ) -> Check:
     """Report how calls become visible. `reached`: keys of the agent's servers that a request reached."""
     agent, name = checked.config, subject("tool calls", checked.name)
@@ -299,7 +315,7 @@ def check_calls(
         if agent.model_gateway and "model_gateway" not in reached:
             unseen = "its model gateway would report them, and no request has reached it"
             return left_open(name, unseen, leaves_doubt=True)
-        return (good if agent.model_gateway or agent.mock_servers else left_open)(name, text)
+        return (good if reached else left_open)(name, text)
     judged = [unit for unit in checked.plan.units if unit.scenario.speaks_of_calls]
     if judged:
         ways = advice_for_unseen_calls(checked.name, agent)

@@ -155,7 +155,7 @@ def _conversation(
     conversation = result.conversation
     turns, calls = count(conversation.started_turns, "turn"), count(len(conversation.tool_calls), "tool call")
     failed = conversation.failure
-    end = f"ended by an error ({failed.blame})" if failed else IN_WORDS[conversation.ending]
+    end = f"ended by an error ({failed.blame.words})" if failed else IN_WORDS[conversation.ending]
     facts = f"{turns} · {calls} · {end}"
     if conversation.attack and (dropped := conversation.attack.dropped):
         facts += f" · {count(len(dropped), 'exchange')} dropped"

@@ -81,9 +81,8 @@ def usage_of(spans: Sequence[ParsedSpan]) -> tuple[Usage, int | None]:
 
 
 def _span_call(call: _CallSpans, requested: _RequestedCalls, turn_index: int) -> SpanCall:
-    arguments = call.arguments
     problem = None
-    if arguments is None:
+    if (arguments := call.arguments) is None:
         arguments = requested.arguments_of(call)
         problem = ARGUMENTS_UNKNOWN if arguments is None else None
     elif not isinstance(arguments, Mapping):
