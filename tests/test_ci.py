@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -397,3 +398,30 @@ def test_parallel_jobs_of_gitlab_are_merged(job: Job) -> None:
 def expressed(text: str, known: dict[str, Any]) -> str:
     """The text with the values of its expressions, by their names."""
     return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: str(known[match[1]]), text)
+
+
+def sessions_of_nox() -> Iterator[str]:
+    """The names of the sessions in noxfile.py, without importing nox."""
+    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        for decorator in map(ast.unparse, function.decorator_list):
+            versions = ("3.11", "3.14") if "python=PYTHONS" in decorator else ()
+            yield from [f"{function.name}-{version}" for version in versions] or [function.name]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_the_workflows_of_this_repository(path: Path) -> None:
+    """Their matrices have what their steps name, and the sessions of nox exist."""
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", True, "permissions", "jobs"} <= {*document}  # YAML reads the key `on` as a boolean
+    for job in document["jobs"].values():
+        matrix = job.get("strategy", {}).get("matrix", {})
+        assert all(len({"uses", "run"} & {*step}) == 1 for step in job["steps"])
+        assert {*re.findall(r"matrix\.(\w+)", str(job))} == {*matrix}
+        assert {*matrix.get("session", [])} <= {*sessions_of_nox()}
+    if path.stem == "weekly":
+        sessions = document["jobs"]["by-hand"]["strategy"]["matrix"]["session"]
+        assert {"oldest-3.11", "oldest-3.14", "newest-3.11", "newest-3.14"} <= {*sessions}
+        assert document["jobs"]["by-hand"]["steps"][-1]["run"] == "nox -s ${{ matrix.session }}"

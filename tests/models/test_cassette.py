@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -814,6 +814,41 @@ def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
     asked = question()
     longer = replace(asked, messages=[{"role": "system", "content": "You judge."}, *asked.messages])
     assert "changed since" in miss(tape, longer)
+
+
+MESSAGES = st.lists(
+    st.builds(
+        lambda role, text: {"role": role, "content": text},
+        st.sampled_from(["system", "user", "assistant"]),
+        st.text(max_size=3),
+    ),
+    max_size=3,
+)
+KEY_PARTS: dict[str, st.SearchStrategy[Any]] = {
+    "messages": MESSAGES,
+    "answer": st.sampled_from([Rating, Remark]),
+    "key": KEYS.map(lambda question: question.key),
+    "repair": st.integers(0, 1),
+}
+
+
+@given(one=st.fixed_dictionaries(KEY_PARTS), data=st.data())
+@settings(deadline=None)
+def test_every_part_of_a_question_is_part_of_its_key(one: dict[str, Any], data: st.DataObject) -> None:
+    """The response cache answers no other question; a cassette's hash covers what its place does not say."""
+    assert {each.name for each in fields(Question)} == {*KEY_PARTS, "timeless"}
+    name = data.draw(st.sampled_from(sorted(KEY_PARTS)))
+    other = {**one, name: data.draw(KEY_PARTS[name])}
+    questions = Question(**one), Question(**other)
+    cache = CachedModel(ResponseCache(Path("/dev/null/x"), str, str), Ledger(), Live(Ledger(), []), {})
+    first, second = map(cache._digest, questions)
+    assert (first == second) == (one == other)
+    with TemporaryDirectory() as folder:
+        tape = Cassettes(Path(folder), CassetteMode.RECORD, Redactor())
+        asked = [tape.recorded_request(each, "m", {"seed": 1}) for each in questions]
+        assert (asked[0].hash == asked[1].hash) == (one == other or name in ("key", "repair"))
+        models = [tape.recorded_request(questions[0], *model) for model in (("n", {"seed": 1}), ("m", {}))]
+    assert len({asked[0].hash, *(each.hash for each in models)}) == 3
 
 
 WRITTEN = st.lists(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentest.config.config import Config
-from agentest.models.providers import ModelSpec, litellm_name, resolve
+from agentest.models.providers import ModelSpec, identity, litellm_name, resolve
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest, prepare
 from agentest.support.errors import ConfigError
@@ -427,3 +428,23 @@ def test_ambiguous_names(written: str) -> None:
     """A name without a recognizable provider is refused, with the right spelling."""
     with pytest.raises(ConfigError, match="write it as "):
         litellm_name(written)
+
+
+SAME_ANSWERS = {
+    *("api_key", "key_header", "timeout_s", "deadline_s", "retries", "priced", "cache"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute"),
+}
+"""Fields of a model that do not change its answers."""
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ModelSpec)])
+def test_stored_answers_are_those_of_the_same_model(name: str) -> None:
+    """A change of anything that may change an answer is another model for the response cache."""
+    spec = ModelSpec(
+        "openai/m", "m", "http://h", headers={"X-Route": "a"}, body={"seed": 1}, sampling={"top_p": 1}
+    )
+    values = {"headers": {"X-Route": "b"}, "body": {"seed": 2}, "sampling": {"top_p": 0.5}}
+    numbers = {"temperature", "max_tokens", "timeout_s", "deadline_s", "retries", "priced", "cache"}
+    other = values.get(name, 0 if name in numbers or "max_" in name or "_per_" in name else "other")
+    assert getattr(spec, name) != other
+    assert (identity(spec) == identity(replace(spec, **{name: other}))) == (name in SAME_ANSWERS)
