@@ -54,6 +54,7 @@ _SHOWN = 300
 _MOST_TURNS = 4
 _REPLAY = "agentest explore --replay"
 _ID = re.compile(rf"{_REPLAY} (\S+)")
+_FAILED = "; this file failed then"
 _SEVERITY = re.compile(r"^Severity: (\w+)", re.MULTILINE)
 _PART = re.compile(r"^Change: (\w+)", re.MULTILINE)
 
@@ -66,6 +67,8 @@ class SavedFinding(NamedTuple):
     title: str
     severity: Severity
     part: ExploredPart
+    has_failed: bool
+    """True if its file is known to have failed, because it was run before it was saved."""
 
 
 class FoundScenarios:
@@ -152,7 +155,7 @@ class FoundScenarios:
                     f"Severity: {violation.severity.label}",
                     f"Change: {part.removesuffix('s')} {change}".rstrip(),
                     f"Scenario: {base.scenario.name}, {base.file}:{base.scenario.line}",
-                    f"Found: {self._date.isoformat()} by agentest explore, seed {self._seed}",
+                    f"Found: {self._date.isoformat()} by agentest explore, seed {self._seed}{_FAILED}",
                     f"Replay: {_REPLAY} {name}",
                 ]
             ),
@@ -276,6 +279,7 @@ def read_saved(path: Path) -> SavedFinding | None:
         title=_name_in(tree).removesuffix(f" ({identifier[1]})"),
         severity=names.get(severity[1] if severity else "", Severity.HIGH),
         part=parts.get(part[1] if part else "", ExploredPart.BASE),
+        has_failed=_FAILED in about,
     )
 
 
@@ -316,14 +320,15 @@ def findings_of_saved(
 ) -> list[Finding]:
     """Return a known or fixed finding for each saved scenario that has run.
 
-    A scenario that failed is known, and one that passed is fixed. An errored one decides nothing.
+    A scenario that fails is known, and one that failed once and passes is fixed. An errored one decides
+    nothing, and neither does one that passes and may never have failed: somebody wrote or changed it.
     """
     by_file = {each.path.resolve(): each for each in saved.values()}
     findings = []
     for result in results:
         each = by_file.get((root / result.file).resolve())
         status = _STATUS.get(result.verdict.status)
-        if each is not None and status is not None:
+        if each is not None and status and (each.has_failed or status is FindingStatus.KNOWN):
             findings.append(_of_saved(each, result, status, root))
     return findings
 

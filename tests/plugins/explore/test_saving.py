@@ -270,7 +270,7 @@ For example:
 Severity: high
 Change: fault error of pay, call 1
 Scenario: pays, a.sim.py:12
-Found: 2026-03-01 by agentest explore, seed 3
+Found: 2026-03-01 by agentest explore, seed 3; this file failed then
 Replay: agentest explore --replay no_claim-pay-16150e
 """
 
@@ -401,6 +401,10 @@ def test_a_saved_finding_is_known_until_its_scenario_passes(tmp_path: Path) -> N
         [FindingStatus.FIXED],
         [],
     ]
+    written = (tmp_path / file).read_text().replace("; this file failed then", "")
+    (tmp_path / file).write_text(written)  # nothing shows that it failed once
+    by_hand = saved_findings(tmp_path, ExploreSettings())
+    assert [len(findings_of_saved(by_hand, [each], tmp_path)) for each in results] == [1, 0, 0]
     known = statuses[0][0]
     assert (known.severity, known.part, known.title) == (
         Severity.HIGH,
