@@ -156,7 +156,7 @@ class ExplorationRun:
         resumed = run.session.prepared.resumed_run
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
-        answers: dict[tuple[str, int], bool | None] = {}
+        answers: dict[tuple[str, int | str], bool | None] = {}
         invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
         tools = Tools(
             parts=parts,
@@ -180,7 +180,7 @@ class ExplorationRun:
         )
         converse = journal.around(run.converse)
         if run.judge:
-            known = {each.unit.scope: each.effects for each in bases}
+            known = {each.unit.scope: each for each in bases}
             converse = ClaimJudge(run.judge, known, answers).around(converse)
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))

@@ -280,7 +280,7 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
     answers: tuple[str, ...], severity: Severity | None
 ) -> None:
     judge, known = Judge(*answers), base(clerk("claim"), **REFUND)
-    answered: dict[tuple[str, int], bool | None] = {}
+    answered: dict[tuple[str, int | str], bool | None] = {}
     invariants = ScenarioInvariants(ExploreSettings(), judged=answered)
     changed = replace(relaxed(known.unit.scenario), changes=(fault("error", tool="refund"),))
     variation = Variation(part=ExploredPart.FAULTS, name="error", group="error", scenario=changed)
@@ -291,7 +291,7 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
             async def observe(_: Any, scenario: Any, name: str, number: int) -> Any:
                 return await converse(agent, acted(scenario), f"{name} {number}")
 
-            judged = ClaimJudge(judge, {known.unit.scope: known.effects}, answered).around(observe)
+            judged = ClaimJudge(judge, {known.unit.scope: known}, answered).around(observe)
             result = await judged(known.unit, changed, "error", 1)
             return invariants(Observation(known, variation, result))
 
@@ -300,6 +300,35 @@ def test_with_a_judge_two_answers_must_agree_that_a_reply_claims_success(
     assert len(judge.asked) == 2
     assert "has been issued" in judge.asked[0]
     assert "internal error" in judge.asked[0]
+
+
+@pytest.mark.parametrize(("answers", "is_found"), [(("yes", "yes"), True), (("no", "no"), False)])
+def test_a_judge_reads_claims_of_calls_that_were_never_made(answers: tuple[str, ...], is_found: bool) -> None:
+    """In any language: a table of phrases knows English only."""
+    tools = {"find_contact": {"email": "kim@x.example"}, "send_mail": {"id": "M-1"}}
+    brain = writer("Deine Mail an Kim ist raus.")
+    judge, known = Judge(*answers), base(brain, turns=["Write to Kim."], tools=tools)
+    answered: dict[tuple[str, int | str], bool | None] = {}
+    changed = replace(relaxed(known.unit.scenario), changes=(fault("empty", tool="find_contact"),))
+    variation = Variation(part=ExploredPart.FAULTS, name="empty", group="empty", scenario=changed)
+
+    async def run() -> Sequence[Violation]:
+        async with agent_of(brain) as agent:
+
+            async def observe(_: Any, scenario: Any, name: str, number: int) -> Any:
+                return await converse(agent, acted(scenario), f"{name} {number}")
+
+            result = await ClaimJudge(judge, {known.unit.scope: known}, answered).around(observe)(
+                known.unit, changed, "empty", 1
+            )
+            seen = Observation(known, variation, result)
+            assert ScenarioInvariants(ExploreSettings())(seen) == []  # not by phrase
+            return ScenarioInvariants(ExploreSettings(), judged=answered)(seen)
+
+    assert [each.title for each in hurrying.run(run)] == (
+        ["the agent says that send_mail worked although it was not called"] if is_found else []
+    )
+    assert "nothing called send_mail" in judge.asked[0]
 
 
 def test_an_agent_may_try_again_when_the_user_asks_again() -> None:
