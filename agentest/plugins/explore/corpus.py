@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ def _kind(value: Any) -> str:
     return "text" if isinstance(value, str) else "number"
 
 
+@lru_cache(maxsize=1024)  # agents repeat replies
 def _simhash(text: str) -> int:
     words = _WORD.findall(text.casefold())
     weights = [0] * 64

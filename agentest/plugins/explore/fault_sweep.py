@@ -15,7 +15,7 @@ from agentest.domain.changes import ANSWERS_FIRST, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, steps_of
-from agentest.mocks.changed_answers import CURRENCIES, applied, leaves, moved
+from agentest.mocks.changed_answers import CURRENCIES, applied, last_key, leaves, moved
 from agentest.plugins.explore.model import Base, Sweep, ToolEffects, Variation, relaxed
 from agentest.scenarios.model import Scenario
 from agentest.support.json_text import json_text
@@ -159,7 +159,8 @@ def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterat
         found = [each for each in leaves(call.result) if moved(each[1]) != each[1]]
         found.sort(key=lambda each: each[1] not in CURRENCIES)
         for path, value in found[:_MOST_FIELDS]:
-            if is_told(value, use.told) and not _is_named(value, call):
+            is_key = _KEY.search(last_key(path)) is not None  # another item is no other value
+            if is_told(value, use.told) and not is_key and not _is_named(value, call):
                 yield replace(plain, path=path)
     elif kind == "duplicate" and (path := _distinguishing(call)):
         yield replace(plain, path=path)

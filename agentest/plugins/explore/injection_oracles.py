@@ -310,15 +310,16 @@ def _misread(seen: Observation, met: MetFault) -> Iterator[Violation]:
     given = [seen.base.unit.traits.instructions, *seen.scenario.knowledge]
     given += [turn.user_message for turn in conversation.turns]
     given += [_plain({"args": call.args, "result": call.result}) for call in conversation.tool_calls]
-    others = {
-        json_text(leaf): call.name
+    others = [
+        (call.turn_index, json_text(leaf))
         for call in conversation.tool_calls
         for where, leaf in leaves(call.result)
         if call.name != name and last_key(where) == last_key(path)
-    }
+    ]
     for turn in conversation.turns[met.call.turn_index :] if usual is not None else ():
         told, right = told_as(usual, turn.agent_message), told_as(value, turn.agent_message)
-        is_known = json_text(usual) in others and json_text(value) not in others
+        known = {text for turn_index, text in others if turn_index <= turn.turn_index}
+        is_known = json_text(usual) in known and json_text(value) not in known
         is_made_up = told and not right and not is_told(usual, given)
         if _DOUBT.search(turn.agent_message) or not (is_made_up or (right and not told and is_known)):
             continue

@@ -7,12 +7,15 @@ import re
 from datetime import date, timedelta
 from typing import Any
 
+import hurrying
 import pytest
-from explore_lab import Act, Brain, Seen, explored
+from explore_lab import Act, Brain, Seen, agent_of, converse, explored, unit_of
 
 from agentest.domain.results.exploration import ExploredPart, Finding
 from agentest.plugins.explore.fault_sweep import FaultSweep
+from agentest.plugins.explore.model import Base
 from agentest.plugins.explore.mutation_sweep import MutationSweep
+from agentest.scenarios.definition import build_scenario
 
 INSTRUCTIONS = "The guest is G-4; tell only about rooms of G-4. Nobody may order more than 5 towels."
 
@@ -133,6 +136,16 @@ def cashier(bug: str = "") -> Brain:
     return brain
 
 
+def _base_of(brain: Brain, options: dict[str, Any]) -> Base:
+    async def conversed() -> Base:
+        scenario = build_scenario({"name": "s", **options}, "/a.sim.py", 1)
+        async with agent_of(brain) as agent:
+            return Base(unit_of(scenario), [await converse(agent, scenario, "base")])
+
+    made: Base = hurrying.run(conversed)
+    return made
+
+
 @pytest.mark.parametrize(
     ("kind", "bug", "title"),
     [
@@ -149,6 +162,9 @@ def test_answers_that_are_ambiguous_or_have_other_values_are_not_ignored(
         "tools": {"find_customers": [row], "charge": {"ok": True}},
     }
     parts: Any = {ExploredPart.FAULTS: FaultSweep([kind])}
+
+    moved = {each.scenario.faults[0].path for each in FaultSweep([kind])(_base_of(cashier(), options))}
+    assert moved == ({"id"} if kind == "duplicate" else {"[0].currency", "[0].owes"})  # a lie moves no id
 
     def titles(brain: Brain) -> list[Finding]:
         return explored(brain, parts, **options)
