@@ -102,8 +102,10 @@ def is_list_of_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 def read_count(reported: Any, *keys: str) -> int:
     """Return a reported token count, at the first key that has one. A missing or invalid count is 0."""
-    values = [reported.get(key) for key in keys] if isinstance(reported, (dict, Mapping)) else []
-    return next((value for value in values if type(value) is int and value > 0), 0)
+    for key in keys if isinstance(reported, (dict, Mapping)) else ():
+        if type(value := reported.get(key)) is int and value > 0:
+            return value
+    return 0
 
 
 def error_text(error: Any, kind_key: str) -> str:

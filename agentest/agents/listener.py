@@ -94,7 +94,7 @@ async def listen(
     connections = connections or ConnectionLimit(most=_MOST_CONNECTIONS)
     guard = callers_of(settings, key).middleware(refuse)
     faults = _faults(key, on_note, on_fault)
-    app.middlewares[:0] = [guard, connections.middleware(), _closed_if_given_up, faults]
+    app.middlewares[:0] = [guard, connections.middleware(), faults]
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -125,7 +125,7 @@ def _faults(key: str, on_note: Callable[[str], None], on_fault: OnFault | None) 
     @web.middleware
     async def reported(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            return await handler(request)
+            response = await handler(request)
         except (web.HTTPException, HttpProcessingError, web.RequestPayloadError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - ours, whatever it is: it must not become the agent's failure
@@ -133,15 +133,9 @@ def _faults(key: str, on_note: Callable[[str], None], on_fault: OnFault | None) 
             on_note(problem)
             if on_fault:
                 await on_fault(request, problem)
-            return web.json_response({"error": problem}, status=500)
+            response = web.json_response({"error": problem}, status=500)
+        if response.status == 413 or not request.content.is_eof():
+            response.force_close()  # a body was only read in part, and the rest is not needed
+        return response
 
     return reported
-
-
-@web.middleware
-async def _closed_if_given_up(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Close the connection if a body was only read in part, because the rest is not needed."""
-    response = await handler(request)
-    if response.status == 413 or not request.content.is_eof():
-        response.force_close()
-    return response

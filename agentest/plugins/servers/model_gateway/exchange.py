@@ -62,7 +62,7 @@ class Reply:
         self._form = form
         self._headers: list[tuple[str, str]] = [("Content-Type", "text/event-stream")]
         self._status = 200
-        self.response: web.StreamResponse = web.Response(status=500)
+        self.response: web.StreamResponse
         self.begun = False
 
     @property

@@ -130,7 +130,8 @@ def _likely(
 ) -> Sequence[GatewayConversation]:
     """Leave out conversations that cannot account for the whole newest text, if one has said all texts."""
     said = [text.text for text in texts]
-    if not any(said[0] in each.texts and set(said).issubset(each.texts) for each in conversations if said):
+    tellers = [each for each in conversations if said and said[0] in each.texts]
+    if not any(set(said).issubset(each.texts) for each in tellers):
         return conversations
     return [each for each in conversations if each.may_begin(said[-1])]
 
@@ -139,6 +140,10 @@ def _by_text(
     texts: Sequence[_UserText], conversations: Collection[GatewayConversation], *, wholly: bool = False
 ) -> GatewayConversation | str | None:
     """Return the conversation that accounts for all parts of the texts that any other accounts for."""
+    if wholly and len(conversations) == 1 and texts:  # as for most requests
+        (only,) = conversations
+        if {text.text for text in texts}.issubset(only.texts):
+            return only
     joined, outer = (
         "\n".join([text.text for text in texts]),
         [text.text for text in (*texts[:1], *texts[-1:])],
@@ -169,7 +174,7 @@ def _by_text(
     forwarding = [each for each in conversations if each is not best and _may_forward(each, texts)]
     if forwarding:
         return _several([best, *forwarding])
-    if len(covered) == 1:  # as for most requests
+    if len(covered) == 1:
         return best
     # Agents write texts of the model and short arguments into their own texts, so these rule others out only.
     whole = [part | text.written_by(best) for part, text in zip(most, texts, strict=True)]

@@ -245,9 +245,27 @@ class WireForm(ABC):
             body=body,
             history=history,
             instructions="\n\n".join(filter(None, (instructions_of(body), *history.instructions))),
-            tools=offered_tools(self.declared(body), *self.schema_keys),
+            tools=self._offered(body),
             **{**facts, "ids": (*facts.get("ids", ()), *reversed(history.ids))},
         )
+
+    def _offered(self, body: Json) -> Mapping[str, ToolSpec]:
+        # The order of keys tells output tools from others.
+        written = marshal.dumps((self.name, body.get("tools"), body.get("functions")), 2)
+        for known, tools in _OFFERED:
+            if known == written:
+                return tools
+        tools = {
+            name: ToolSpec(
+                name=name,
+                description=str(each.get("description") or ""),
+                parameters=next((schema for key in self.schema_keys if (schema := entry(each, key))), {}),
+            )
+            for each in self.declared(body)
+            if isinstance(name := each.get("name"), str) and name
+        }
+        _OFFERED.append((written, tools))
+        return tools
 
     def declared(self, body: Json) -> Iterable[Json]:
         """Return the declarations of the tools that a request offers."""
@@ -391,30 +409,6 @@ class WireForm(ABC):
 
 _OFFERED: deque[tuple[bytes, Mapping[str, ToolSpec]]] = deque(maxlen=8)
 """What was read last, because agents send the same tools with each request."""
-
-
-def offered_tools(declarations: Iterable[Json], *schema_keys: str) -> Mapping[str, ToolSpec]:
-    """Return the tools that a request declares, by name.
-
-    Args:
-        schema_keys: the keys that may have the schema of the arguments.
-    """
-    listed = list(declarations)
-    declared = marshal.dumps((schema_keys, listed), 2)  # the order of keys tells output tools from others
-    for known, tools in _OFFERED:
-        if known == declared:
-            return tools
-    tools = {
-        name: ToolSpec(
-            name=name,
-            description=str(each.get("description") or ""),
-            parameters=next((schema for key in schema_keys if (schema := entry(each, key))), {}),
-        )
-        for each in listed
-        if isinstance(name := each.get("name"), str) and name
-    }
-    _OFFERED.append((declared, tools))
-    return tools
 
 
 def _model_call(part: MessagePart) -> ModelCall:
