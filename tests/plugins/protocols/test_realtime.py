@@ -333,6 +333,15 @@ def test_a_call_that_is_handed_over_shows_all_turns(turns: list[str]) -> None:
     assert {turn.calls_hidden for turn in result.conversations[0].conversation.turns} == {None}
 
 
+@pytest.mark.parametrize(("tool", "status"), [("delete", Status.ERRORED), ("book", Status.FAILED)])
+def test_a_server_that_runs_some_tools_itself_is_partly_visible(tool: str, status: Status) -> None:
+    book = {"book": lambda args: {"id": f"id-{args['what']}"}}
+    banned = scenario("s", turns=["book both"], tools=book, trajectory={"forbidden": [tool]})
+    with server(RealtimeServer(books).talk) as url:
+        (result,) = run(url, banned, tool_visibility="partial").scenarios
+    assert result.verdict.status is status
+
+
 def test_a_server_without_tools_of_its_own_may_call_nothing() -> None:
     banned = scenario("s", turns=["hi"], trajectory={"forbidden": ["delete"]})
     with server(RealtimeServer(books).talk) as url:
