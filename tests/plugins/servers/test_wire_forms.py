@@ -102,3 +102,31 @@ def test_a_result_of_gemini_may_be_any_value(response: Any, failed: bool) -> Non
     part = {"functionResponse": {"name": "look", "response": response}}
     (read,) = Gemini().request({"contents": [{"parts": [part]}]}, "").results
     assert (read.name, read.result, read.failed) == ("look", response, failed)
+
+
+_CALL = {"id": "c", "function": {"name": "find", "arguments": "{}"}}
+_HISTORY = st.lists(
+    st.sampled_from(
+        [
+            {"role": "user", "content": "hi"},
+            {"role": "user", "content": "bye"},
+            {"role": "system", "content": "Be kind."},
+            {"role": "assistant", "content": "hi"},
+            {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+            {"role": "tool", "tool_call_id": "c", "content": "1"},
+            {"role": "tool", "content": "2"},
+        ]
+    ),
+    max_size=14,
+)
+
+
+@given(histories=st.lists(_HISTORY, min_size=2, max_size=4))
+def test_a_history_is_read_alike_whatever_was_read_before(histories: list[list[Any]]) -> None:
+    """Histories grow by one or more messages, are repeated, and begin like those of others."""
+    form = ChatCompletions()
+    for messages in (each[:end] for each in histories for end in (1, 3, 4, 4, 14)):
+        known = form.request({"messages": messages}, "")
+        alone = ChatCompletions().request({"messages": messages}, "")  # has read nothing before
+        assert known == alone
+        assert known.results == alone.results
