@@ -29,7 +29,7 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
-from agentest.plugins.authoring.endpoint_detection import LOGIN, is_login, tls_problem
+from agentest.plugins.authoring.endpoint_detection import LOGIN, UNKNOWN_CONVERSATION, is_login, tls_problem
 from agentest.plugins.page.talk.talk import ShortTalk, short_talk
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.call_sources import CallObservations, ServerReports
@@ -223,7 +223,6 @@ _RECALL = "Which code word did I ask you to remember? If I gave you none, say so
 _INTERLEAVED = "two conversations at once"
 
 
-UNKNOWN_CONVERSATION = "Conversation field unknown: every message is a first message."
 _UNKNOWN_ADVICE = "Put {{session_id}} or {{messages}} into `body`, under the name that the agent expects."
 
 

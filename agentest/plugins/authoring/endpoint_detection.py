@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -24,6 +24,7 @@ from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, 
 from agentest.agents.http_sender import speaks_tls
 from agentest.agents.protocol_probe import (
     GREETERS,
+    OPENAPI_PATH,
     DetectedProtocol,
     EndpointProbe,
     all_probes,
@@ -42,10 +43,11 @@ from agentest.agents.protocol_probe import (
 from agentest.agents.reply_detection import find_reply_path, places_of_text
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.agents.base import types_with
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
 from agentest.config.fields import check_url
-from agentest.plugins.page.talk.talk import first_reply
-from agentest.support.errors import AgentError, AgentestError, UsageError
+from agentest.plugins.page.talk.talk import first_reply, lone_talk
+from agentest.support.errors import AgentError, AgentestError, CannotSend, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
@@ -60,7 +62,6 @@ from agentest.support.text import shortened
 _ANSWERED = re.compile(r": \d{3}$")
 """The end of a request that was tried, if it got a response."""
 _CONNECT_S = 5.0
-_PATH = "is the path right?"
 _LIMIT_S = 120.0
 """For all probes together: agents may take seconds for each message."""
 _SHOWN_REPLY_CHARS = 80
@@ -203,8 +204,8 @@ async def _describe_known(
     )
     problem = ""
     if not missing and protocol.can_be_tried:
-        text, problem = await _try_out(settings, probe, client)
-        remarks.append(text)
+        more, problem = await _try_and_prove(settings, probe, client, OPENAPI_PATH in finding.because)
+        remarks += more
     return DetectedAgent(
         settings=settings,
         remarks=(*remarks, *missing),
@@ -245,6 +246,50 @@ async def _try_out(settings: Mapping[str, Any], probe: EndpointProbe, client: Cl
     return f"It answered {HELLO!r} with {said}.", ""
 
 
+async def _try_and_prove(
+    settings: dict[str, Any], probe: EndpointProbe, client: Client, is_documented: bool
+) -> tuple[list[str], str]:
+    """Return remarks and the problem, if any. Removes a guessed field that the agent does not need."""
+    text, problem = await _try_out(settings, probe, client)
+    if settings["type"] != "http" or problem:
+        return [text], problem
+    proof, problem = await _prove(settings, client, is_documented=is_documented)
+    if proof == UNKNOWN_CONVERSATION and "session_id" in settings["body"]:
+        body = {name: value for name, value in settings["body"].items() if name != "session_id"}
+        if is_documented or (await _try_out({**settings, "body": body}, probe, client))[1]:
+            proof = "It takes `session_id`, but no reply showed that it remembers a conversation."
+        else:
+            settings["body"] = body
+    lines = _to_fill_in(settings["endpoint"], settings["body"]) if problem else ()
+    return [*([proof] if proof else []), text, *lines], problem
+
+
+async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: bool) -> tuple[str, str]:
+    """Return a remark about the conversations of an API of its own, and why it is not recognized, or ""."""
+    agent = Config.model_validate({"agent": dict(settings)}).agent
+    assert isinstance(agent, HttpTemplateAgent)
+    try:
+        async with AsyncExitStack() as stack:
+            talks = [await stack.enter_async_context(lone_talk(agent, client, name)) for name in _NAMES]
+            first = [await talk.say(f"My name is {name}.") for talk, name in zip(talks, _NAMES, strict=True)]
+            second = [await talk.say("What is my name?") for talk in talks]
+            known = [[name in (reply.text or "") for name in _NAMES] for reply in second]
+            other = await talks[0].say("Please list three things that you can do.")
+    except (AgentError, CannotSend) as error:
+        return f"Not recognized: a second message was refused: {error}.", str(error)
+    texts = {(reply.text or "").strip() for reply in (*first, *second, other)}
+    if all(map(_OPAQUE.fullmatch, texts)) or (len(texts) == 1 and not is_documented):
+        text = "Not recognized: no text of its answers changes with the message, except ids."
+        return text, text
+    if known[0][1] or known[1][0]:
+        text = "Two conversations at once share one: a reply has the name that only the other was told."
+        return text, text
+    if known[0][0] and known[1][1]:
+        return "Each of two conversations at once remembered its own name, and not the other's.", ""
+    has_history = "messages" in agent.sent_placeholders
+    return "No reply showed that it reads earlier messages." if has_history else UNKNOWN_CONVERSATION, ""
+
+
 def _missing_settings(response: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
     if response is None:
         return
@@ -267,11 +312,6 @@ def _describe_unknown(
     remark = ""
     if response is not None and named and named.names_model and is_missing_model_error(response):
         settings["type"], remark = named.kind, f"Taken for {named.about}, by its path."
-    elif response is not None and response.status in _REFUSED and b"messages" in response.body:
-        remark = "Taken for chat completions: it asks for `messages`."
-    elif body and all(body.values()):
-        settings |= {"type": "http", "body": body}
-        remark = f"A custom API: it requires {', '.join(body)}."
     if remark:
         lacking = tuple(_missing_settings(response, settings))
         return DetectedAgent(
@@ -284,12 +324,28 @@ def _describe_unknown(
     remarks = (
         f"The protocol at this address was not recognized: {_response_text(response)}",
         other,
-        "For your own HTTP API, write `type: http` with `body` and `reply`: agentest docs http. Other types: "
-        "agentest docs agents.",
+        *_to_fill_in(url, body),
     )
     return DetectedAgent(
         settings=settings, remarks=tuple(filter(None, remarks)), is_known=False, is_complete=False
     )
+
+
+def _to_fill_in(url: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what to write by hand, with what is known of the requests."""
+    fields = {name: value or "…" for name, value in body.items()} or {"message": "{{message}}"}
+    lines = (
+        "agent:",
+        "  type: http",
+        f"  endpoint: {url}",
+        f"  body: {{{settings_line(fields)}}} # what the route expects",
+        "  reply: reply # the path to the reply's text in the answer",
+        "  # session: conversation_id # the path to the id in answers; send {{session_id}} back",
+        '  # headers: {Authorization: "Bearer ${AGENT_TOKEN}"}',
+        "  # setup: [{endpoint: /sessions, save: {chat: id}}] # before the first message",
+        '  # poll: {endpoint: "/jobs/{{job}}", until: "status == \'done\'"} # with save: {job: id}',
+    )
+    yield "\n".join(("For an HTTP API of its own, complete these lines (agentest docs http):", *lines))
 
 
 def _is_json_rpc(response: ProbeResponse | None) -> bool:
@@ -298,7 +354,7 @@ def _is_json_rpc(response: ProbeResponse | None) -> bool:
 
 def _response_text(response: ProbeResponse | None) -> str:
     if response is None:
-        return "it did not answer a message in time, or not in HTTP."
+        return "no answer to a message came, as the list below shows."
     if is_login(response):
         return f"{LOGIN}."
     if response.status in (401, 403):
@@ -310,13 +366,12 @@ def _response_text(response: ProbeResponse | None) -> str:
         refused = f"it does not accept POST ({response.status})"
         return f"{refused}. Is the path right? If it takes GET, write `method` and `params`."
     if is_page(response.body):
-        return "it answers with a web page. Name the path of the agent's chat, such as /api/chat."
+        return f"it answered a message with {response.status} and a web page. Is this the path of its chat?"
     if _is_json_rpc(response):
         return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
-    if response.status == 404:
-        return _PATH
     said = shortened(" ".join(readable(response.body).split()), 2 * _SHOWN_REPLY_CHARS).rstrip(".")
     advice = " If this begins a session or a job, write `setup` or `poll`." if response.is_success else ""
+    advice = " Is the path right?" if response.status == 404 else advice
     return f"it answered a message with {response.status}{f': {said}' if said else ''}.{advice}"
 
 
@@ -350,7 +405,6 @@ async def tls_problem(url: str, client: Client, headers: Headers = ()) -> str:
 LOGIN = (
     "it looks like a login: send the credentials with `headers`, or log in by a `setup` request (type: http)"
 )
-_REFUSED = (400, 422)
 
 
 def is_login(response: ProbeResponse) -> bool:
@@ -359,6 +413,8 @@ def is_login(response: ProbeResponse) -> bool:
 
 
 HELLO = "Hello, my name is Ada."
+_NAMES = ("Ada", "Ben")
+UNKNOWN_CONVERSATION = "Conversation field unknown: every message is a first message."
 USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
 """Where agents with an API of their own usually are."""
 _FORM = "application/x-www-form-urlencoded"
@@ -437,9 +493,11 @@ def _named_fields(response: ProbeResponse) -> tuple[str, ...]:
 
 def _says_something(response: ProbeResponse) -> bool:
     answer = response.json
+    if response.status == _ACCEPTED:
+        return False
     if isinstance(answer, Mapping):
         has_reply = any(map(partial(_may_be_reply, answer), places_of_text(answer)))
-        return "jsonrpc" not in answer and has_reply and not answer.get("error")
+        return "jsonrpc" not in answer and has_reply and not (answer.get("error") or answer.get("errors"))
     return bool(response.body.strip())
 
 
@@ -488,6 +546,8 @@ def reply_settings(response: ProbeResponse) -> dict[str, Any]:
     answer = response.json
     if not isinstance(answer, Mapping):
         return {}
+    if any(answer.get(key) for key in ("error", "errors")):
+        return {}
     with suppress(AgentError):
         if found := find_reply_path(answer):
             return {"reply": found.text}
@@ -513,7 +573,7 @@ def _with_name(data: str, name: str) -> Any:
 
 
 def _stream_path(events: list[Any]) -> tuple[str, str]:
-    names = ("event", "type", "id", "role", "status")
+    names = ("event", "type", "kind", "id", "role", "status")
     found = Counter(
         (place, *_kind(event))
         for event in events
@@ -530,5 +590,5 @@ def _stream_path(events: list[Any]) -> tuple[str, str]:
 
 
 def _kind(event: Mapping[str, Any]) -> tuple[str, str]:
-    key = next((key for key in ("event", "type") if isinstance(event.get(key), str)), "")
+    key = next((key for key in ("event", "type", "kind") if isinstance(event.get(key), str)), "")
     return key, str(event[key]) if key else ""

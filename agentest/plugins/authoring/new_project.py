@@ -84,7 +84,7 @@ class InitResult:
     files: tuple[WrittenFile, ...]
     notes: tuple[str, ...] = ()  # notes for the user, one sentence each
     step: NextStep = NextStep.RUN
-    is_known: bool = True  # True if the agent at the endpoint was recognized
+    is_complete: bool = True  # False if an agent was looked for, and not all of its settings were proved
 
 
 def begin(request: InitRequest) -> InitResult:
@@ -129,8 +129,8 @@ def begin(request: InitRequest) -> InitResult:
         step = NextStep.RUN
     elif existing:
         step = NextStep.LOOK
-    is_known = agent is None or agent.is_known
-    return InitResult(files=written, notes=tuple(notes), step=step, is_known=is_known)
+    is_complete = agent is None or agent.is_complete
+    return InitResult(files=written, notes=tuple(notes), step=step, is_complete=is_complete)
 
 
 def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
@@ -360,7 +360,8 @@ def _demo_config(port: int) -> str:
 
 
 def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:
-    comments = "".join(f"# {clean(remark)}\n" for remark in remarks)
+    lines = [line for remark in remarks for line in remark.splitlines()]
+    comments = "".join(f"# {clean(line)}\n" for line in lines)
     settings = yaml.safe_dump({"agent": dict(agent)}, sort_keys=False, allow_unicode=True, width=1000)
     return f"{_HEAD}{comments}{settings}{hints}{_REST}"
 

@@ -240,7 +240,7 @@ def test_chat_completions_with_the_model_that_the_server_lists(project: Project)
     """The endpoint is also found from its server's address, and the listed model is used."""
 
     with ModelServer(script=chat) as server:
-        written(project, "--endpoint", f"{server.base_url}/chat/completions")
+        written(project, "--endpoint", f"{server.base_url}/chat/completions", status=2)
         assert agent_of(project.root) == {
             "type": "chat_completions",
             "endpoint": f"{server.base_url}/chat/completions",
@@ -264,8 +264,8 @@ NO_TENANT = {"detail": [{"type": "missing", "loc": ["header", "tenant"], "msg": 
 @pytest.mark.parametrize(
     ("path", "status", "answer", "agent_type", "code", "said"),
     [
-        ("/v1/responses", 400, NO_MODEL, "responses", 0, "asks for the name of a model: write it as `body"),
-        ("/ask", 422, NO_TENANT, "http", 0, "asks for the header `tenant`"),
+        ("/v1/responses", 400, NO_MODEL, "responses", 2, "asks for the name of a model: write it as `body"),
+        ("/ask", 422, NO_TENANT, "http", 2, "asks for the header `tenant`"),
         ("/other", 500, {}, "chat_completions", 2, "At another path of this server: type: http"),
         ("/nowhere", 404, {}, "http", 0, "/ask; nothing was found at /nowhere"),
     ],
@@ -284,7 +284,7 @@ def test_the_agent_is_the_one_at_the_path(
     assert said in done.stderr
     is_complete = path == "/nowhere"
     assert ("Next: agentest run" in done.stdout) == is_complete
-    if code == 0 and not is_complete:
+    if agent_type != "chat_completions" and not is_complete:
         assert examined.returncode == 2
         assert "Write: " in examined.stdout
 
@@ -300,9 +300,9 @@ def test_the_agent_is_the_one_at_the_path(
 def test_servers_of_frameworks_are_found(
     project: Project, gets: dict[str, Any], posts: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """A server that identifies itself gets its type, with the keys the type needs."""
+    """A server that identifies itself gets its type, with the keys it needs, though it answers nothing."""
     with serving(gets, posts) as url:
-        written(project, "--endpoint", url)
+        written(project, "--endpoint", url, status=2)
     agent = agent_of(project.root)
     assert agent == {"type": expected["type"], "endpoint": url, **expected}
 
@@ -311,7 +311,7 @@ def test_names_from_a_server_are_plain_text(project: Project) -> None:
     """They cannot add variables or lines to the configuration."""
     name = "${SECRET_TOKEN}\nmodel: evil"
     with serving({"/list-apps": [name]}, {}) as url:
-        written(project, "--endpoint", url)
+        written(project, "--endpoint", url, status=2)
     text = (project.root / CONFIG).read_text(encoding="utf-8")
     assert yaml.safe_load(text).keys() == {"agent", "reporters"}
     assert agent_of(project.root)["app_name"] == "$" + name

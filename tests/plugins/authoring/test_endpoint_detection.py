@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from stand_ins import (
@@ -111,11 +112,11 @@ def named_field(request: Asked) -> Given:
 def jobs(request: Asked) -> Given:
     """A job, whose address only a header has."""
     if request.method == "GET":
-        return (
-            Given({"reply": reply_to("Hello, my name is Ada.")}) if request.path == "/jobs/1" else NOT_FOUND
-        )
+        path, _, text = request.path.partition("?text=")
+        return Given({"reply": reply_to(unquote(text))}) if path == "/jobs/1" else NOT_FOUND
     plain(request)
-    return Given(b"", 202, {"location": "/jobs/1"}) if request.path == "/run" else NOT_FOUND
+    address = f"/jobs/1?text={quote(request.json['message'])}"
+    return Given(b"", 202, {"location": address}) if request.path == "/run" else NOT_FOUND
 
 
 def ag_ui(request: Asked) -> Given:
@@ -214,14 +215,14 @@ SESSION = {"session_id": "{{session_id}}"}
             "/chat",
             {
                 "type": "http",
-                "body": {"prompt": "{{message}}", **SESSION},
+                "body": {"prompt": "{{message}}"},
                 "delta": "type == 'token' && text",
             },
         ),
         (
             at("POST", "/chat", sse),
             "/chat",
-            {"type": "http", "body": {"question": "{{message}}", **SESSION}, "delta": "delta"},
+            {"type": "http", "body": {"question": "{{message}}"}, "delta": "delta"},
         ),
         (
             at("POST", "/api/chat", named_field),
@@ -314,10 +315,10 @@ def sessions(request: Asked) -> Given:
     [
         (sessions, "/sessions", "If this begins a session or a job, write `setup` or `poll`."),
         (login, "", "it answered 401. Write its credentials into `headers`"),
-        (page, "", "it answers with a web page"),
+        (page, "", "it answered a message with 200 and a web page"),
         (mcp, "", "it answers in JSON-RPC, as MCP servers do"),
         (mcp, "/mcp", "it answers in JSON-RPC, as MCP servers do"),
-        (lambda _: None, "", "it did not answer a message in time, or not in HTTP"),
+        (lambda _: None, "", "no answer to a message came, as the list below shows"),
     ],
     ids=["sessions", "login", "page", "mcp-root", "mcp", "silent"],
 )

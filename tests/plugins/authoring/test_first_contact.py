@@ -7,9 +7,51 @@ from typing import Any
 import pytest
 from project import Project
 from stand_ins import standing_in
-from team_agents import cookies, forgetful, own_events, shared
+from team_agents import AGENTS, cookies, forgetful, own_events, shared
 
-REMEMBERS = 'scenario("knows", turns=["Hi."], expect={"says": "Hi"})\n'
+REMEMBERS = """\
+asked = "What is my name?"
+told = {"user_message": asked, "expect": {"says": "Cleo"}}
+scenario("knows the name", turns=["My name is Cleo.", told])
+scenario("knows nobody", turns=[{"user_message": asked, "expect": {"never_says": ["Cleo", "Ada"]}}])
+"""
+PATHS = {
+    "session-first": "/api/chat",
+    "ids-in-path": "/v1/conversations",
+    "cookies": "/chat",
+    "form": "/ask",
+    "plain-text": "/talk",
+    "json-lines": "/generate",
+    "own-events": "/api/assistant/stream",
+    "json-rpc": "/rpc",
+    "graphql": "/graphql",
+    "job-queue": "/api/jobs",
+    "bearer": "/v2/reply",
+    "login-first": "/chats",
+    "own-history": "/complete",
+    "shared": "/chat",
+    "never-says": "/chat",
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project: Project) -> None:
+    """Exit status 0 means that a scenario with a memory passes, or that `init` says that nothing is kept."""
+    make, _ = AGENTS[name]
+    with standing_in(make()) as url:
+        done = project.agentest("init", "--endpoint", f"{url}{PATHS[name]}")
+        if done.returncode:
+            assert "complete these lines" in done.stderr
+        elif "Conversation field unknown: every message is a first message" in done.stderr:
+            assert project.run("--offline").returncode == 0, done.stderr
+        else:
+            assert "Each of two conversations at once remembered its own name" in done.stderr
+            (project.root / "scenarios/first.sim.py").unlink()
+            project.scenario(REMEMBERS)
+            run = project.run("--offline")
+            assert run.returncode == 0, done.stderr + run.stdout
+
+
 ONE_THREAD = {
     "body": {"userInput": "{{message}}", "threadId": "th_1"},
     "delta": "event == 'token' && content",

@@ -90,13 +90,13 @@ def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> E
 
     Existing files are never replaced.
 
-    Exit status: 0 all files exist; 2 nothing was written, or the endpoint's protocol was not recognized.
+    Exit status: 0 all files exist; 2 nothing was written, or not all settings of the agent were proved.
     """
     begun = begin(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))
     for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
     tell_notes(begun.notes)
-    return ExitCode.PASSED if begun.is_known else ExitCode.ERRORED
+    return ExitCode.PASSED if begun.is_complete else ExitCode.ERRORED
 
 
 @click.command()

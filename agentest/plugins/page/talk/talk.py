@@ -492,10 +492,11 @@ async def short_talk(
         yield ShortTalk(conversation, name, new_session_id(name), servers)
 
 
-async def first_reply(
-    agent: AgentConfig, client: Sender, text: str, notes: Sequence[str] = ()
-) -> AgentReply | AgentError | CannotSend:
-    """Return the reply of an agent over HTTP to one message, or why there is none. Raises ConfigError."""
+@asynccontextmanager
+async def lone_talk(
+    agent: AgentConfig, client: Sender, name: str = "agentest-1", notes: Sequence[str] = ()
+) -> AsyncIterator[ShortTalk]:
+    """Open a conversation with an agent over HTTP that is part of no run. Raises ConfigError."""
     async with AsyncExitStack() as stack:
         resources = Resources(
             client=client,
@@ -506,8 +507,14 @@ async def first_reply(
             on_note=list(notes).append,
         )
         agents = await make_agents({"agent": agent}, resources)
-        async with short_talk(agents["agent"]) as talk:
-            try:
-                return await talk.say(text)
-            except (AgentError, CannotSend) as error:
-                return error
+        async with short_talk(agents["agent"], name) as talk:
+            yield talk
+
+
+async def first_reply(agent: AgentConfig, client: Sender, text: str) -> AgentReply | AgentError | CannotSend:
+    """Return the reply of an agent over HTTP to one message, or why there is none. Raises ConfigError."""
+    async with lone_talk(agent, client) as talk:
+        try:
+            return await talk.say(text)
+        except (AgentError, CannotSend) as error:
+            return error
