@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from project import Project, clean_environment
+
+import agentest
 
 SHORT = """
 import agentest.support.deadlines as deadlines
@@ -79,6 +83,29 @@ for name in ("Plain", "Async", "Whole"):
 scenario("handler", turns=["hello"], agent="plain")
 scenario("async handler", turns=["hello"], agent="async")
 """
+
+
+FUNCTIONS = {
+    *("CustomAgent.handler", "CustomAgent.context", "HttpAgent.app", "AsgiAgent.app"),
+    *("Scenario.check", "Scenario.never_checks", "Never.checks", "ExpectedCall.where"),
+    "BoundFunction.function",
+}
+"""Fields of configurations, scenarios and mocks with functions of users, which the tests here block."""
+
+
+def test_every_field_with_a_function_is_tested_here() -> None:
+    """Matchers, metrics, expectations and final states take functions among other values."""
+    package, found = Path(agentest.__file__).parent, set[str]()
+    for path in (
+        path for folder in ("config", "scenarios", "mocks") for path in (package / folder).rglob("*")
+    ):
+        tree = ast.parse(path.read_text(encoding="utf-8") if path.suffix == ".py" else "")
+        for made in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+            for field in (each for each in made.body if isinstance(each, ast.AnnAssign)):
+                words = {*re.findall(r"\w+", ast.unparse(field.annotation))}
+                if words & {"Callable", "Check", "AsgiApp"} and not made.name.startswith("_"):
+                    found.add(f"{made.name}.{ast.unparse(field.target)}")
+    assert found == FUNCTIONS
 
 
 def run_to_end(project: Project) -> subprocess.CompletedProcess[str]:
