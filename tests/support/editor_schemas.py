@@ -594,7 +594,7 @@ def _option_schemas() -> dict[str, Schema]:
     made = {}
     for key, annotation in inspect.get_annotations(function).items():
         kind = annotation.removesuffix(" | None")
-        if key not in ("check", "camel_case", "return"):  # a check is a function
+        if key not in ("mapping", "check", "camel_case", "return"):  # a check is a function
             made[key] = table.pop(key) if key in table else plain[kind]
     assert not table, f"no option of scenario() is named {sorted(table)}"
     about = _arguments(inspect.getdoc(function) or "")
