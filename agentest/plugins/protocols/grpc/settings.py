@@ -83,15 +83,15 @@ class GrpcAgent(DialogueAgent):
         return self
 
 
-_HTTP2_SETTINGS = r"b'\x00\x00"
-"""The beginning of what an HTTP/2 server sends first, as an error about a status line quotes it."""
+_HTTP2_SETTINGS = (r"b'\x00\x00", "ICE/: b''")
+"""What an HTTP/2 server sends first, as versions of aiohttp quote it: whole, or up to its first zero."""
 
 
 class GrpcProbe(ProtocolProbe):
     """Takes a server that speaks HTTP/2 alone for one."""
 
     def guess(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
-        if not any(_HTTP2_SETTINGS in each for each in endpoint.tried):
+        if not any(quoted in each for each in endpoint.tried for quoted in _HTTP2_SETTINGS):
             return None
         because = "It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`."
         return self.found(urlsplit(endpoint.url).netloc, because, method="package.Service/Method")
