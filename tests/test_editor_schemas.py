@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 import yaml
 from editor_schemas import FOLDER, GENERATORS, text_of
@@ -46,8 +47,10 @@ def as_editors_read(text: str) -> Any:
 def test_the_stored_schema_is_up_to_date(name: str) -> None:
     """It matches models and signatures; `python tests/support/editor_schemas.py` rewrites it."""
     stored = (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert stored == text_of(name)
     Draft7Validator.check_schema(json.loads(stored))
+    if name == "config" and tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 14):
+        pytest.skip("older versions of pydantic describe fewer keys")
+    assert stored == text_of(name)
 
 
 def documented() -> Iterator[Any]:
