@@ -256,6 +256,7 @@ class EndpointProbe:
     url: str
     client: Sender
     headers: Headers = ()
+    templates: Mapping[str, str] = field(default_factory=dict)  # `headers`, with `${NAME}` for variables
     only_gets: bool = False  # if true, no messages are sent: the agent does no work
     tried: list[str] = field(default_factory=list)
     """The requests so far and what came back, in order: `POST /chat: 404`."""

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from os.path import expandvars
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -21,7 +22,7 @@ from pydantic import ValidationError
 
 from agentest.agents.configuration_advice import detect_within_limit, first_model, is_at
 from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login, readable
-from agentest.agents.http_sender import speaks_tls
+from agentest.agents.http_sender import NO_HEADERS, speaks_tls
 from agentest.agents.protocol_probe import (
     GREETERS,
     OPENAPI_PATH,
@@ -41,7 +42,7 @@ from agentest.agents.protocol_probe import (
     settings_line,
 )
 from agentest.agents.reply_detection import find_reply_path, places_of_text
-from agentest.config.agent_types import DEFAULT_TYPE
+from agentest.config.agent_types import DEFAULT_TYPE, AgentConfig
 from agentest.config.agents.base import types_with
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
@@ -59,11 +60,9 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
 
-_ANSWERED = re.compile(r": \d{3}$")
-"""The end of a request that was tried, if it got a response."""
+_ANSWERED = re.compile(r": \d{3}$")  # the end of a request that was tried, if it got a response
 _CONNECT_S = 5.0
-_LIMIT_S = 120.0
-"""For all probes together: agents may take seconds for each message."""
+_LIMIT_S = 120.0  # for all probes together: agents may take seconds for each message
 _SHOWN_REPLY_CHARS = 80
 
 
@@ -71,20 +70,19 @@ _SHOWN_REPLY_CHARS = 80
 class DetectedAgent:
     """A detected agent."""
 
-    settings: Mapping[str, Any]
-    """The settings under `agent`."""
-    remarks: tuple[str, ...]
-    """Remarks, one sentence each."""
-    tried: tuple[str, ...] = ()
-    """The requests that were sent and what came back, in order."""
-    is_known: bool
-    """True if one of the protocols was recognized."""
-    is_complete: bool
-    """True if the configuration is complete, so that a run can follow."""
+    settings: Mapping[str, Any]  # those under `agent`
+    remarks: tuple[str, ...]  # one sentence each
+    tried: tuple[str, ...] = ()  # the requests that were sent and what came back, in order
+    is_known: bool  # True if one of the protocols was recognized
+    is_complete: bool  # True if the configuration is complete, so that a run can follow
 
 
-def detect_agent(url: str) -> DetectedAgent:
-    """Detect the agent at a URL. Raises UsageError for an invalid URL, and if nothing answers."""
+def detect_agent(url: str, headers: Mapping[str, str] = NO_HEADERS) -> DetectedAgent:
+    """Detect the agent at a URL. Raises UsageError for an invalid URL, and if nothing answers.
+
+    Args:
+        headers: of every request, with `${NAME}` for variables of the environment.
+    """
     try:
         check_url(_as_http_url(url))
     except ValueError as error:
@@ -94,17 +92,25 @@ def detect_agent(url: str) -> DetectedAgent:
             "--endpoint contains a credential, which would be written to a file. Leave it out; "
             "in the configuration, write ${VARIABLE} for it, or send it with `headers`"
         )
-    return run_event_loop(_detect, url)
+    return run_event_loop(_detect, url, headers)
 
 
 def _as_http_url(url: str) -> str:
     return re.sub(r"^ws(?=s?://)", "http", url)
 
 
-async def _detect(url: str) -> DetectedAgent:
+def _agent_of(settings: Mapping[str, Any]) -> AgentConfig:
+    headers = {name: expandvars(value) for name, value in settings.get("headers", {}).items()}
+    agent = Config.model_validate({"agent": {**settings, **({"headers": headers} if headers else {})}}).agent
+    assert agent is not None
+    return agent
+
+
+async def _detect(url: str, headers: Mapping[str, str]) -> DetectedAgent:
     async with open_client(AddressGuard()) as client:
         await _check_listening(url, client)
-        probe = EndpointProbe(url=_as_http_url(url), client=client)
+        sent = [(name.lower(), expandvars(value)) for name, value in headers.items()]
+        probe = EndpointProbe(url=_as_http_url(url), client=client, headers=sent, templates=headers)
         if problem := await tls_problem(probe.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
         agent = await _detect_with(url, probe, client)
@@ -180,6 +186,8 @@ async def _describe_known(
     finding: DetectedProtocol, probe: EndpointProbe, response: ProbeResponse | None, client: Client
 ) -> DetectedAgent:
     settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
+    if probe.templates:
+        settings["headers"] = {**probe.templates, **settings.get("headers", {})}
     requested_path = urlsplit(probe.url).path
     if requested_path not in ("", "/") and not is_at(finding, probe.url):
         remarks.append(f"It is at {settings['endpoint']}; nothing was found at {requested_path}.")
@@ -222,7 +230,7 @@ def _wants_model(response: ProbeResponse) -> bool:
 
 
 async def _reply_setting(settings: Mapping[str, Any], probe: EndpointProbe) -> Mapping[str, Any]:
-    is_form = "headers" in settings
+    is_form = "Content-Type" in settings.get("headers", {})
     if is_form or settings.keys() & {"reply", "delta"}:
         return {}
     response = await probe.post(settings["endpoint"], filled(settings["body"]))
@@ -231,10 +239,9 @@ async def _reply_setting(settings: Mapping[str, Any], probe: EndpointProbe) -> M
 
 async def _try_out(settings: Mapping[str, Any], probe: EndpointProbe, client: Client) -> tuple[str, str]:
     try:
-        agent = Config.model_validate({"agent": dict(settings)}).agent
+        agent = _agent_of(settings)
     except ValidationError as error:
         return f"The settings are incomplete: {error.errors()[0]['msg']}.", "incomplete"
-    assert agent is not None
     reply = await first_reply(agent, client, HELLO)
     where = urlsplit(settings["endpoint"]).path or "/"
     if isinstance(reply, AgentestError):
@@ -266,7 +273,7 @@ async def _try_and_prove(
 
 async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: bool) -> tuple[str, str]:
     """Return a remark about the conversations of an API of its own, and why it is not recognized, or ""."""
-    agent = Config.model_validate({"agent": dict(settings)}).agent
+    agent = _agent_of(settings)
     assert isinstance(agent, HttpTemplateAgent)
     try:
         async with AsyncExitStack() as stack:
@@ -419,8 +426,7 @@ USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke",
 """Where agents with an API of their own usually are."""
 _FORM = "application/x-www-form-urlencoded"
 _ACCEPTED = 202
-_REFUSED_JSON = (400, 415, 422, 500)
-"""Statuses of a server that may expect a form in place of JSON."""
+_REFUSED_JSON = (400, 415, 422, 500)  # statuses of a server that may expect a form in place of JSON
 _NAMED_FIELD = re.compile(
     r"[\"'`](\w+)[\"'`]? (?:field )?is (?:required|missing)|(?:missing|required)[^\"'`\w]*"
     r"(?:(?:field|parameter|key|property)[^\"'`\w]*)?[\"'`](\w+)[\"'`]",

@@ -6,8 +6,9 @@ import json
 import re
 import shlex
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -65,6 +66,7 @@ class InitRequest:
 
     folder: Path
     endpoint: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)  # of every request, with `${NAME}` for variables
     demo: bool = False
     ci: CiName | None = None
 
@@ -99,7 +101,7 @@ def begin(request: InitRequest) -> InitResult:
             f"{existing} is there already, and the demo has a configuration of its own: name another folder, "
             "like agentest init demo --demo"
         )
-    agent = detect_agent(request.endpoint) if request.endpoint else None
+    agent = detect_agent(request.endpoint, request.headers) if request.endpoint else None
     make_folder(folder)
     ci_file = _ci(request.ci, folder)
     written = (
@@ -158,7 +160,7 @@ def _project(
         yield write_new(folder / CONFIG, _demo_config(port_for(folder)), about)
     elif agent:
         # The settings may come from a server, which must not read the environment.
-        settings = _without_variables(agent.settings)
+        settings = _without_variables(agent.settings, request.headers.values())
         hints = _CREDENTIALS + _SERVER
         if agent.is_known:
             hints += _GATEWAY if not settings_class(agent.settings["type"]).shows_own_calls else ""
@@ -366,10 +368,10 @@ def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str)
     return f"{_HEAD}{comments}{settings}{hints}{_REST}"
 
 
-def _without_variables(value: Any) -> Any:
+def _without_variables(value: Any, own: Collection[str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_variables(each) for key, each in value.items()}
-    return value.replace("${", "$${") if isinstance(value, str) else value
+        return {key: _without_variables(each, own) for key, each in value.items()}
+    return value.replace("${", "$${") if isinstance(value, str) and value not in own else value
 
 
 def _yaml_scalar(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from project import Project
-from stand_ins import standing_in
+from stand_ins import NOT_FOUND, Asked, Given, standing_in
 from team_agents import AGENTS, cookies, forgetful, own_events, shared
 
 REMEMBERS = """\
@@ -50,6 +50,30 @@ def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project
             project.scenario(REMEMBERS)
             run = project.run("--offline")
             assert run.returncode == 0, done.stderr + run.stdout
+
+
+def test_a_header_is_sent_and_written_with_its_variable(project: Project) -> None:
+    """The value is neither in the configuration nor in the output; a literal secret is refused."""
+
+    def answer(request: Asked) -> Given | None:
+        if request.headers.get("authorization") != "Bearer t0p-s3cret-value":
+            return Given({"detail": "Not authenticated"}, 401)
+        return agent(request) if request.path == "/chat" else NOT_FOUND
+
+    agent = cookies()
+    with standing_in(answer) as url:
+        arguments = ("init", "--endpoint", f"{url}/chat", "--header")
+        env = {"SHOP_TOKEN": "t0p-s3cret-value"}
+        done = project.agentest(*arguments, "Authorization: Bearer $SHOP_TOKEN", env=env)
+        assert done.returncode == 0, done.stderr
+        text = (project.root / "agentest.config.yaml").read_text(encoding="utf-8")
+        assert "Authorization: Bearer ${SHOP_TOKEN}" in text
+        assert "s3cret" not in text + done.stdout + done.stderr
+        assert project.run("--offline", env=env).returncode == 0
+        literal = project.agentest(*arguments, "Authorization: Bearer abc").stderr
+        unset = project.agentest(*arguments, "Authorization: Bearer $NOWHERE").stderr
+    assert "with a variable of the environment for a secret" in literal
+    assert "$NOWHERE has no value" in unset
 
 
 ONE_THREAD = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -31,9 +33,10 @@ from agentest.plugins.authoring.new_project import (
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import RunKind
-from agentest.support.errors import ExitCode
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
+from agentest.support.redaction import looks_secret
 from agentest.support.terminal import Output, clean, encodable, say, tell, tell_notes
 from agentest.support.text import count
 
@@ -82,21 +85,38 @@ def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
 @click.command()
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @option("--endpoint", "URL", "Detect the protocol of your agent at URL.")
+@option("--header headers", "'NAME: VALUE'", "Send this header, too; $NAME is a variable.", multiple=True)
 @flag("--demo", "Add a small agent, to try Agentest without a key.")
 @click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
 @exits
-def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> ExitCode:
+def init(
+    folder: Path, endpoint: str | None, headers: tuple[str, ...], demo: bool, ci: CiName | None
+) -> ExitCode:
     """Write a configuration, a first scenario and entries of .gitignore to DIR (default: here).
 
     Existing files are never replaced.
 
     Exit status: 0 all files exist; 2 nothing was written, or not all settings of the agent were proved.
     """
-    begun = begin(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))
+    sent = dict(map(_header, headers))
+    begun = begin(InitRequest(folder=folder, endpoint=endpoint, headers=sent, demo=demo, ci=ci))
     for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
     tell_notes(begun.notes)
     return ExitCode.PASSED if begun.is_complete else ExitCode.ERRORED
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = (part.strip() for part in text.partition(":"))
+    variables = re.findall(r"\$\{?(\w+)\}?", value)
+    if not colon or (looks_secret(name) and not variables):
+        raise UsageError(
+            f"--header {name}: write it as 'NAME: VALUE', with a variable of the environment for a secret: "
+            "--header 'Authorization: Bearer $TOKEN'"
+        )
+    if unset := next((each for each in variables if each not in os.environ), None):
+        raise UsageError(f"--header {name}: ${unset} has no value: set it in the environment")
+    return name, re.sub(r"\$\{?(\w+)\}?", r"${\1}", value)
 
 
 @click.command()
