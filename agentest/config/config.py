@@ -41,8 +41,10 @@ _USUAL_PARTS: tuple[ExplorePart, ...] = ("faults", "injections", "mutations")  #
 class ShrinkSettings(Section):
     """How far findings are reduced."""
 
-    conversations: NotNegative = 60  # conversations for reducing one finding
-    max_runs: AtLeastOne = 40  # conversations for deciding about one reduction
+    conversations: NotNegative = 60
+    """Conversations for reducing one finding."""
+    max_runs: AtLeastOne = 40
+    """Conversations for deciding about one reduction."""
     error: Annotated[float, BeforeValidator(no_bool), Field(gt=0, le=0.5)] = 0.05
     """The chance that a reduction is accepted although it lost the finding."""
 
@@ -56,16 +58,22 @@ class CanarySettings(Section):
 class ExploreSettings(Section):
     """Settings of `agentest explore`."""
 
-    conversations: AtLeastOne = 200  # conversations in all, including those that confirm and reduce findings
+    conversations: AtLeastOne = 200
+    """Conversations in all, including those that confirm and reduce findings."""
     parts: list[ExplorePart] = Field(default_factory=lambda: list(_USUAL_PARTS))
-    confirm: AtLeastOne = 5  # conversations that confirm a finding
+    confirm: AtLeastOne = 5
+    """Conversations that confirm a finding."""
     shrink: ShrinkSettings = Field(default_factory=ShrinkSettings)
-    report_rate: NotNegative = 20  # fresh conversations that measure how often a finding occurs
-    found: str = Field(default="scenarios/found", min_length=1)  # the folder for scenarios of findings
-    corpus: str = Field(default=".agentest/corpus", min_length=1)  # the folder for what is worth trying again
+    report_rate: NotNegative = 20
+    """Fresh conversations that measure how often a finding occurs."""
+    found: str = Field(default="scenarios/found", min_length=1)
+    """The folder for scenarios of findings."""
+    corpus: str = Field(default=".agentest/corpus", min_length=1)
+    """The folder for what is worth trying again."""
     invariants: dict[str, bool | str] = Field(default_factory=dict)
     """Invariants that are switched off, and the `reason`."""
-    writes: list[str] = Field(default_factory=list)  # tools that change something; names may have wildcards
+    writes: list[str] = Field(default_factory=list)
+    """Tools that change something; names may have wildcards."""
     parties: dict[str, str] = Field(default_factory=dict)
     """Tool → the argument that names who receives what it sends."""
     canary: CanarySettings | None = None

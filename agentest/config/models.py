@@ -151,11 +151,14 @@ class RequestedModel:
     """
 
     role: Literal["user", "judge"]
-    model: str | None = None  # the name as written. None: the configured model, with this sampling.
+    model: str | None = None
+    """The name as written. None: the configured model, with this sampling."""
     sampling: Sampling = NO_SAMPLING
     file: str = field(default="", compare=False)
-    key: str = field(default="", compare=False)  # the position in the file
-    metric: str | None = field(default=None, compare=False)  # the metric that this model judges
+    key: str = field(default="", compare=False)
+    """The position in the file."""
+    metric: str | None = field(default=None, compare=False)
+    """The metric that this model judges."""
     not_sent: tuple[str, ...] = field(default=(), compare=False)
     """Keys of the model's configuration that requests cannot carry."""
 

@@ -23,7 +23,8 @@ class ChatCompletionsAgent(HttpAgent):
 
     type: Literal["chat_completions"] = "chat_completions"
     body: dict[str, Any] = Field(default_factory=dict)
-    path: str | None = None  # the path of chat completions in an `app`, instead of an endpoint
+    path: str | None = None
+    """The path of chat completions in an `app`, instead of an endpoint."""
     send_session_state: bool = False
     """Send the session state of a scenario or case as `metadata.session_state`."""
 

@@ -52,7 +52,8 @@ def unreached(agent: str, servers: Container[str]) -> str:
 class CompanionServer(Section):
     """A server that Agentest runs on this machine."""
 
-    port: Port | None = None  # the port. None: a free port, which is passed to the agent.
+    port: Port | None = None
+    """The port. None: a free port, which is passed to the agent."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names that requests may use in addition to loopback names, as from an agent in a container."""
 
@@ -119,7 +120,8 @@ class RestMock(CompanionServer):
 
     openapi: str = Field(min_length=1)
     """The real API's OpenAPI document, relative to the configuration. Each operation is a tool."""
-    upstream: Url | None = None  # the base URL of the real API
+    upstream: Url | None = None
+    """The base URL of the real API."""
 
     @property
     def secrets(self) -> list[str]:
@@ -151,7 +153,8 @@ class ModelGateway(CompanionServer):
     """How recordings of the agent's model are used; None: as the command line says."""
     upstream: dict[Provider, str] = Field(default_factory=dict)
     """Provider → the base URL of its API, where it is not the usual one."""
-    mocks: bool = True  # False: calls are only seen, and the agent runs its tools
+    mocks: bool = True
+    """False: calls are only seen, and the agent runs its tools."""
     memory: Literal["auto", "keep", "turn"] = "auto"
     """Whether the model remembers results of mocks in later turns. auto: as it does those of real tools."""
     output_tools: tuple[Annotated[str, Field(min_length=1)], ...] = ()

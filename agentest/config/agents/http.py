@@ -45,14 +45,17 @@ class HttpTemplateAgent(HttpAgent):
     method: Method = "POST"
     params: Params = Field(default_factory=dict)
     body: Any = None
-    reply: PathText | None = None  # path of the reply. None: the only usual place that contains text.
-    delta: PathText | None = None  # path of a piece of the reply in a stream's event
+    reply: PathText | None = None
+    """Path of the reply. None: the only usual place that contains text."""
+    delta: PathText | None = None
+    """Path of a piece of the reply in a stream's event."""
     done: PathText | None = None
     """Path that is true for a stream's last event. None: the stream ends with the response."""
     tool_calls: PathText | None = None
     error: PathText | None = None
     usage: PathText = "usage"
-    session: ValueSource | None = None  # place of the server's session id. None: Agentest creates the id.
+    session: ValueSource | None = None
+    """Place of the server's session id. None: Agentest creates the id."""
     save: SavedValues = Field(default_factory=dict)
     """Placeholder → place of its value in the response, for polls and later turns."""
     poll: Poll | None = None
@@ -293,11 +296,16 @@ class HttpTemplateAgent(HttpAgent):
 class Verify(Section):
     """How a call shows that it is the agent's: a channel's signature, or a secret in a header or its path."""
 
-    slack: str | None = Field(default=None, min_length=1)  # the signing secret of the Slack app
-    twilio: str | None = Field(default=None, min_length=1)  # the auth token of the Twilio account
-    whatsapp: str | None = Field(default=None, min_length=1)  # the secret of the Meta app
-    header: str | None = Field(default=None, min_length=1)  # the header that contains `secret`
-    secret: str | None = Field(default=None, min_length=1)  # the whole value of the header
+    slack: str | None = Field(default=None, min_length=1)
+    """The signing secret of the Slack app."""
+    twilio: str | None = Field(default=None, min_length=1)
+    """The auth token of the Twilio account."""
+    whatsapp: str | None = Field(default=None, min_length=1)
+    """The secret of the Meta app."""
+    header: str | None = Field(default=None, min_length=1)
+    """The header that contains `secret`."""
+    secret: str | None = Field(default=None, min_length=1)
+    """The whole value of the header."""
     path: str | None = Field(default=None, min_length=1)  # the secret that one part of the path is
 
     @model_validator(mode="after")
@@ -322,12 +330,16 @@ class Verify(Section):
 class ReplyWebhook(CompanionServer):
     """The server to which the agent sends its replies. It answers every path."""
 
-    port: Port  # the port, which the agent knows from its own settings
+    port: Port
+    """The port, which the agent knows from its own settings."""
     message: PathText
     """Path of the text in the body of a call. A call without one is answered and belongs to no reply."""
-    conversation: PathText  # path of the value in it that identifies the conversation
-    id: str = Field(default="{{session_id}}", min_length=1)  # that value, with placeholders
-    until: PathText | None = None  # path that is true for the last call of a turn
+    conversation: PathText
+    """Path of the value in it that identifies the conversation."""
+    id: str = Field(default="{{session_id}}", min_length=1)
+    """That value, with placeholders."""
+    until: PathText | None = None
+    """Path that is true for the last call of a turn."""
     quiet_ms: int = Field(default=1000, ge=20)
     """Without `until`, how long no further call has to come after the first message of a turn."""
     ack: Any = Field(default_factory=lambda: {"ok": True, "id": "{{call_id}}"})

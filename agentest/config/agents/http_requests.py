@@ -213,7 +213,8 @@ class SetUpRequest(HttpRequestSettings):
     """A request of `setup` or `teardown`."""
 
     per: Literal["conversation", "run"] = "conversation"
-    save: SavedValues = Field(default_factory=dict)  # placeholder → place of its value in the response
+    save: SavedValues = Field(default_factory=dict)
+    """Placeholder → place of its value in the response."""
 
 
 def required_in(template: Any) -> frozenset[str]:
@@ -253,11 +254,13 @@ class TurnRequest(Conditional, HttpRequestSettings):
 
     endpoint: Annotated[str, AfterValidator(normal_address)] = ""
     method: Method | None = None  # type: ignore[assignment]  # None: the agent's
-    save: SavedValues = Field(default_factory=dict)  # placeholder → place of its value in the response
+    save: SavedValues = Field(default_factory=dict)
+    """Placeholder → place of its value in the response."""
     until: PathTemplateText | None = None
     """Path that is true for the last response. Until then, the request is repeated."""
     every_ms: AtLeastOne = 500
-    quiet_ms: NotNegative = 0  # how long the response has to stay the same before it is the last
+    quiet_ms: NotNegative = 0
+    """How long the response has to stay the same before it is the last."""
 
     @property
     def repeats(self) -> bool:

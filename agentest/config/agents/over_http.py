@@ -28,12 +28,14 @@ IN_PROCESS = "http://localhost"  # the nominal address of an `app` without an en
 class HeaderCommand(Section):
     """A command that prints the value of a header, such as a token."""
 
-    command: str | tuple[str, ...]  # the command. A string runs in a shell, a list does not.
+    command: str | tuple[str, ...]
+    """The command. A string runs in a shell, a list does not."""
     every_s: Annotated[Number, Field(gt=0)] | None = None
     """Run the command again after this many seconds. It also runs again after a 401."""
     prefix: str | None = None
     """Text before the value. Default: `Bearer ` in `Authorization` if the value is one word."""
-    timeout_s: Annotated[Number, Field(gt=0)] = 30.0  # the longest time that the command may take, in seconds
+    timeout_s: Annotated[Number, Field(gt=0)] = 30.0
+    """The longest time that the command may take, in seconds."""
 
     @field_validator("command")
     @classmethod
@@ -48,17 +50,22 @@ class AwsSignature(Section):
 
     service: Annotated[str, Field(min_length=1)]
     """The service's name in signatures, such as `bedrock-agentcore`."""
-    region: str | None = None  # the region. None: that of the profile or the environment.
-    profile: str | None = None  # the profile in `~/.aws`. None: the default credentials.
+    region: str | None = None
+    """The region. None: that of the profile or the environment."""
+    profile: str | None = None
+    """The profile in `~/.aws`. None: the default credentials."""
 
 
 class Sign(Section):
     """How requests to the agent are signed. One of the keys is set."""
 
     aws: AwsSignature | None = None
-    slack: str | None = Field(default=None, min_length=1)  # the signing secret of the Slack app
-    twilio: str | None = Field(default=None, min_length=1)  # the auth token of the Twilio account
-    whatsapp: str | None = Field(default=None, min_length=1)  # the secret of the Meta app
+    slack: str | None = Field(default=None, min_length=1)
+    """The signing secret of the Slack app."""
+    twilio: str | None = Field(default=None, min_length=1)
+    """The auth token of the Twilio account."""
+    whatsapp: str | None = Field(default=None, min_length=1)
+    """The secret of the Meta app."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

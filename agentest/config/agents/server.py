@@ -46,7 +46,8 @@ class Server(Section):
     copies: Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=100)] = 1
     """Instances of an agent's own server that run at once, each at its own port. Each has one conversation at
     a time and its own address of the model gateway."""
-    name: Annotated[str, Field(min_length=1)] | None = None  # name in messages and logs. None: the command.
+    name: Annotated[str, Field(min_length=1)] | None = None
+    """Name in messages and logs. None: the command."""
     watch: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Files, folders and patterns, relative to the configuration, that trigger `--watch`."""
 

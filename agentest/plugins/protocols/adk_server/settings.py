@@ -32,7 +32,8 @@ class AdkAgent(HttpAgent):
     )
 
     type: Literal["adk"]
-    app_name: str | None = Field(default=None, min_length=1)  # None: the app of the case's session
+    app_name: str | None = Field(default=None, min_length=1)
+    """None: the app of the case's session."""
     user_id: str | None = Field(default=None, min_length=1)
     """None: the user of the case's session, else `agentest`."""
     approvals: Approvals = "ask"

@@ -28,11 +28,14 @@ class GrpcAgent(DialogueAgent):
     )
 
     type: Literal["grpc"]
-    endpoint: str  # host and port
-    method: str  # `package.Service/Method`
+    endpoint: str
+    """Host and port."""
+    method: str
+    """`package.Service/Method`."""
     body: Any = Field(default_factory=lambda: {"message": "{{message}}"}, validate_default=True)
     """The JSON form of the request, with placeholders."""
-    headers: AgentHeaders = Field(default_factory=dict)  # the metadata of each call
+    headers: AgentHeaders = Field(default_factory=dict)
+    """The metadata of each call."""
     session: PathText | None = None
     """Path of the server's session id in a response. None: Agentest creates the id."""
     proto: str | None = Field(default=None, min_length=1)

@@ -38,7 +38,8 @@ class LangGraphAgent(HttpAgent):
     """The graph's name or an assistant's UUID. None: the server's only assistant."""
     body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of every run: `config`, `context`, `metadata`, `input`, `command` for interrupts."""
-    reply: PathText | None = None  # JMESPath of the reply in the graph's final state. None: its last message.
+    reply: PathText | None = None
+    """JMESPath of the reply in the graph's final state. None: its last message."""
     approvals: Approvals = "ask"
 
     @property

@@ -27,7 +27,8 @@ from agentest.plugins.protocols.sockets import SocketAgent, opening_message
 class SocketMessage(Conditional):
     """A message to an agent behind a WebSocket, and the one to wait for before the next is sent."""
 
-    send: Any  # the message, with placeholders: text as it is, other values as JSON
+    send: Any
+    """The message, with placeholders: text as it is, other values as JSON."""
     wait: PathTemplateText | None = None
     """Path that is true for the message that has to arrive before the next one is sent."""
 
@@ -58,13 +59,16 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
     """The messages for the first user message. Empty: as for every user message."""
     then: list[SocketMessage] = Field(default_factory=list)
     """The messages for each user message, or with `first` for later ones. Empty: `body`."""
-    after_tools: Any = None  # a message to send once after the results of all requested tools
+    after_tools: Any = None
+    """A message to send once after the results of all requested tools."""
     session: PathText | None = None
     """Path of the server's session id in a message. None: Agentest creates the id."""
     save: Annotated[dict[str, PathText], AfterValidator(check_saved_names)] = Field(default_factory=dict)
     """Placeholder → path of its value in any message. The latest one counts."""
-    ping: PathText | None = None  # path that is true for a message that only checks the connection
-    pong: Any = None  # the answer to it, with placeholders for its values: `{{ping.id}}`
+    ping: PathText | None = None
+    """Path that is true for a message that only checks the connection."""
+    pong: Any = None
+    """The answer to it, with placeholders for its values: `{{ping.id}}`."""
 
     @property
     def saved_names(self) -> tuple[str, ...]:
