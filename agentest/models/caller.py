@@ -256,14 +256,17 @@ class LiveModel:
         self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool
     ) -> ChatReply:
         usage = Usage()
-        cost = None if self._price is None else 0.0
+        cost = bound = None if self._price is None else 0.0
         try:
             with TimeLimit(self._patience.timeout_s):
                 reply = await self._chat.complete(request)
             usage = reply.usage
             if self._price is not None:
-                # If a server reports no tokens, the cost is unknown, not 0.
-                cost = self._price.cost(usage) if usage.total_tokens else None
+                # If a server reports no tokens, the cost is unknown, not 0. The budget takes an estimate.
+                answer = [{"role": "assistant", "content": reply.text}]
+                estimate = Usage(estimate_tokens(request.messages), estimate_tokens(answer))
+                bound = self._price.cost(usage if usage.total_tokens else estimate)
+                cost = bound if usage.total_tokens else None
         except TimeoutError:
             late = TransientError(f"no answer within {self._patience.timeout_s:g} s", late=True)
             attempt.failed(late, alone=False)
@@ -274,7 +277,7 @@ class LiveModel:
             raise
         finally:  # whatever the outcome, even if the run is being stopped: the attempt may have a cost
             self._ledger.add(key, ModelUsage(1, usage, int(retry), cost))
-        attempt.succeeded(usage.total_tokens, reply.hold_s or 0.0, cost)
+        attempt.succeeded(usage.total_tokens, reply.hold_s or 0.0, bound)
         return reply
 
     def _tokens(self, request: ChatRequest) -> int:

@@ -15,6 +15,8 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _FAILURES = 3
 _STORM_S = 2.0
+_STALE_S = 240.0
+"""Failures that are further apart are no outage."""
 _WRONG_ADDRESS_S = 60.0
 """Seconds to wait for a model if nothing in this run shows that its address is right."""
 _FIRST_PROBE_S = 0.25
@@ -27,6 +29,7 @@ RAISE_TIMEOUT = "; raise `timeout_ms` if the model takes longer"
 @dataclass(slots=True)
 class _Streak:
     since: float
+    last: float
     failed: int = 0
     throttled: int = 0
     misaddressed: bool = True
@@ -34,7 +37,8 @@ class _Streak:
     late: bool = True
     """True if all of them ended at `timeout_ms`."""
 
-    def add(self, error: TransientError) -> None:
+    def add(self, error: TransientError, now: float) -> None:
+        self.last = now
         self.late = self.late and error.late
         self.misaddressed = self.misaddressed and error.misaddressed
         if error.throttled:
@@ -147,7 +151,8 @@ class Circuit:
         """
         self.answers += 1
         if self.is_open and not self._refuses and waits not in (None, self.waits_begun):
-            self._streak = _Streak(self._clock())
+            now = self._clock()
+            self._streak = _Streak(now, now)
             return
         if self.is_open:
             self._close()
@@ -161,9 +166,9 @@ class Circuit:
                 only.
         """
         now = self._clock()
-        if self._streak is None:
-            self._streak = _Streak(now)
-        self._streak.add(error)
+        if self._streak is None or (not self.is_open and now - self._streak.last > _STALE_S):
+            self._streak = _Streak(now, now)
+        self._streak.add(error, now)
         asked_for = min(error.retry_after or 0.0, _MAX_WAIT_S)
         if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
             self._postpone(str(error), asked_for, now)

@@ -13,6 +13,7 @@ from agentest.config.config import Config
 from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions, Sampling
 from agentest.support.errors import ConfigError, errors_as
+from agentest.support.http.address_guard import is_loopback
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -200,7 +201,9 @@ class ModelSpec:
 
     def requests_at_once(self, conversations: int) -> int:
         """Return how many requests may be in progress at this number of conversations."""
-        each = 1 if conversations == 1 else REQUESTS_PER_CONVERSATION
+        # A model on this machine answers few requests at a time, so more would only wait there.
+        is_local = bool(self.base_url) and is_loopback(self.base_url)
+        each = 1 if is_local or conversations == 1 else REQUESTS_PER_CONVERSATION
         return self.max_concurrency or each * conversations
 
 

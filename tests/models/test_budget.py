@@ -7,9 +7,18 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from agentest.models.admission import LocalGate
 from agentest.models.budget import Budget, BudgetExhausted, Price, check_prices
+from agentest.models.caller import LiveModel
+from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
 from agentest.support.errors import ConfigError, ModelError
+
+
+class Said(BaseModel):
+    text: str
+
 
 KNOWN = {"openai/known": Price(1, 1, 1), "ollama/free": Price(0, 0, 0)}
 
@@ -189,3 +198,27 @@ def test_prices_come_from_the_table() -> None:
     check_prices(["openai/gpt-5-mini"], 1.0)
     with pytest.raises(ConfigError, match="ollama/my-own"):
         check_prices(["ollama/my-own"], 1.0)
+
+
+def test_unknown_usage_counts_for_the_budget() -> None:
+    """If the server omits `usage`, `--max-cost` counts an estimate, and the ledger an unknown cost."""
+    told: list[str] = []
+
+    class Silent:
+        name = "m"
+
+        async def complete(self, _: ChatRequest) -> ChatReply:
+            return ChatReply('{"text": "hello"}')
+
+    async def ask() -> None:
+        gate = LocalGate("m", budget=Budget(0.001, None, told.append))
+        ledger = Ledger()
+        model = LiveModel(Silent(), ledger, gate, price=Price(1e-6, 1e-5, 1e-6))
+        for number in range(50):
+            question = Question([{"role": "user", "content": "?" * 400}], Said, CallKey("user", "s", number))
+            await model.answer(question)
+            assert ledger.total().cost is None
+
+    with pytest.raises(ModelError, match="they cost"):
+        anyio.run(ask)
+    assert len(told) == 1

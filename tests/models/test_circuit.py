@@ -169,6 +169,16 @@ def test_an_answer_between_starts_the_count_again(circuit: Circuit) -> None:
     assert not circuit.is_open
 
 
+def test_failures_minutes_apart_are_no_outage(circuit: Circuit, clock: Clock) -> None:
+    """A failure that is five minutes old does not count."""
+    for _ in range(5):
+        fails(circuit, UNREACHABLE)
+        clock.now += 300
+    assert not circuit.is_open
+    fails(circuit, UNREACHABLE, 3)
+    assert circuit.is_open
+
+
 def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circuit, clock: Clock) -> None:
     """A burst of 429s is left to the limiter; seconds of nothing but 429s are an outage."""
     circuit.answered()
