@@ -8,7 +8,7 @@ verdict.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from hashlib import sha1
@@ -35,8 +35,9 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import NO_RECORDED_ANSWER, Conversation
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, shortened
+from agentest.support.text import count, cut_middle, shortened
 
 _TITLE_CHARS = 160
 _TEXT_CHARS = 300
@@ -48,6 +49,14 @@ _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|"(?:[^"\\]|\\.)*\"""")
 _URL = re.compile(r"(?<!\w)\w+://\S+")
 _NUMBERED = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 _PATH = re.compile(r"(?<![\w.~-])(?:[\w.~-]*/){2,}[\w.~-]*")
+_ANSWERED = re.compile(r"(?:[A-Z]+ )?\w+://\S+ answered (\d{3}|[A-Z_]+)(?: \(.*?\))?: (.*)", re.S)
+_MODEL = re.compile(r"\b(model \S+?)(?: is down)?: (?:no answer within [^:]+: )?(.*)", re.S)
+_MODEL_ADVICE = re.compile(r" \(no answer for |; (?:raise `|not called again|check its address)")
+_UNSCORED = re.compile(r"^.*? could not be scored(?: \d+ of .*? times?)?(?:: | (?=\())?")
+_EITHER = "Either add a mock"
+_MESSAGE_KEYS = ("error", "message", "detail", "errors", "msg", "title")
+_QUOTED_MESSAGE = re.compile(r"""\W(?:message|detail|error|msg)['"]: ?"((?:[^"\\]|\\.)+)""")
+_TITLE_TAG = re.compile(r"<title>\s*(.*?)\s*</title>", re.I | re.S)
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(
     r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)"""
@@ -56,7 +65,6 @@ _REFUSED_SCENARIO = re.compile(
 """The location and the name of a refused scenario; the cause follows them."""
 _NON_CAUSES = (ReasonKind.INTERRUPTED, ReasonKind.ERROR)
 """Reasons without a cause here: an early end, and judged groups, which are read from the scenario."""
-_ERROR_KINDS = (ReasonKind.FILE, ReasonKind.CONVERSATION, ReasonKind.MODEL)
 _SUMMARIES = (CauseKind.THRESHOLD, CauseKind.PASS_RATE)
 """Kinds that only summarize other failures. They count as causes if there are no others."""
 
@@ -132,20 +140,6 @@ def find_scenario_causes(
     )
 
 
-def error_of(scenario: ScenarioResult) -> frozenset[str]:
-    """Return the error that kept a scenario from a verdict, equal for scenarios with the same problem.
-
-    Empty if the scenario is not errored, or if more than its file, an error or a model is to blame.
-    """
-    reasons = scenario.verdict.reasons
-    if scenario.verdict.status is not Status.ERRORED or scenario.errors:
-        return frozenset()
-    if any(reason.kind not in _ERROR_KINDS for reason in reasons):
-        return frozenset()
-    rows = (row for reason in reasons for row in _without_id(reason).splitlines())
-    return frozenset(_REFUSED_SCENARIO.sub("", row) for row in rows)
-
-
 def _conversation_of(failure_id: str) -> str:
     return failure_id.rpartition("-")[0]
 
@@ -177,10 +171,11 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
         unmocked = next((call.name for call in calls if call.outcome is ToolOutcome.UNMOCKED), None)
         if unmocked is None:
-            yield _finding_from_text(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
+            text = what_to_do(reason.message)
+            yield _finding_from_text(CauseKind.AGENT_ERROR, error_title(_without_id(reason)), text)
         else:
             title = f"{unmocked} has no mock"
-            yield _Finding(CauseKind.UNMOCKED_TOOL, title, title, reason.message)
+            yield _Finding(CauseKind.UNMOCKED_TOOL, title, title, what_to_do(reason.message))
     elif reason.kind in (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE):
         kind = CauseKind(reason.kind.value)
         pattern = f"{reason.metric} below its threshold"
@@ -190,24 +185,58 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         yield _finding_from_text(CauseKind.CHECK, reason.message)
 
 
+def error_title(text: str) -> str:
+    """Return an error in short: without addresses and advice, and of a JSON or HTML body only its message."""
+    who, model = "the agent", _MODEL.search(text)
+    if model:
+        who, text = model[1], _MODEL_ADVICE.split(model[2])[0]
+    if answered := _ANSWERED.match(text):
+        return f"{who} answered {answered[1]}: {_message_of(answered[2])}"
+    address = "its address" if model else who
+    text = _URL.sub(lambda url: address + url[0][len(url[0].rstrip(".,:;)")) :], text)
+    return f"{who}: {text.removeprefix(f'{address}: ')}" if model else text
+
+
+def what_to_do(message: str) -> str:
+    """Return what an error's message says beyond its title: the address and advice, or what to change."""
+    if answered := _ANSWERED.match(message):
+        return message[: answered.start(2)].rstrip(": ")
+    before, _, after = message.partition(_EITHER)
+    return f"{_EITHER}{after}" if after else before
+
+
+def _message_of(body: str) -> str:
+    value = json_or(body)
+    while isinstance(value, Mapping | list):
+        parts = value if isinstance(value, list) else map(value.get, _MESSAGE_KEYS)
+        value = next(filter(None, parts), None)
+    if isinstance(value, str):
+        return value
+    found = _TITLE_TAG.search(body) or _QUOTED_MESSAGE.search(body)
+    return found[1].replace('\\"', '"') if found else body
+
+
 def _errored_finding(reason: Reason) -> _Finding:
     text = _without_id(reason)
+    if reason.kind is not ReasonKind.FILE and (model := _MODEL.search(text)):
+        # One outage prevents the judging of every metric, goal and criterion.
+        return _finding_from_text(CauseKind.ERRORED, error_title(text), text[model.start() :])
     if reason.trajectory is not None and reason.trajectory.error:
         text = f"trajectory: {reason.trajectory.error}"
     elif reason.check is not None and reason.check.error:
         text = f"{reason.check.check}: {reason.check.error}"
     elif reason.criterion is not None:
-        # One outage prevents the judging of every criterion.
         title = f"criterion could not be judged: {reason.criterion.text}"
         return _Finding(CauseKind.ERRORED, title, "criteria could not be judged", reason.message)
-    elif reason.kind is ReasonKind.UNSCORED:
-        # One outage prevents the scoring of every metric, so the metric's name and the counts do not matter.
-        text = f"could not be scored: {text.partition(': ')[2]}"
+    elif reason.metric is not None and "could not be scored" in text:
+        # The same problem prevents the scoring of every metric, so the metric's name does not matter.
+        why = f"could not be scored: {_UNSCORED.sub('', text).strip('()')}"
+        return _Finding(CauseKind.ERRORED, f"{reason.metric} {why}", template(why), reason.message)
     elif NO_RECORDED_ANSWER in text:
         text = _replay_miss(text)
     elif reason.kind is ReasonKind.FILE:
         text = _REFUSED_SCENARIO.sub("", text.strip().rpartition("\n")[2])
-    return _finding_from_text(CauseKind.ERRORED, text, reason.message)
+    return _finding_from_text(CauseKind.ERRORED, error_title(text), what_to_do(reason.message))
 
 
 def _replay_miss(text: str) -> str:
@@ -225,13 +254,16 @@ def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | No
             if row.call is not None and row.call < len(calls):
                 finding.turn_index = calls[row.call].turn_index
             yield finding
+    turns = {call.name: call.turn_index for call in reversed(calls)}
     for name in dict.fromkeys(trajectory.forbidden_calls):
-        yield _finding_with_title(f"{name} called although it is forbidden")
+        title = f"{name} called although it is forbidden"
+        yield replace(_finding_with_title(title), turn_index=turns.get(name))
     for words in trajectory.broken:
         yield _finding_from_text(CauseKind.TRAJECTORY, words)
     for name in dict.fromkeys(trajectory.extra_calls):
         if name not in reported:
-            yield _finding_with_title(f"{name} called although it is not expected")
+            title = f"{name} called although it is not expected"
+            yield replace(_finding_with_title(title), turn_index=turns.get(name))
 
 
 def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
@@ -274,7 +306,7 @@ def _without_id(reason: Reason) -> str:
 
 
 def _title(text: str, limit: int = _TITLE_CHARS) -> str:
-    return shortened(text.strip().partition("\n")[0], limit)
+    return cut_middle(shortened(text.strip().partition("\n")[0], _READ_CHARS), limit)
 
 
 def template(text: str) -> str:

@@ -15,6 +15,7 @@ from agentest.cli.rerun_selection import name_of
 from agentest.config.file import NAMES, config_in
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import if_command
+from agentest.report.content import ScenarioReport
 from agentest.runner.plan import Options, Plan, Unit, make_plan
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
@@ -152,11 +153,8 @@ class ResultSource(Protocol):
 
 
 def headline(result: ScenarioResult) -> str:
-    """Return the first reason of a scenario that did not pass, and how many more there are, in one line."""
-    reasons = CredentialFilter()(result).verdict.reasons
-    messages = [reason.message.partition("\n")[0] for reason in reasons]
-    more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-    return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+    """Return what kept a scenario from passing, in one short row."""
+    return clean(ScenarioReport(CredentialFilter()(result)).headline)
 
 
 class ScenarioDidNotPass(Exception):

@@ -51,6 +51,8 @@ class SessionHooks:
         self._other_output = OtherThreadsOutput(config.pluginmanager.getplugin("capturemanager"))
         self._terminal = TerminalWriter()
         self._reports = RunReports()
+        self._examples: dict[str, str] = {}
+        """Headline → the first item with it, which alone shows the details."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -149,7 +151,7 @@ class SessionHooks:
             self._other_output.replace_streams()
         report = yield
         if isinstance(item, ScenarioItem):
-            apply_result(report, item, call)
+            apply_result(report, item, call, self._examples)
             if self._reporting:  # output of other scenarios
                 self._other_output.pieces += [text for _, text in report.sections]
                 report.sections.clear()
@@ -241,15 +243,16 @@ class RunReports:
         self.incomplete |= other.incomplete
 
 
-def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
+def apply_result(
+    report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any], examples: dict[str, str]
+) -> None:
     """Put the scenario's result into the report of an item's phase."""
     result = item.result
     if result is None:
         return
     raised = call.excinfo.value if call.excinfo else None
     if isinstance(raised, ScenarioDidNotPass):
-        verbose = verbosity(item.config) > 1
-        report.longrepr = _console_traceback(result, item, verbose=verbose)
+        report.longrepr = _console_traceback(result, item, examples)
     elif report.skipped and result.verdict.status is Status.SKIPPED:
         reason = "; ".join(reason.message for reason in result.verdict.reasons)
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
@@ -264,8 +267,12 @@ class _Placeholder(pytest.Item):
         """Do nothing; the item never runs."""
 
 
-def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
-    rows = block(result, verbose=verbose)
+def _console_traceback(result: ScenarioResult, item: ScenarioItem, examples: dict[str, str]) -> Any:
+    first = examples.setdefault(headline(result), item.nodeid)
+    if first != item.nodeid and verbosity(item.config) < 1:
+        rows = f"as in {first}"
+    else:
+        rows = block(result, verbose=verbosity(item.config) > 1)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
     location = ReprFileLocation(str(item.path), result.line, headline(result))
     return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)

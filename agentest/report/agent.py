@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,6 @@ from agentest.domain.results import (
     Status,
     WarningCode,
 )
-from agentest.domain.root_causes import error_of, scenario_causes
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
 from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
 from agentest.support.files import report_writer
@@ -122,23 +121,21 @@ class Failures:
 
         Repeats have no turn if all blocks together would exceed `most` characters.
         """
-        causes = _causes_by_place(report.causes)
-        first: dict[str, tuple[str, frozenset[str]]] = {}
-        """Cause → the location of the first scenario with it, and its error."""
         ranked: list[tuple[bool, bool, FailureBlock]] = []
-        for scenario in report.not_passed:
-            cause = causes.get((scenario.result.name, scenario.result.agent))
+        for each in report.blocks:
+            cause = each.cause
             if cause and cause.kind is CauseKind.CHECK and "…" in cause.title:
                 cause = None  # The scenarios demand different things of their replies.
-            block = self._block(scenario, cause)
-            known = first.get(cause.id) if cause else None
-            if known:
-                block = replace(block, cause=f"as in {known[0]}")
-                if error_of(scenario.result) == known[1] != frozenset():
+            first = self._block(each.scenarios[0], cause)
+            is_errored = each.status is Status.ERRORED
+            ranked.append((False, is_errored, first))
+            for scenario in each.scenarios[1:]:
+                block = self._block(scenario, cause)
+                if cause:
+                    block = replace(block, cause=f"as in {first.location}")
+                if cause and is_errored:
                     block = replace(block, expected=(), happened=(), more=0)
-            elif cause:
-                first[cause.id] = block.location, error_of(scenario.result)
-            ranked.append((known is not None, scenario.status is Status.ERRORED, block))
+                ranked.append((cause is not None, is_errored, block))
         ranked.sort(key=lambda each: each[:2])
         is_full = sum(len(block.text) + 2 for _, _, block in ranked) <= most - _ROOM_FOR_REST
         return [
@@ -147,8 +144,12 @@ class Failures:
 
     def _block(self, scenario: ScenarioReport, cause: RootCause | None) -> FailureBlock:
         result = scenario.result
-        reasons = [reason for reason, _ in scenario.distinct_reasons]
-        reasons += [reason for reason in scenario.reasons if reason.kind in VIOLATIONS]
+        distinct: dict[object, Reason] = {}
+        for reason in sorted(scenario.reasons, key=lambda each: each.kind in VIOLATIONS):
+            text = reason.criterion.text if reason.criterion else reason.message
+            is_goal = reason.kind is ReasonKind.GOAL  # the judge words each reason differently
+            distinct.setdefault(reason.kind if is_goal else (text, reason.turn_index), reason)
+        reasons = [*distinct.values()]
         sides = [_sides(reason, result) for reason in reasons[:_MOST_REASONS]]
         indices = [reason.turn_index for reason in reasons[:_MOST_REASONS]]
         if len(set(indices)) > 1:
@@ -166,7 +167,7 @@ class Failures:
             happened=happened,
             more=len(reasons) - len(sides),
             turn=self._turns.get(scenario.key),
-            cause=_likely_cause(result, reasons, cause, (*expected, *happened)),
+            cause=_likely_cause(scenario, reasons, cause, (*expected, *happened)),
             command=_command(result, several=scenario.several_agents),
         )
 
@@ -283,36 +284,16 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
 
 
 def _likely_cause(
-    scenario: ScenarioResult, reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]
+    scenario: ScenarioReport, reasons: Sequence[Reason], cause: RootCause | None, rows: Sequence[str]
 ) -> str:
     if not reasons:
         return ""
     first = reasons[0]
     where = "the agent" if first.status is Status.FAILED else _NOT_THE_AGENT.get(first.kind, _SETUP)
-    titles = [each.title for each in scenario_causes(scenario)]
-    if cause and "…" not in cause.title:
-        titles.insert(0, cause.title)
-    further = [each for each in dict.fromkeys(titles) if not _is_said(each, rows)][:_MOST_REASONS]
-    parts = [where, *(shortened(each, _TEXT_CHARS) for each in further)]
-    if cause and cause.scenarios > 1:
-        parts[cause.title in further[:1]] += f" (also in {count(cause.scenarios - 1, 'other scenario')})"
-    return "; ".join(parts)
-
-
-def _is_said(title: str, rows: Sequence[str]) -> bool:
-    tool, is_call, _ = title.partition(" called although it is ")
-    if is_call and any("calls were made: " in row and tool in row for row in rows):
-        return True
-    texts = [each.rstrip("…") for each in (title, title.partition(": ")[2]) if each]
-    return any(text in row or (row and row in text) for text in texts for row in rows)
-
-
-def _causes_by_place(causes: Iterable[RootCause]) -> Mapping[tuple[str, str], RootCause]:
-    found: dict[tuple[str, str], RootCause] = {}
-    for cause in causes:
-        for place in cause.places:
-            found.setdefault((place.scenario, place.agent), cause)
-    return found
+    titles = [title for _, title in scenario.causes if not any(title in row for row in rows)][:_MOST_REASONS]
+    others = cause.scenarios - 1 if cause else 0
+    also = f" (also in {count(others, 'other scenario')})" if others else ""
+    return f"{'; '.join((where, *titles[:1]))}{also}{''.join(f'; {title}' for title in titles[1:])}"
 
 
 def _command(result: ScenarioResult, *, several: bool) -> str:
@@ -337,26 +318,14 @@ def _path(file: str) -> str:
 
 def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
     conversations = {each.conversation.conversation_id: each for each in scenario.result.conversations}
-    for reason in scenario.reasons:
-        id = reason.conversation_id or (reason.group.occurrences[0] if reason.group else "")
-        found = conversations.get(id) or conversations.get(id.rpartition("-F")[0])
-        if found:
-            index = reason.turn_index
-            if reason.group:
-                index = next((each.turn_index for each in found.failures if each.id == id), None)
-            elif index is None:
-                index = _turn_of_cause(scenario.result, found.conversation, reason)
+    places = [(each.conversation_id, each.turn_index) for each in scenario.unjudged_causes]
+    judged = (each for group in scenario.result.errors if group.fails for each in group.examples)
+    places += ((each.conversation_id, each.turn_index) for each in judged)
+    for id, index in places:
+        if found := conversations.get(id or ""):
             return _turn_of(found, index)
     failed = next(iter(conversations.values()), None)
     return _turn_of(failed, None) if failed and len(conversations) == 1 else None
-
-
-def _turn_of_cause(result: ScenarioResult, conversation: Conversation, reason: Reason) -> int | None:
-    trajectory = reason.trajectory
-    wrong = (trajectory.forbidden_calls or trajectory.extra_calls) if trajectory else ()
-    calls = [each.turn_index for each in conversation.tool_calls if each.name in wrong]
-    mine = (each for each in scenario_causes(result) if each.conversation_id == conversation.conversation_id)
-    return next((index for index in (*calls, *(each.turn_index for each in mine)) if index is not None), None)
 
 
 def _turn_of(result: ConversationResult, index: int | None) -> BrokenTurn:

@@ -65,12 +65,14 @@ class AlignmentTable:
         return f"expected ({self.mode})" if self.mode else "expected", "made"
 
 
-def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> AlignmentTable | None:
+def alignment_table(
+    trajectory: TrajectoryResult, calls: Sequence[ToolCall], most: int = MOST_ROWS
+) -> AlignmentTable | None:
     """Return the alignment of a trajectory; None if it has none, as in results of older versions."""
     rows = trajectory.alignment
     if not rows:
         return None
-    first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS]
+    first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:most]
     left = [row for at, row in enumerate(rows) if at not in first]
     visible_rows = (_visible_row(rows[at], calls) for at in sorted(first))
     return AlignmentTable(
@@ -82,7 +84,9 @@ def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> 
     )
 
 
-def alignment_of_reason(reason: Reason, result: ConversationResult) -> AlignmentTable | None:
+def alignment_of_reason(
+    reason: Reason, result: ConversationResult, most: int = MOST_ROWS
+) -> AlignmentTable | None:
     """Return the alignment of the trajectory that a reason is about.
 
     Stored reasons have no alignment of their own.
@@ -91,15 +95,15 @@ def alignment_of_reason(reason: Reason, result: ConversationResult) -> Alignment
     for each in located_trajectories(result) if mine else ():
         same = mine and (mine.name, mine.summary) == (each.result.name, each.result.summary)
         if same and each.turn_index == reason.turn_index:
-            return alignment_of_trajectory(each, result.conversation)
+            return alignment_of_trajectory(each, result.conversation, most)
     return None
 
 
 def alignment_of_trajectory(
-    trajectory: LocatedTrajectory, conversation: Conversation
+    trajectory: LocatedTrajectory, conversation: Conversation, most: int = MOST_ROWS
 ) -> AlignmentTable | None:
     """Return the alignment of one trajectory of a conversation."""
-    return alignment_table(trajectory.result, calls_of(conversation, trajectory.turn_index))
+    return alignment_table(trajectory.result, calls_of(conversation, trajectory.turn_index), most)
 
 
 def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[ToolCall]:

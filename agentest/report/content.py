@@ -25,6 +25,7 @@ from agentest.domain.results import (
     ReasonKind,
     RootCause,
     RunResult,
+    ScenarioCause,
     ScenarioResult,
     Score,
     Status,
@@ -34,6 +35,7 @@ from agentest.domain.results import (
     by_code,
 )
 from agentest.domain.transcript import (
+    Blame,
     Conversation,
     ServerOutput,
     StateChange,
@@ -52,8 +54,13 @@ NOT_PASSED = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (*NOT_PASSED, Status.PASSED, Status.SKIPPED)
 NEWLY_FAILING = "newly failing"
 VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
-_COUNTED_ONCE = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHECK, ReasonKind.GOAL)
 _REASON_CHARS = 400
+_ENDED_BY = {
+    Blame.AGENT: "ended by an error of the agent",
+    Blame.MOCK: "ended by an error of a mock",
+    Blame.MODEL: "ended by an error of a model",
+    Blame.INTERNAL: "ended by an error outside the agent",
+}
 
 
 class RunReport:
@@ -83,6 +90,22 @@ class RunReport:
     @cached_property
     def causes(self) -> Sequence[RootCause]:
         return causes_of_run(self.result)
+
+    @cached_property
+    def blocks(self) -> list[CauseBlock]:
+        """The scenarios that did not pass, each in one block: that of the worst cause that it has."""
+        from agentest.domain.root_causes import root_cause_id
+
+        ranks = {cause.id: rank for rank, cause in enumerate(self.causes)}
+        for cause in self.causes:
+            ranks |= {root_cause_id(cause.kind, label): ranks[cause.id] for label in cause.labels}
+        by_rank: dict[tuple[int, str], list[ScenarioReport]] = {}
+        for scenario in self.not_passed:
+            rank = min((ranks[id] for id, _ in scenario.causes if id in ranks), default=len(ranks))
+            title = self.causes[rank].title if rank < len(ranks) else scenario.headline
+            by_rank.setdefault((rank, title), []).append(scenario)
+        causes = dict(enumerate(self.causes))
+        return [CauseBlock(title, mine, causes.get(rank)) for (rank, title), mine in sorted(by_rank.items())]
 
     @property
     def counts(self) -> list[tuple[int, str, Status]]:
@@ -198,6 +221,31 @@ class ScenarioReport:
         return self.result.name, self.result.agent, self.result.file
 
     @property
+    def unjudged_causes(self) -> list[ScenarioCause]:
+        """The causes of the scenario's status that need no judge."""
+        from agentest.domain.root_causes import scenario_causes
+
+        errored = self.status is Status.ERRORED
+        return [each for each in scenario_causes(self.result) if (each.kind is CauseKind.ERRORED) is errored]
+
+    @property
+    def causes(self) -> list[tuple[str, str]]:
+        """Id and title of each cause of the scenario's status; the first one heads it in every report."""
+        from agentest.domain.root_causes import normalized_label, root_cause_id
+
+        judged = (each.label for each in self.result.errors if each.fails)
+        return [
+            *((root_cause_id(each.kind, each.pattern), each.title) for each in self.unjudged_causes),
+            *((root_cause_id(CauseKind.JUDGED, normalized_label(label)), label) for label in judged),
+        ]
+
+    @property
+    def headline(self) -> str:
+        """What kept the scenario from passing, in one short row."""
+        others = (shortened(reason.message.partition("\n")[0]) for reason in self.reasons)
+        return next((title for _, title in self.causes), "") or next(others, str(self.status))
+
+    @property
     def reasons(self) -> list[Reason]:
         """The reasons for the scenario's status."""
         return [reason for reason in self.result.verdict.reasons if reason.status is self.status]
@@ -211,44 +259,39 @@ class ScenarioReport:
                 reasons.setdefault(reason.conversation_id, []).append(reason)
         return reasons
 
-    @property
-    def distinct_reasons(self) -> list[tuple[Reason, str]]:
-        """The reasons except missed thresholds, each with a suffix that counts similar ones.
-
-        Of reasons about the same criterion, or with the same finding about calls or a check, only the first
-        remains.
-        """
-        similar: dict[object, list[Reason]] = {}
-        for number, reason in enumerate(self.reasons):
-            if reason.kind in VIOLATIONS:
-                continue
-            key: object = reason.criterion.text if reason.criterion else (reason.message, reason.turn_index)
-            if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
-                key = reason.kind
-            similar.setdefault(key if reason.kind in _COUNTED_ONCE else number, []).append(reason)
-        return [(first, and_more(others, "conversation")) for first, *others in similar.values()]
-
-    @property
-    def missed_thresholds(self) -> str:
-        """The metrics that missed their thresholds, or the status if there is no reason at all."""
-        if not self.reasons:
-            return str(self.status)
-        failed = self.reasons[0].status is Status.FAILED
-        names = ", ".join(dict.fromkeys(str(reason.metric) for reason in self.reasons))
-        return f"{'below its threshold' if failed else 'not scored, though it has a threshold'}: {names}"
-
     def unexplained(self, conversation: ConversationResult) -> Iterator[tuple[str, str]]:
         """Yield label and text for a conversation's end, and for goal and criteria without a reason."""
         id = conversation.conversation.conversation_id
         reasons = self.reasons_by_conversation.get(id, [])
         if goal := unreached_goal(conversation):
-            yield "ended: ", IN_WORDS[conversation.conversation.ending]
+            yield "ended: ", end_in_words(conversation.conversation)
             if not any(reason.kind is ReasonKind.GOAL for reason in reasons):
                 yield "goal: ", goal
         criteria = [reason.criterion for reason in reasons]
         for each in conversation.criteria:
             if each.result is not CriterionOutcome.MET and each not in criteria:
                 yield "" if each.required else "not required: ", criterion_message(each)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseBlock:
+    """Scenarios that did not pass for one cause; the first one is the example."""
+
+    headline: str
+    scenarios: Sequence[ScenarioReport]
+    cause: RootCause | None
+    """None if only the verdict's reasons tell why."""
+
+    @property
+    def status(self) -> Status:
+        return self.scenarios[0].status
+
+    @property
+    def extent(self) -> str:
+        """The number of scenarios, and of their conversations if there are more."""
+        conversations = self.cause.conversations if self.cause else 0
+        more = f", {count(conversations, 'conversation')}" if conversations > len(self.scenarios) else ""
+        return count(len(self.scenarios), "scenario") + more
 
 
 def and_more(others: Sequence[object], noun: str) -> str:
@@ -299,6 +342,12 @@ class Exchange:
     user_calls: Sequence[ToolCall]
     turn: Turn | UnfinishedTurn | None
     state: Sequence[str] = ()
+
+
+def end_in_words(conversation: Conversation) -> str:
+    """Describe how a conversation ended; after an error, whether it was the agent's."""
+    failure = conversation.failure
+    return _ENDED_BY[failure.blame] if failure else IN_WORDS[conversation.ending]
 
 
 def exchanges(conversation: Conversation) -> Iterator[Exchange]:
@@ -364,19 +413,6 @@ def cause_badness(cause: RootCause) -> str:
     return "errored" if cause.kind is CauseKind.ERRORED else cause.severity.label
 
 
-def cause_facts(cause: RootCause, *, several_agents: bool, example: bool = True) -> Iterator[str]:
-    """Yield severity, number of conversations and, with `example`, the first occurrence of a root cause."""
-    yield cause_badness(cause)
-    if cause.conversations > 1:
-        yield count(cause.conversations, "conversation")
-    if several_agents and cause.agents:
-        yield ", ".join(cause.agents)
-    if example and cause.example.conversation_id:
-        first = "" if cause.conversations == 1 else "first: "
-        turn = "" if cause.example.turn_index is None else f", {turn_name(cause.example.turn_index)}"
-        yield f"{first}{cause.example.conversation_id}{turn}"
-
-
 _SHOWN = 3
 
 
@@ -385,6 +421,7 @@ class QuestionedVerdicts:
 
     Attributes:
         each: the scenarios in question and the reason, with the first of the warnings that share it.
+        scenarios: the number of scenarios in question.
     """
 
     def __init__(self, code: WarningCode, warnings: Sequence[VerdictWarning]) -> None:
@@ -396,7 +433,8 @@ class QuestionedVerdicts:
             (f"{quoted_names(each.scenario for each in mine)}: {message}", mine[0])
             for message, mine in by_message.items()
         ]
-        self.head = f"{code} ({count(len({(w.scenario, w.agent) for w in warnings}), 'scenario')})"
+        self.scenarios = len({(w.scenario, w.agent) for w in warnings})
+        self.head = f"{code} ({count(self.scenarios, 'scenario')})"
 
     def rows(self, most: int = _SHOWN) -> list[str]:
         """Return the first messages, one row each, and the number of others."""

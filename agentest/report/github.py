@@ -6,16 +6,17 @@ import html
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentest.domain.events import Event, RunFinished, ScenarioFinished
 from agentest.domain.results import (
+    CauseKind,
     CriterionOutcome,
     CriterionTotals,
     Reason,
-    RootCause,
     RunResult,
     RunWarning,
     ScenarioResult,
@@ -23,17 +24,17 @@ from agentest.domain.results import (
     Status,
     UniqueError,
 )
-from agentest.domain.transcript import NO_TEXT
-from agentest.report.alignments import AlignmentTable, TextRow, plain_rows, without_sides
+from agentest.report.alignments import AlignmentTable, TextRow, plain_rows
 from agentest.report.console.scenario import attack_text
 from agentest.report.content import (
+    NEWLY_FAILING,
     NOT_PASSED,
+    CauseBlock,
     ComparedRun,
     QuestionedVerdicts,
     Regression,
     RunReport,
     ScenarioReport,
-    cause_badness,
     criterion_counts,
     criterion_example,
     criterion_name,
@@ -42,12 +43,12 @@ from agentest.report.content import (
     passed_text,
 )
 from agentest.report.markdown_text import ICONS, code, cut, inline, table_head, table_row
-from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size, reason_title
+from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_for_command
-from agentest.support.text import count, turn_name
+from agentest.support.text import count, is_in, shortened
 
 if TYPE_CHECKING:
     from agentest.report.console.exploration import FindingPlace
@@ -68,7 +69,11 @@ _OPTIONAL = "➖"
 _MAX_NOTE_BYTES = 160
 _SHOWN_REASONS = 3
 _SHOWN_QUESTIONS = 50
-_MOST_CAUSES = 100
+_SHORT_ITEMS = 10
+"""The items of each section, and the names of each block, unless more detail is requested."""
+_SHORT_LINES = 6
+_COUNTED = (CauseKind.THRESHOLD, CauseKind.PASS_RATE)
+_SHORT_CHARS = 300
 
 
 def make_reporter(context: ReporterContext, path: Path | None) -> GitHubActionsReporter:
@@ -144,7 +149,8 @@ class GitHubActionsReporter:
         before = path.stat().st_size if self._write and path.exists() else 0
         gap = "\n" if before else ""
         room = min(self._limit, SUMMARY_LIMIT - before - len(gap))
-        text = summary(report, self._transcripts, room, self._files, compared)
+        detailed = self._limit == SUMMARY_LIMIT
+        text = summary(report, self._transcripts, room, self._files, compared, detailed=detailed)
         if self._write is None:
             with report_writer(path) as file:
                 file.write(text.encode())
@@ -159,6 +165,8 @@ def summary(
     room: int,
     files: Sequence[str] = (),
     compared: Sequence[str] = (),
+    *,
+    detailed: bool = True,
 ) -> str:
     """Return the Markdown summary of a run, at most `room` bytes of UTF-8.
 
@@ -169,9 +177,11 @@ def summary(
         transcripts: the transcripts of failed conversations.
         files: the names of the run's other reports.
         compared: comparisons, which follow the failures.
+        detailed: include everything that there is room for, instead of the first items of each list.
     """
     report = result if isinstance(result, RunReport) else RunReport(result)
-    sections = [section for section in _sections(report, transcripts, compared) if section.items]
+    contents = _sections(report, transcripts, compared, detailed=detailed)
+    sections = [section if detailed else section.first() for section in contents if section.items]
     headline = _headline(report, files)
     left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
     if left < 0:
@@ -195,6 +205,11 @@ class _Section:
     """The number of further items that are not included here."""
     foot: str = ""
 
+    def first(self) -> _Section:
+        """Return the section with only its first items."""
+        left = max(0, len(self.items) - _SHORT_ITEMS)
+        return replace(self, items=self.items[:_SHORT_ITEMS], left_out=self.left_out + left)
+
     def fitting(self, room: int) -> tuple[list[str], int]:
         """Return the texts that fit, and the remaining bytes: 0 after the first text that did not fit."""
         texts: list[str] = []
@@ -209,27 +224,25 @@ class _Section:
         missing = total - len(texts)
         if not missing:
             return [self.head, *texts, self.foot], left
-        note = f"\n_{missing} of {total} {self.kind} left out: {_LEFT_OUT}_\n"
-        return [*([self.head, *texts, self.foot] if texts else []), note], 0
+        note = f"\n_{missing:,} of {total:,} {self.kind} left out: {_LEFT_OUT}_\n"
+        left = left if len(texts) == len(self.items) else 0
+        return [*([self.head, *texts, self.foot] if texts else []), note], left
 
 
-_LEFT_OUT = "the summary stays below 100 kB, with --verbose below 1 MiB."
+_LEFT_OUT = "the summary stays short, with --verbose below 1 MiB."
 
 
-def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[str]) -> Iterator[_Section]:
-    causes = [*map(_cause_row, report.causes[:_MOST_CAUSES])]
-    if len(report.causes) > _MOST_CAUSES:
-        causes.append(f"\n… and {len(report.causes) - _MOST_CAUSES:,} more root causes\n")
-    head = table_head(["Severity", "Cause", "Scenarios", "Conversations", "First seen in"])
-    yield _Section("root causes", f"\n### Root causes\n\n{head}", causes)
-    yield _Section("failures", "\n### Not passed\n\n", report.not_passed, partial(_failure, transcripts))
+def _sections(
+    report: RunReport, transcripts: Transcripts, compared: Sequence[str], *, detailed: bool
+) -> Iterator[_Section]:
+    block = partial(_block, transcripts, report.changed, detailed)
+    yield _Section("causes", "\n### Not passed\n\n", report.blocks, block)
     yield _Section("comparisons", "\n", compared)
     yield _others(report)
     head = table_head(["Severity", "Error", "Scenario", "Times", "Explanation"])
     yield _Section("errors", f"\n### Errors\n\n{head}", report.errors, _error_row)
-    examples = [error for error in report.errors if error[1].examples]
-    yield _Section("examples of errors", "\n### Examples of errors\n\n", examples, _example)
     criteria = [(s, each) for s in report.finished for each in s.result.totals.criteria]
+    criteria = [each for each in criteria if detailed or each[1].example]
     criteria.sort(key=lambda item: _criterion_badness(item[1]))
     head = table_head(["Status", "Scenario", "Criterion", "Conversations", "Example"])
     yield _Section("criteria", f"\n### Criteria\n\n{head}", criteria, _criterion_row)
@@ -243,8 +256,8 @@ def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[st
     yield _Section("notes", fold, [*map(_questions, report.notes)], foot="\n</details>\n")
     stories = [(s, each) for s in report.finished for each in transcripts.of(s)]
     left_out, head = transcripts.left_out, "\n### Transcripts of what did not pass\n\n"
-    yield _Section("transcripts", head, stories, _details, left_out)
-    averages = [row for scenario in report.finished for row in _average_rows(scenario)]
+    yield _Section("transcripts", head, stories if detailed else (), _details, left_out)
+    averages = [row for scenario in report.finished if detailed for row in _average_rows(scenario)]
     head = table_head(["Scenario", "Metric", "Average", "n", "Threshold"])
     fold = f"\n<details>\n<summary>Averages</summary>\n\n{head}"
     yield _Section("averages", fold, averages, foot="\n</details>\n")
@@ -289,15 +302,39 @@ def _other_reports(report: RunReport, files: Sequence[str]) -> str:
     return f"Reports: {names}; to look at a failure: {code(command)}"
 
 
-def _failure(transcripts: Transcripts, scenario: ScenarioReport) -> str:
-    shown = next((each for story in transcripts.of(scenario) for each in story.tables), None)
-    reasons = reason_lines(scenario, {shown.title: shown.table} if shown else {})
-    listed = reasons[:_SHOWN_REASONS]
-    if more := len(reasons) - len(listed):
-        listed.append(f"… {count(more, 'more reason')}")
-    where = f" {inline(scenario.location)}" if scenario.location else ""
-    head = f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}{_passed_of(scenario)}\n"
-    return head + _sublist(listed) + (_call_table(shown, is_named=len(reasons) > 1) if shown else "")
+def _block(
+    transcripts: Transcripts, changed: Mapping[tuple[str, str, str], str], detailed: bool, block: CauseBlock
+) -> str:
+    """Return a cause: its headline, one scenario with its calls and its transcript, and the other names."""
+    several = block.cause.agents if block.cause and block.scenarios[0].several_agents else ()
+    facts = " · ".join([block.extent, *(map(inline, several))])
+    example = next((each for each in block.scenarios if transcripts.of(each)), block.scenarios[0])
+    stories = transcripts.of(example)
+    shown = [each for story in stories[:1] for each in story.tables]
+    listed = [row for row in cause_texts(example) if row != block.headline][
+        : None if detailed else _SHOWN_REASONS
+    ]
+    parts = [
+        f"- {ICONS[block.status]} **{inline(block.headline)}** · {facts}\n",
+        f"  - {_place(example, changed)}{_passed_of(example)}\n",
+        *(f"    - {inline(row)}\n" for row in (() if shown and not listed[1:] else listed)),
+        *(_call_table(each, is_named=len(shown) > 1) for each in shown),
+        _details((example, stories[0]), short=True) if stories and not detailed else "",
+    ]
+    others = [_place(each, changed) for each in block.scenarios if each is not example]
+    if detailed:
+        parts += [f"  - {name}\n" for name in others]
+    elif others:
+        left = others[_SHORT_ITEMS:]
+        more_names = [f"and {len(left):,} more"] if left else []
+        parts.append(f"  - {' · '.join([*others[:_SHORT_ITEMS], *more_names])}\n")
+    return "".join(parts)
+
+
+def _place(scenario: ScenarioReport, changed: Mapping[tuple[str, str, str], str]) -> str:
+    names = [scenario.label] if scenario.label != scenario.result.file else []
+    new = [f"({NEWLY_FAILING})"] if changed.get(scenario.key) == NEWLY_FAILING else []
+    return inline(" ".join([*names, scenario.location, *new]))
 
 
 def _passed_of(scenario: ScenarioReport) -> str:
@@ -332,15 +369,6 @@ def _models(result: RunResult) -> str:
     return f"{text} {used.calls:,} model calls, {used.tokens.total_tokens:,} tokens, {cost}."
 
 
-def _cause_row(cause: RootCause) -> str:
-    example = cause.example
-    agents = f" [{', '.join(cause.agents)}]" if len(cause.agents) > 1 else ""
-    turn = "" if example.turn_index is None else f", {turn_name(example.turn_index)}"
-    where = f"{example.conversation_id}{turn}" if example.conversation_id else example.scenario
-    counts = (f"{cause.scenarios:,}{agents}", f"{cause.conversations:,}")
-    return table_row([cause_badness(cause), *map(inline, (cause.title, *counts, where))])
-
-
 def _scenario_row(scenario: ScenarioReport) -> str:
     result = scenario.result
     agent = [inline(result.agent)] if scenario.several_agents else []
@@ -352,16 +380,6 @@ def _error_row(error: tuple[ScenarioReport, UniqueError]) -> str:
     scenario, group = error
     texts = (group.label, scenario.label, str(len(group.occurrences)), group.explanation)
     return table_row([group.severity.label, *map(inline, texts)])
-
-
-def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
-    scenario, group = error
-    example = group.examples[0]
-    times = count(len(group.occurrences), "time")
-    where = f"{times}, for example {example.conversation_id}, {turn_name(example.turn_index)}"
-    messages = [f"user: {example.user_message}", *(f"tool: {call}" for call in example.tool_calls)]
-    messages.append(f"agent: {example.agent_message or NO_TEXT}")
-    return f"- {inline(group.label)} ({inline(scenario.label)}): {inline(where)}\n{_sublist(messages)}"
 
 
 def _criterion_badness(criterion: CriterionTotals) -> tuple[bool, int]:
@@ -407,14 +425,18 @@ def _cells(row: TextRow, *, expects: bool) -> list[str]:
     return [_ROW_ICONS[row.outcome], *expected, code(row.made), inline(row.words) or "–"]
 
 
-def _details(item: tuple[ScenarioReport, Transcript]) -> str:
+def _details(item: tuple[ScenarioReport, Transcript], *, short: bool = False) -> str:
+    """Return a folded transcript; if `short`, only its last messages, inside an item of a list."""
     scenario, transcript = item
-    title = f"{scenario.label}: {transcript.conversation_id}"
-    # Without these blank lines, a blank line of the transcript would end the HTML block and start Markdown.
-    return (
-        f"<details>\n<summary>{inline(title)}</summary>\n\n"
-        f"<pre>\n{html.escape(transcript.text, quote=False)}\n</pre>\n\n</details>\n\n"
-    )
+    rows = transcript.text.split("\n")
+    if short:
+        rows = (transcript.text.partition("\n\n")[2] or transcript.text).split("\n")
+        rows = ["…", *rows[-_SHORT_LINES:]] if len(rows) > _SHORT_LINES else rows
+    title = inline(f"{scenario.label}: {transcript.conversation_id}")
+    # Without this blank line, a blank line of the transcript would end the HTML block and start Markdown.
+    text = html.escape("\n".join(rows), quote=False)
+    lines = f"<details><summary>{title}</summary>\n\n<pre>{text}</pre></details>\n".split("\n")
+    return "".join(f"{'    ' * short}{row}\n" for row in lines)
 
 
 def _average_rows(scenario: ScenarioReport) -> Iterator[str]:
@@ -502,44 +524,41 @@ def _not_passed(
     report: RunReport, regressions: Sequence[Regression], transcripts: Transcripts
 ) -> Iterator[_Annotation]:
     left = {each.place: each for each in regressions}
-    for scenario in sorted(report.not_passed, key=lambda s: (s.status != "failed", s.key not in left)):
-        title, text = f"{scenario.label} {scenario.status}", _text(scenario, transcripts)
-        if worse := left.pop(scenario.key, None):
-            title, text = f"{title} and {worse.change}", f"{text}\n{worse.change}: {worse.message}"
-        yield _Annotation("error", scenario.result, title, text)
+    if len(report.not_passed) > _SHOWN_ANNOTATIONS:
+        for block in report.blocks:
+            names = [f"{each.label} ({each.location})" for each in block.scenarios]
+            text = f"{block.extent}: {'; '.join(names)}\n{_text(block.scenarios[0], transcripts)}"
+            yield _Annotation("error", block.scenarios[0].result, block.headline, text)
+    else:
+        for scenario in sorted(report.not_passed, key=lambda s: (s.status != "failed", s.key not in left)):
+            title, text = f"{scenario.label} {scenario.status}", _text(scenario, transcripts)
+            if worse := left.pop(scenario.key, None):
+                title, text = f"{title} and {worse.change}", f"{text}\n{worse.change}: {worse.message}"
+            yield _Annotation("error", scenario.result, title, text)
     for worse in left.values():
         name = f"{worse.name} ({worse.agent})" if report.several_agents else worse.name
         yield _Annotation("error", worse, f"{name} {worse.change}", worse.message)
 
 
 def _text(scenario: ScenarioReport, transcripts: Transcripts) -> str:
-    first = transcripts.of(scenario)[:1]
-    expected = [each for transcript in first for each in transcript.tables if each.table.expects]
-    tables = {each.title: each.table for each in expected}
-    titles = set(map(reason_title, scenario.result.verdict.reasons))
-    counted = [row for title, table in tables.items() if title not in titles for row in _rows(table)]
-    return "\n".join([*reason_lines(scenario, tables, with_rows=True), *counted])
+    tables = {each.title: each.table for story in transcripts.of(scenario)[:1] for each in story.tables}
+    rows = (row for table in tables.values() if table.expects for row in _rows(table))
+    return "\n".join([*cause_texts(scenario), *rows])
 
 
-def reason_lines(
-    scenario: ScenarioReport, tables: Mapping[str, AlignmentTable], *, with_rows: bool = False
-) -> list[str]:
-    """Return the reasons for the status of a scenario, similar ones once.
-
-    Missed thresholds have a table of their own, so they are named here only if there is no other reason.
-
-    Args:
-        tables: by title; a reason with a table does not repeat the sides of its trajectory.
-        with_rows: include the rows of the tables.
-    """
-    lines = []
-    for reason, more in scenario.distinct_reasons:
-        where = f"{reason.conversation_id}: " if reason.conversation_id else ""
-        table = tables.get(reason_title(reason))
-        lines.append(where + (without_sides(reason) if table else reason.message) + more)
-        if table and with_rows:
-            lines += _rows(table)
-    return lines or [scenario.missed_thresholds]
+def cause_texts(scenario: ScenarioReport) -> list[str]:
+    """Return a row for each cause that needs no judge: its text, after its title if only that has it."""
+    rows = []
+    for cause in scenario.unjudged_causes:
+        more = f" ({count(cause.conversations, 'conversation')})" if cause.conversations > 1 else ""
+        title, text = cause.title, cause.text
+        if cause.kind in _COUNTED or is_in(text, title):  # thresholds have annotations of their own
+            text = title
+        elif not is_in(title.partition("…")[0], text):
+            text = f"{title}: {text}"
+        rows.append(text + more)
+    reasons = (shortened(reason.message, _SHORT_CHARS) for reason in scenario.reasons)
+    return rows or [*reasons] or [scenario.headline]
 
 
 def _rows(table: AlignmentTable) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
-from agentest.domain.results import Figure, ModelUsage, Reason, RunResult, ScenarioResult, Status
+from agentest.domain.results import Figure, ModelUsage, RunResult, ScenarioResult, Status
 from agentest.domain.root_causes import root_causes_of
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
@@ -231,10 +231,8 @@ class CaseTexts:
         self._transcripts.add(scenario)
 
     def failure(self, scenario: ScenarioReport) -> str:
-        """Return the console's text about the scenario as XML; only the reasons if there was no room."""
-        if (text := self._texts.get(scenario.key)) is not None:
-            return text
-        return in_rows(_shortened("\n".join(map(_placed, scenario.reasons)) or str(scenario.status)))
+        """Return the console's text about the scenario as XML; only its headline if there was no room."""
+        return self._texts.get(scenario.key) or in_rows(scenario.headline)
 
     def output(self, scenario: ScenarioReport) -> str:
         """Return the transcripts of conversations that did not pass, and the omitted number, as XML."""
@@ -245,19 +243,13 @@ class CaseTexts:
 
 
 def message(scenario: ScenarioReport) -> tuple[str, str]:
-    """Return type and message: the first reason for the scenario's status, and the number of others.
+    """Return type and message: the scenario's headline, and the number of its other causes.
 
     The type is never a bare word, because GitLab's parser interprets `file` and `array` as kinds of content.
     """
-    if not scenario.reasons:
-        return f"agentest.{scenario.status}", str(scenario.status)
-    first, *others = scenario.reasons
-    text = cut(_placed(first).split("\n", 1)[0], _MESSAGE_CHARS)
-    return f"agentest.{first.kind}", text + and_more(others, "reason")
-
-
-def _placed(reason: Reason) -> str:
-    return f"{reason.conversation_id}: {reason.message}" if reason.conversation_id else reason.message
+    kind = scenario.reasons[0].kind if scenario.reasons else scenario.status
+    text = cut(scenario.headline, _MESSAGE_CHARS) + and_more(scenario.causes[1:], "cause")
+    return f"agentest.{kind}", text
 
 
 def _shortened(text: str) -> str:

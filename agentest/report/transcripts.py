@@ -26,7 +26,14 @@ from agentest.report.alignments import (
 )
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
-from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, fault_rows, server_rows
+from agentest.report.content import (
+    NOT_PASSED,
+    ScenarioReport,
+    end_in_words,
+    exchanges,
+    fault_rows,
+    server_rows,
+)
 from agentest.report.markdown_text import cut
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass
@@ -145,7 +152,7 @@ def _lines(scenario: ScenarioReport, result: ConversationResult) -> Iterator[str
     yield ""
     yield from _dialogue(conversation)
     if failed := conversation.failure:
-        yield _message_text(f"ended by an error ({failed.blame.words}): ", failed.message)
+        yield _message_text(f"{end_in_words(conversation)}: ", failed.message)
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:

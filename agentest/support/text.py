@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -18,6 +19,31 @@ def shortened(text: str, limit: int = _SHOWN_CHARS) -> str:
     """Return the text in one row of at most `limit` characters."""
     one_row = clean(" ".join(text[: limit * 20].split()))
     return one_row if len(one_row) <= limit else one_row[: limit - 1].rstrip() + "…"
+
+
+def cut_middle(text: str, limit: int, tail: float = 0.5) -> str:
+    """Return the text in at most `limit` characters: its beginning, and `tail` of the room for its end."""
+    if len(text) <= limit:
+        return text
+    end = min(max(1, int(limit * tail)), limit - 1)
+    return f"{text[: limit - 1 - end].rstrip()}…{text[len(text) - end :].lstrip()}"
+
+
+def is_in(text: str, other: str) -> bool:
+    """Return True if the other text has the same letters and digits in the same order."""
+    short, long = (re.sub(r"\W+", "", each) for each in (text, other))
+    return short in long
+
+
+def cut_names(names: Iterable[str], limit: int) -> dict[str, str]:
+    """Return the names, long ones cut in the middle so that no two become equal, or else left as they are."""
+    distinct, cut = dict.fromkeys(names), {}
+    for tail in (0.4, 0.6, 0.8):
+        cut = {name: cut_middle(name, limit, tail) for name in distinct}
+        if len({*cut.values()}) == len(distinct):
+            return cut
+    times = Counter(cut.values())
+    return {name: text if times[text] == 1 else name for name, text in cut.items()}
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

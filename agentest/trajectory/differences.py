@@ -97,7 +97,7 @@ def _mask(partners: Partners) -> int:
 
 
 _PROBLEMS = {
-    "missing": "expected calls are missing",
+    "missing": "not called as expected",
     "beyond": "calls beyond the allowed ones",
     "unexpected": "unexpected calls were made",
     "ordering": "the order is wrong",

@@ -54,9 +54,8 @@ def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
     assert "title=second failed and broke::" in annotation
     assert annotation.endswith("broke: always passed before, never passes now (1 of 1 → 0 of 1)")
     headings = [line for line in summary.read_text("utf-8").splitlines() if line.startswith("#")]
-    assert headings[:4] == [
+    assert headings[:3] == [
         "## ❌ Agentest: 1 failed, 1 passed",
-        "### Root causes",
         "### Not passed",
         "### ❌ Agentest, compared: 1 broke, 1 unchanged",
     ]

@@ -48,7 +48,7 @@ def test_the_threshold_decides_about_calls(project: Project) -> None:
     assert found["none"]["averages"] == {}
     assert [each["kind"] for each in found["too little"]["reasons"]] == ["threshold"]
     assert [each["kind"] for each in found["limit"]["reasons"]] == ["trajectory"]
-    assert "expected calls are missing: book (counted by the threshold)" in run.stdout
+    assert "not called as expected: book (counted by the threshold)" in run.stdout
     assert "day: expected 'tue', got 'fri'" in run.stdout
     again = project.agentest("show", "--scenario", "too little")
     assert "day: expected 'tue', got 'fri'" in again.stdout

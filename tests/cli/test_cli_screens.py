@@ -44,23 +44,25 @@ def test_a_passing_run_fits_a_screen(project: Project, files: tuple[int, ...], m
 
 
 def test_files_are_listed_with_their_failures(project: Project) -> None:
-    """A run of several files has a line for each, after its failures in full."""
+    """A run of several files has a line for each; its failures follow by cause."""
     write(project, 10, 10)
     project.write("broken", "1-3")
     found = lines(project, "--concurrency", "1")
     assert "✓ passed   f0000.sim.py  10 passed" in found
-    failure = next(n for n, row in enumerate(found) if row.startswith("✗ failed   1-3  f0001.sim.py:"))
-    assert "✗ failed   f0001.sim.py  1 failed, 9 passed" in found[failure:]
+    file = found.index("✗ failed   f0001.sim.py  1 failed, 9 passed")
+    failure = found.index("✗ contains: expected 'yes' in the reply  1 scenario")
+    assert file < failure
+    assert found[failure + 1] == "  f0001.sim.py:5  1-3"
     assert "rerun      agentest run --last-failed" in found
 
 
 def test_a_quiet_run_prints_a_character_for_each_scenario(project: Project) -> None:
-    """With -q, failures in full follow the characters, and one line counts."""
+    """With -q, failures by cause follow the characters, and one line counts."""
     write(project, 3)
     project.write("broken", "0-1")
     first, *rest = lines(project, "-q", "--concurrency", "1")
     assert first == ".F."
-    assert rest[0].startswith("✗ failed   0-1")
+    assert rest[1:3] == ["✗ contains: expected 'yes' in the reply  1 scenario", "  f0000.sim.py:3  0-1"]
     assert rest[-1].startswith("1 failed, 2 passed (3 scenarios, 3 conversations)")
 
 
@@ -78,13 +80,13 @@ def test_a_run_is_compared_with_the_last_one_of_the_same_selection(project: Proj
     text = "\n".join(lines(project, "--reporter", "console", "--reporter", "json"))
     assert changes(project) == {"newlyFailing": ["0-0", "0-1"]}
     assert "changes    2 newly failing" in text
-    assert "f0000.sim.py:2  newly failing  0-0" in text
+    assert "f0000.sim.py:2  0-0  newly failing" in text
     project.write("broken", "0-1")
     lines(project, "--scenario", "=0-0", "--reporter", "json")
     assert changes(project) == {}
     text = "\n".join(lines(project, "--reporter", "console", "--reporter", "json"))
     assert changes(project) == {"newlyFixed": ["0-0"], "stillFailing": ["0-1"]}
-    assert "Newly fixed  '0-0'" in text
+    assert "changes    1 newly fixed, 1 still failing; fixed: '0-0'" in text
     project.write("broken", "")
     lines(project, "--last-failed", "--reporter", "json")
     assert changes(project) == {"newlyFixed": ["0-1"]}

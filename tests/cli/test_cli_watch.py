@@ -111,9 +111,9 @@ def test_scenarios_without_calls(project: Project) -> None:
     with ScriptedAgent(look) as agent, watching(project, agent, strict=True) as terminal:
         assert "no-call-seen" not in terminal.wait_for(WAITING)
         project.scenario(f'scenario("alpha", turns=["b"], {greets})', "a.sim.py")
-        assert "Note: no-call-seen" in terminal.wait_for(WAITING)
+        assert "no-call-seen (-v" in terminal.wait_for(WAITING)
         project.scenario(f'scenario("quiet", turns=["q"], {greets})', "b.sim.py")
-        assert "Note: no-call-seen" in terminal.wait_for(WAITING)
+        assert "no-call-seen (-v" in terminal.wait_for(WAITING)
         terminal.press("a")
         assert "! no-call-seen" in terminal.wait_for(WAITING)
         for keys in ("f", "\r", "palpha\r"):

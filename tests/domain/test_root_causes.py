@@ -287,7 +287,7 @@ def test_an_outage_does_not_explain_a_threshold() -> None:
     down = Reason(Status.ERRORED, ReasonKind.UNSCORED, "coherence could not be scored: status 503")
     assert titles(decided("a", low, down)) == [
         "helpfulness below its threshold of 4",
-        "could not be scored: status 503",
+        "coherence could not be scored: status 503",
     ]
 
 
@@ -302,8 +302,55 @@ def test_an_outage_is_one_cause_for_all_metrics() -> None:
     turn = builders.turn_evaluation(metrics={"helpfulness": down, "coherence": down})
     (cause,) = root_causes_of([scenario(name, builders.conversation_result(turns=(turn,))) for name in "ab"])
     assert cause.kind is CauseKind.ERRORED
-    assert cause.title == "could not be scored: model m: status 503 (tried 5 times)"
+    assert cause.title == "model m: status 503 (tried 5 times)"
     assert cause.scenarios == 2
+
+
+URL = "http://127.0.0.1:8080/v1"
+BODY = '{"error": {"type": "x", "message": "query failed: relation \\"stock\\" does not exist"}}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "title"),
+    [
+        (ReasonKind.CONVERSATION, f"{URL} answered 500: {BODY}",
+         'the agent answered 500: query failed: relation "stock" does not exist'),
+        (ReasonKind.CONVERSATION, f"{URL} answered 500: {BODY[:-2]}, \"trace\": \"cut he",
+         'the agent answered 500: query failed: relation "stock" does not exist'),
+        (ReasonKind.CONVERSATION, f"POST {URL} answered 404 (is the path (v1) right?): Not Found",
+         "the agent answered 404: Not Found"),
+        (ReasonKind.CONVERSATION, f"{URL} answered 502: <html><title> 502 Bad Gateway </title>",
+         "the agent answered 502: 502 Bad Gateway"),
+        (ReasonKind.CONVERSATION, f"{URL}: the answer was cut", "the agent: the answer was cut"),
+        (ReasonKind.CONVERSATION, f"no connection to {URL}: refused", "no connection to the agent: refused"),
+        (ReasonKind.MODEL, f"model a/b is down: {URL}: refused", "model a/b: refused"),
+        (ReasonKind.CONVERSATION, f"{'long ' * 40}but the end names the cause", "cause"),
+        (ReasonKind.MODEL, f"judging: model a/b is down: {URL} answered 503: busy (no answer for 3 s); not",
+         "model a/b answered 503: busy"),
+        (ReasonKind.UNSCORED, f"x could not be scored: model a/b: no answer within 3 s: {URL} answered 503: "
+         "busy; raise `deadline_ms` to wait longer", "model a/b answered 503: busy"),
+    ],
+)  # fmt: skip
+def test_an_error_is_titled_by_its_reason(kind: ReasonKind, message: str, title: str) -> None:
+    """A title has no address, advice or JSON, and a long one keeps its end."""
+    status = Status.FAILED if kind is ReasonKind.CONVERSATION else Status.ERRORED
+    (found,) = titles(decided("a", Reason(status, kind, message)))
+    assert found == title or (title == "cause" and found.endswith("names the cause") and len(found) == 160)
+
+
+def test_one_outage_is_one_cause_whatever_it_kept_from_judging() -> None:
+    """Criteria, thresholds, metrics and users of one model that is down have the same cause."""
+    why = f"model m is down: {URL} answered 503: busy (no answer for 3 s); not called again for 30 s"
+    reasons = [
+        Reason(Status.ERRORED, kind, f"{what}{why}")
+        for kind, what in (
+            (ReasonKind.CRITERION, "criterion 'is polite' could not be judged: judging batch: "),
+            (ReasonKind.THRESHOLD, "helpfulness has a threshold of 3 but could not be scored: "),
+            (ReasonKind.UNSCORED, "coherence could not be scored 2 of 2 times: "),
+            (ReasonKind.MODEL, ""),
+        )
+    ]
+    assert titles(decided("a", *reasons)) == ["model m answered 503: busy"]
 
 
 def test_a_replay_misses_answers_for_one_cause_in_many_scenarios() -> None:

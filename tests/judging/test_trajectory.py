@@ -240,7 +240,7 @@ def test_the_reason_shows_both_sides() -> None:
     expected = [call("book", day="mon"), {"name": "pay", "args": {"n": 1}, "arg_match_mode": "exact"}, "end"]
     result = match({"expected": expected}, made("book", day="tue"), made("pay", raw="{n: 1"))
     assert result.reason.splitlines() == [
-        "expected calls are missing: book, pay, end; unexpected calls were made: book, pay",
+        "not called as expected: book, pay, end; unexpected calls were made: book, pay",
         "expected (strict): book(day='mon', …), pay(n=1), end",
         "actual: book(day='tue'), pay(invalid arguments: '{n: 1')",
     ]

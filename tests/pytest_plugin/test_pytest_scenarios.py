@@ -93,7 +93,7 @@ def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> 
         "all.sim.py::skips[salon] SKIPPED (not yet)",
         "agentest: agentest.config.yaml, offline: no model is called",
         "✗ failed   fails  all.sim.py:8  0/1 conversation passed",
-        "        ✗ turn 1  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+        "    ✗ contains: expected 'Goodbye' in the reply\n      turn 1  user ",
         "! errored  errs  all.sim.py:9",
         "FAILED all.sim.py::fails[salon] - contains: expected 'Goodbye'",
         "SKIPPED [1] all.sim.py:10: not yet",
@@ -120,7 +120,9 @@ def test_a_run_is_stored(project: pytest.Pytester, agent: ScriptedAgent) -> None
     configure(project, agent, reporters=names)
     text = project.runpytest(*FLAGS).stdout.str()
     assert "::error file=all.sim.py,line=8,title=fails failed::" in text.partition("short test summary")[0]
-    assert "Not passed" in (project.path / "said.txt").read_text()
+    assert (
+        "✗ contains: expected 'Goodbye' in the reply  1 scenario" in (project.path / "said.txt").read_text()
+    )
     folder = project.path / ".agentest"
     (whole,) = list_stored_runs(folder)
     files = {"journal.jsonl", "results.json", "junit.xml", "run.json"}
@@ -349,7 +351,7 @@ def test_xdist_runs_all_scenarios_in_one_worker(
     (kept,) = list_stored_runs(project.path / ".agentest")
     assert kept.record
     assert kept.record.scenarios == 6
-    assert "        ✗ turn 1  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in text
+    assert "    ✗ contains: expected 'Goodbye' in the reply\n      turn 1  user   Hi\n" in text
 
 
 SERVER = """
@@ -433,7 +435,7 @@ def test_a_refused_scenario_is_an_item_that_errs(project: pytest.Pytester) -> No
     result.assert_outcomes(passed=1, errors=2)
     shown = result.stdout.str()
     assert "some.sim.py:3: scenario 'a': has neither" in shown
-    assert "some.sim.py:4: scenario 'b': has neither" in shown
+    assert "ERROR at setup of b ______________________________\nas in some.sim.py::a\n" in shown
 
 
 def test_a_scenario_file_needs_the_option(project: pytest.Pytester) -> None:
@@ -518,7 +520,7 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
         [
             '>       agentest.run(says("Goodbye")).check()',
             "E       1 of 1 scenarios did not pass",
-            "E               ✗ turn 1  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+            "E           ✗ contains: expected 'Goodbye' in the reply",
             "tests/test_own.py:*: ScenarioFailed",
             "FAILED tests/test_own.py::test_fails - own: contains: expected 'Goodbye' in *",
         ]

@@ -45,7 +45,7 @@ def test_a_failure_says_what_to_repair() -> None:
     assert "check_availability" in expected
     assert "forbidden" in expected
     assert any(row.startswith("  happened: ") and "cancel_booking" in row for row in rows)
-    assert any(row.startswith("  turn 1 of conversation") for row in rows), "the turn of the banned call"
+    assert any(row.startswith("  turn 2 of conversation") for row in rows), "the turn of the wrong call"
     assert any(row.startswith("  likely cause: the agent; ") for row in rows)
     assert rows[-1].startswith("  repeat: agentest run scenarios/booking.sim.py:")
 

@@ -245,7 +245,7 @@ cost       4 model calls
 
 
 def test_a_failing_run_on_a_terminal() -> None:
-    """A failing scenario shows expectation, result and place; long lines are indented."""
+    """Each cause has one block with an example: its place, the turn, and its other causes."""
     wrong = CheckResult(
         check="contains", passed=False, summary="expected 'BK-' in the reply", reply="'At nine?'"
     )
@@ -260,32 +260,18 @@ agentest 1.2.3  2 scenarios, 6 conversations
 agent   booking  http://127.0.0.1:8080/v1/chat/completions
 model   offline (no model): LLM metrics are skipped
 
-✗ failed   user books a slot  scenarios/booking.sim.py:12
-           1/5 conversations passed · 6 turns · 4 tool calls · 1.2 s
-    ✗ #1  1 turn · 1 tool call · the user was done
-        ✗ trajectory: expected calls are missing: create_booking
-          expected (contains): check_availability,
-                               create_booking(service='haircut', …)
-          actual:              check_availability(date='2026-01-06')
-          turn 1, the last
-          user   A haircut, please
-          agent  At nine?
-        tool calls
-          turn 1  check_availability(date='2026-01-06') → {"slots": ["09:00"]}
-        and 2 more conversations like it: #2, #3
-    ✗ #4  2 turns · 0 tool calls · the user was done
-        ✗ turn 2  contains: expected 'BK-' in the reply; the reply was 'At
-                  nine?'
-          user   A haircut, please
-
+✗ failed   user books a slot  scenarios/booking.sim.py:12  1/5 conversations pa…
 ✓ passed   user asks for the price  scenarios/booking.sim.py:30  1 conversation
 
-2 causes:
-  1 × create_booking not called as expected  high · 3 conversations
-  1 × contains: expected 'BK-' in the reply  high
-
-Not passed
-  ✗ failed   scenarios/booking.sim.py:12  user books a slot
+✗ create_booking not called as expected  1 scenario, 3 conversations
+  scenarios/booking.sim.py:12  user books a slot
+    turn 1  user   A haircut, please
+            agent  At nine?
+    trajectory: expected calls are missing: create_booking
+    expected (contains): check_availability, create_booking(service='haircut',
+    …)
+    actual: check_availability(date='2026-01-06')
+    also: contains: expected 'BK-' in the reply
 
 1 failed, 1 passed (2 scenarios, 6 conversations) in 12.3 s
 """
@@ -340,7 +326,9 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 def test_off_a_terminal_lines_are_whole() -> None:
     """In a file every line is complete, whatever the console's width."""
     result = replace(failing(name="a name of many words " * 20))
-    assert f"✗ failed   {result.name}  scenarios/booking.sim.py:12  0/1" in tell(console(30), result)
+    text = tell(console(30), result)
+    assert f"✗ failed   {result.name}  scenarios/booking.sim.py:12\n" in text
+    assert f"  scenarios/booking.sim.py:12  {result.name.rstrip()}\n" in text
 
 
 def test_sixty_scenarios_end_with_what_failed() -> None:
@@ -349,9 +337,9 @@ def test_sixty_scenarios_end_with_what_failed() -> None:
     results[20] = replace(failing("the bad one"), line=21)
     broken = conversation("x-1", failure=Failure(Blame.MODEL, "openai/x: 401"))
     results[40] = scenario(broken, name="the unjudged one", line=41)
-    last_screen = "\n".join(tell(console(80), *results).splitlines()[-8:])
-    assert "  ✗ failed   scenarios/booking.sim.py:21  the bad one\n" in last_screen
-    assert "  ! errored  scenarios/booking.sim.py:41  the unjudged one\n" in last_screen
+    last_screen = "\n".join(tell(console(80), *results).splitlines()[-12:])
+    assert "\n  scenarios/booking.sim.py:21  the bad one\n" in last_screen
+    assert "! openai/x: 401  1 scenario\n  scenarios/booking.sim.py:41  the unjudged one\n" in last_screen
     assert "1 failed, 1 errored, 58 passed (60 scenarios, 60 conversations) in 12.3 s" in last_screen
 
 
@@ -362,7 +350,9 @@ def test_markup_is_text() -> None:
         "[blink]id", turn(reply="[red]R[/red] :smile:", tool_calls=(call,)), trajectory=TOO_FEW
     )
     text = tell(
-        console(200, force_terminal=True, color_system=None), scenario(held, name="[green]name[/green]")
+        console(200, force_terminal=True, color_system=None),
+        scenario(held, name="[green]name[/green]"),
+        verbose=True,
     )
     for expected in (
         "[green]name[/green]",
@@ -448,8 +438,8 @@ def test_ascii_output() -> None:
         "FAIL   user books a slot  scenarios/booking.sim.py:12  "
         "1/2 conversations passed (pass_rate >= 1) - 2 turns - 1 tool call - 1.2 s"
     )
-    assert "          agent  \\u65e5" in rows
-    assert "    FAIL #1  1 turn - 0 tool calls - the user was done" in rows
+    assert "              agent  \\u65e5" in rows
+    assert "    FAIL create_booking not called as expected" in rows
 
 
 class Tty(io.StringIO):
@@ -544,22 +534,22 @@ def test_an_agent_error_shows_the_turn_without_reply() -> None:
         for n in (1, 2)
     ]
     text = shown(scenario(*held))
-    assert "    ✗ #1  2 turns · 0 tool calls · ended by an error (agent)" in text
     assert (
-        "        ✗ turn 2  the agent answered 500\n          user   Nine it is\n          agent  no reply"
-        in text
-    )
-    assert "        and 1 more conversation like it: #2" in text
+        "    ✗ the agent answered 500  2 conversations\n"
+        "      turn 2  user   Nine it is\n              agent  no reply\n"
+    ) in text
+    every = "\n".join(each.plain for each in scenario_lines(scenario(*held), DisplayOptions(verbosity=1)))
+    assert "    ✗ #2  2 turns · 0 tool calls · ended by an error of the agent\n" in every
 
 
 def test_different_reasons_are_not_lumped_together() -> None:
-    """Conversations are grouped only if all their reasons are the same."""
+    """Each cause has its own lines."""
     extra = TrajectoryResult(
         matched=False, summary="unexpected calls were made: send_email", actual="send_email()"
     )
     held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2", trajectory=extra)]
     text = shown(scenario(*held))
-    assert "like it" not in text
+    assert "create_booking not called" in text
     assert "unexpected calls were made: send_email" in text
 
 
@@ -584,7 +574,7 @@ def test_a_missed_threshold_is_shown_in_red() -> None:
     assert found.plain == "    helpfulness 2.00 (≥ 4)  coherence 5.00 (≥ 4)"
     assert ("2.00", "red") in found.parts
     assert ("5.00", "green") in found.parts
-    assert "    ✗ helpfulness: average 2.00 is below the threshold 4" in shown(result)
+    assert "    ✗ helpfulness below its threshold of 4\n      helpfulness: average 2.00 is" in shown(result)
 
 
 def test_a_threshold_without_a_score_is_shown_as_such() -> None:
@@ -610,12 +600,12 @@ def test_a_file_that_does_not_load_shows_its_traceback() -> None:
     reason = Reason(Status.ERRORED, ReasonKind.FILE, f"could not be imported\n{rows}\nNameError: x")
     result = replace(scenario(name="a.sim.py"), file="a.sim.py", line=0, conversations=())
     text = shown(replace(result, verdict=Verdict(Status.ERRORED, (reason,)), duration_ms=0.0))
-    assert text.startswith("! errored  a.sim.py\n    ! could not be imported\n      … 21 rows left out\n")
-    assert text.rstrip().endswith("        row 49\n      NameError: x")
+    assert text.startswith("! errored  a.sim.py\n    ! NameError: x\n        row 21\n")
+    assert text.rstrip().endswith("        row 49")
 
 
-def test_a_shared_error_is_shown_once() -> None:
-    """The causes count it; other errors and all failures have their own lines."""
+def test_each_cause_is_shown_once() -> None:
+    """Its block counts the scenarios; with -v each of them has its own lines."""
     kinds = [
         (Status.ERRORED, "answered 401: no"),
         (Status.ERRORED, "answered 404: no"),
@@ -627,24 +617,23 @@ def test_a_shared_error_is_shown_once() -> None:
         for n, kind in enumerate([ReasonKind.CONVERSATION] * 3)
     ]
     text = tell(console(120), *results)
-    before = text.partition("cause")[0]
-    assert [before.count(each) for _, each in kinds] == [1, 1, 3]
-    assert "3 × answered 401: no  errored" in text
-    assert tell(console(120), *results, verbose=True).partition("cause")[0].count("answered 401: no") == 3
+    assert [text.count(each) for _, each in kinds] == [1, 1, 1]
+    assert "! answered 401: no  3 scenarios\n  scenarios/booking.sim.py:12  a 0\n" in text
+    assert tell(console(120), *results, verbose=True).count("answered 401: no") == 4
 
 
 def test_only_skipped_is_not_a_pass() -> None:
     """A run with only skipped scenarios says that it is not a pass."""
     text = tell(console(80), skipped("a"), skipped("b"))
     assert text.endswith(
-        "Every scenario was skipped: this run is not a pass.\n"
+        "Every scenario was skipped, so the run did not pass.\n"
         "2 skipped (2 scenarios, 0 conversations) in 12.3 s\n"
     )
 
 
 def test_no_scenario_is_not_a_pass() -> None:
     text = tell(console(80))
-    assert "No scenario was run: this run is not a pass.\n0 passed (0 scenarios" in text
+    assert "No scenario ran, so the run did not pass.\n0 passed (0 scenarios" in text
 
 
 def test_verbose_shows_everything() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -58,7 +59,7 @@ def told(result: ScenarioResult, *, verbose: bool = False) -> str:
     """Return the console output for the scenario, without a terminal."""
     file = io.StringIO()
     reporter = ConsoleReporter(
-        Console(file=file, soft_wrap=True, width=200), DisplayOptions(verbosity=2 * verbose), live=False
+        Console(file=file, soft_wrap=True, width=200), DisplayOptions(verbosity=1 + verbose), live=False
     )
     for event in make.events(make.run_result(result)):
         reporter.on_event(event)
@@ -79,7 +80,8 @@ def test_one_conversation_on_the_console() -> None:
     """A criterion is one line with its result, and does not repeat the verdict."""
     held = talk("pay-1", criterion(VIOLATED), criterion(MET, "Is polite"), criterion(VIOLATED, VOUCHER))
     text = told(make.scenario_result(conversations=[held]))
-    assert f"✗ turn 1  criterion '{CARD}' violated: It is violated." in text
+    assert f"    ✗ criterion violated: {CARD}\n      turn 1  user" in text
+    assert f"      criterion '{CARD}' violated: It is violated.\n" in text
     assert f"    ✗ {CARD}  violated in turn 1\n" in text
     assert f"    - {VOUCHER} (not required)  violated in turn 1: It is violated.\n" in text
     assert "    ✓ 1 criterion met\n" in text
@@ -99,7 +101,7 @@ def test_several_conversations_on_the_console() -> None:
     text = told(make.scenario_result(conversations=held))
     assert f"    ✗ {CARD}  met 1/3; violated in pay-2, turn 1\n" in text
     assert f"    - {VOUCHER} (not required)  met 1/3; violated in pay-1, turn 1: It is violated.\n" in text
-    assert "and 1 more conversation like it: #3" in text
+    assert f"    ✗ criterion violated: {CARD}  2 conversations\n" in text
 
 
 def test_criteria_that_were_skipped_are_counted() -> None:
@@ -176,13 +178,12 @@ def test_reports_stay_readable_with_many_criteria() -> None:
     text = told(result)
     assert len(text.splitlines()) < 400
     assert all(f"Criterion {k}  met " in text for k in range(20))
-    assert "more conversations in which criteria did not hold (shown by --verbose)" in text
+    assert re.search(r"    ✗ criterion violated: Criterion 7  \d\d conversations\n", text)
     first, *others, rest = annotated(result)
     assert len(first) < 10_000
     assert (len(others), rest.partition("::and ")[2][:14]) == (8, "12 more errors")
     summary = summed_up(result)
-    assert summary.count("criterion violated: Criterion 7 |") == 1
-    assert summary.count("Criterion 7 |") == 2
+    assert summary.count("Criterion 7 |") == 1
 
 
 def test_without_a_model_criteria_are_one_line() -> None:
@@ -195,7 +196,7 @@ def test_without_a_model_criteria_are_one_line() -> None:
     assert "Criterion 19" in told(result, verbose=True)
     [annotation] = annotated(result)
     assert annotation.count("and 19 more could not be judged") == 1
-    assert "and 9 more conversations" in annotation
+    assert "(10 conversations)" in annotation
 
 
 def test_a_criterion_that_was_not_asked_is_not_marked_as_met() -> None:

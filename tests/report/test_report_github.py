@@ -119,7 +119,7 @@ def test_failed_scenario() -> None:
     level, file, number, title, message = COMMAND.fullmatch(line).groups()  # type: ignore[union-attr]
     assert (level, file, number) == ("error", "scenarios/booking.sim.py", "7")
     assert title == "slots%3A a%2C b failed"
-    assert message.startswith("c1: trajectory: expected calls are missing: create_booking%0Aexpected")
+    assert message == "create_booking not called as expected"
 
 
 def test_errored_scenario() -> None:
@@ -139,7 +139,21 @@ def test_failing_reasons_only() -> None:
         Reason(Status.ERRORED, ReasonKind.MODEL, "no answer"),
     )
     [line] = lines(run_result(scenario_result(verdict=Verdict(Status.FAILED, reasons))))
-    assert line.endswith("::c1: too long%0Ac2: too slow")
+    assert line.endswith("::too long%0Atoo slow")
+
+
+def test_beyond_ten_failures_each_cause_has_one_annotation() -> None:
+    """It is at the cause's first scenario and names the others."""
+    why = verdict(Status.ERRORED, "the judge's model timed out", ReasonKind.MODEL)
+    failed = [failing(f"s{n}", line=n) for n in range(1, 10)]
+    assert len(lines(run_result(*failed))) == 9
+    every, slow = lines(run_result(*failed, *(scenario_result(f"e{n}", verdict=why) for n in range(3))))
+    assert every.startswith(
+        "::error file=scenarios/booking.sim.py,line=1,title=create_booking not called as expected::"
+        "9 scenarios: s1 (scenarios/booking.sim.py:1); s2 (scenarios/booking.sim.py:2)"
+    )
+    assert every.endswith("s9 (scenarios/booking.sim.py:9)%0Acreate_booking not called as expected")
+    assert "title=the judge's model timed out::3 scenarios: e0 (" in slow
 
 
 def test_nothing_to_annotate() -> None:
@@ -183,10 +197,10 @@ def test_a_missed_threshold_is_annotated_once() -> None:
     """The error refers to the warning with the numbers, and has the other reasons in full."""
     weak = conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(2)})])
     only, warned = lines(run_result(scenario_result("a", [weak], thresholds={"helpfulness": 4})))
-    assert only.endswith("::below its threshold: helpfulness")
+    assert only.endswith("::helpfulness below its threshold of 4")
     assert warned.startswith("::warning ")
     error, warned = lines(run_result(failing("b", thresholds={"pass_rate": 0.5})))
-    assert "c1: trajectory" in error
+    assert "create_booking not called" in error
     assert "pass_rate" not in error
     assert "pass_rate: 0 of 1" in warned
 
@@ -218,9 +232,11 @@ def test_summary_begins_with_what_failed() -> None:
     words = shlex.split(html.unescape(command[1]))
     assert words == ["agentest", "show", ".agentest/results.json", "--scenario", "=it's | bad", "--verbose"]
     failures = html.unescape(head.partition("### Not passed\n\n")[2]).splitlines()
-    assert failures[0] == "- ❌ **it's | bad** scenarios/booking.sim.py:7"
-    assert failures[1].startswith("  - c1: trajectory: expected calls are missing: create_booking")
-    assert failures[2:4] == ["- ⚠️ **scenarios/broken.sim.py** scenarios/broken.sim.py:1", "  - SyntaxError"]
+    assert failures[:2] == [
+        "- ❌ **create_booking not called as expected** · 1 scenario",
+        "  - it's | bad scenarios/booking.sim.py:7",
+    ]
+    assert failures[2:4] == ["- ⚠️ **SyntaxError** · 1 scenario", "  - scenarios/broken.sim.py:1"]
     assert "failed |" not in table
 
 
@@ -374,7 +390,7 @@ def test_transcript() -> None:
     )
     result = conversation_result(held=held, failures=[labelled_failure()])
     text = summary(run_result(scenario_result("s", [result, conversation_result("c2")])), PLENTY)
-    [pre] = re.findall(r"<pre>\n(.*?)\n</pre>", text, re.S)
+    [pre] = re.findall(r"<pre>(.*?)</pre>", text, re.S)
     assert pre.splitlines() == [
         "failed: status 500",
         "c1-F1 agent_behavior_failure: false information: It is closed then.",
@@ -387,7 +403,7 @@ def test_transcript() -> None:
         "user: Book it.",
         "  → book(invalid arguments: '[1')",
         "  ← null",
-        "ended by an error (agent): status 500",
+        "ended by an error of the agent: status 500",
     ]
 
 
@@ -425,9 +441,9 @@ def test_no_text_breaks_the_summary(text: str) -> None:
     """With any texts, rows keep their cells and the only HTML is our own."""
     markdown = summary(run_result(talkative(text)), PLENTY)
     markdown.encode()
-    outside = re.sub(r"<pre>\n.*?\n</pre>", "<pre></pre>", markdown, flags=re.S)
+    outside = re.sub(r"<pre>.*?</pre>", "<pre></pre>", markdown, flags=re.S)
     rows = [line for line in outside.splitlines() if line.startswith("|")]
-    assert [row.count("|") for row in rows] == [6] * 11
+    assert [row.count("|") for row in rows] == [6] * 7
     fold = ["details", "summary", "/summary"]
     assert _Tags(markdown).tags == [*fold, "pre", "/pre", "/details", *fold, "/details"]
     assert "`" not in outside
@@ -443,7 +459,7 @@ def test_summary_stays_within_its_limit(names: list[str], room: int) -> None:
     assert len(text.encode()) <= room
     assert balanced(text)
     whole = summary(result, PLENTY)
-    assert text == whole or "left out: the summary stays below 100 kB" in text or not text
+    assert text == whole or "left out: the summary stays short" in text or not text
 
 
 def test_failed_scenarios_have_priority_over_errored_ones() -> None:
@@ -464,17 +480,18 @@ def test_a_duplicate_name_has_no_transcripts() -> None:
 
 
 def test_transcripts_are_left_out_first() -> None:
-    """Then errors, then failures are left out, each with a note."""
+    """Then errors, then causes are left out, each with a note."""
     result = run_result(*(failing(f"s{i}", errors=[error_group()]) for i in range(12)))
     for room in range(1200, 9500, 37):
         text = summary(result, room)
         rows, errors = (
-            len(re.findall(r"^- ❌", text, re.M)),
+            12 * len(re.findall(r"^- ❌", text, re.M)),
             len(re.findall(r"^\| high \| wrong hours \| s", text, re.M)),
         )
         assert rows == 12 or not errors
         assert errors == 12 or "<pre>" not in text
-        for kept, kind in ((rows, "failures"), (errors, "errors"), (text.count("<pre>"), "transcripts")):
+        assert (rows < 12) == ("_1 of 1 causes left out" in text)
+        for kept, kind in ((errors, "errors"), (text.count("<pre>"), "transcripts")):
             assert (kept < 12) == (f"_{12 - kept} of 12 {kind} left out" in text)
 
 
@@ -505,8 +522,8 @@ def test_big_run_is_quick(tmp_path: Path) -> None:
     assert time.process_time() - start < 5
     content = path.read_text(encoding="utf-8")
     assert path.stat().st_size <= SHORT_LIMIT
-    assert len(re.findall(r"^- ❌", content, re.M)) == 200
-    assert "transcripts left out" in content
+    assert "· 200 scenarios" in content
+    assert content.count("<pre>") == 1
     assert balanced(content)
 
 

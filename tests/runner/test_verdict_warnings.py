@@ -561,7 +561,10 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
     ]
     assert all("message" in each for each in found)
     check_journal(project)
-    for text in (done.stdout, project.agentest("show").stdout):
+    [line] = [row for row in done.stdout.splitlines() if row.startswith("warnings   ")]
+    assert "1 unknown-tool" in line
+    assert "5 mock-never-called (-v shows them; agentest docs warnings)" in line
+    for text in (project.run("-v").stdout, project.agentest("show", "-v").stdout):
         assert text.count("mock of tool 'pay' was never called") >= 1
         assert "Warning: unknown-tool (1 scenario)\n  'bans': trajectory.forbidden names tool" in text
         assert "In strict mode, its scenario is errored." in text

@@ -65,7 +65,7 @@ def result(*runs: list[TurnEvaluation], thresholds: dict[str, float], **more: An
 def shown(scenario: ScenarioResult, *, detailed: bool = False, verbose: bool = False) -> str:
     stream = io.StringIO()
     reporter = ConsoleReporter(
-        open_console({}, stream), DisplayOptions(verbosity=2 * verbose), case_tables=detailed
+        open_console({}, stream), DisplayOptions(verbosity=1 + verbose), case_tables=detailed
     )
     reporter.on_event(RunStarted("0.1.0", {"booking": "http://x"}, 1, 1, 20, {}, comparison=False))
     reporter.on_event(ScenarioFinished(scenario))
@@ -109,7 +109,7 @@ def test_many_shortfalls_are_counted() -> None:
     """After ten different shortfalls, the rest are counted."""
     text = shown(result(evaluated({n: scores(match=0.1) for n in range(13)}), thresholds={"match": 0.8}))
     assert text.count("match 0.1 (≥ 0.8)") == 10
-    assert "… 3 more (shown by --print-detailed-results)" in text
+    assert "… 3 more (shown by -v)" in text
 
 
 @pytest.mark.parametrize(("score", "short"), [(0.3, 0), (0.1 + 0.2, 0), (0.3 - 1e-12, 1)])

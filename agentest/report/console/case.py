@@ -55,12 +55,14 @@ class _Shortfall:
     replied: str
 
 
-def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
+def shortfall_lines(
+    result: ScenarioResult, display: DisplayOptions, most: int = _SHOWN_SHORTFALLS
+) -> Iterator[ConsoleLine]:
     """List the scores below their thresholds; a shortfall that several runs share appears once."""
     if result.case is None:
         return
     shortfalls = Counter(_shortfalls(result))
-    for short, times in list(shortfalls.items())[:_SHOWN_SHORTFALLS]:
+    for short, times in list(shortfalls.items())[:most]:
         runs = f" in {times} of {len(result.conversations)} runs" if len(result.conversations) > 1 else ""
         verdict = short.verdict
         text = f"{turn_name(short.turn)}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
@@ -70,9 +72,9 @@ def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator
         if short.expected is not None:
             yield from labelled(8, "expected  ", [shortened(short.expected)])
             yield from labelled(8, "replied   ", [shortened(short.replied)])
-    left_out = len(shortfalls) - _SHOWN_SHORTFALLS
+    left_out = len(shortfalls) - most
     if left_out > 0:
-        yield line(6, (f"… {left_out} more (shown by --print-detailed-results)", "dim"))
+        yield line(6, (f"… {left_out} more (shown by -v)", "dim"))
 
 
 def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:

@@ -63,6 +63,11 @@ class Printer:
         self.glyphs = glyphs_for(console.encoding)
 
     @property
+    def width(self) -> int | None:
+        """The cells of a row; None for unlimited rows."""
+        return self.console.width if self._wraps else None
+
+    @property
     def for_tables(self) -> Printer:
         """This printer, because a `PlainPrinter` needs another one."""
         return self

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TextIO
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.figures import Forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
-from agentest.report.console.scenario import is_brief, scenario_lines
-from agentest.report.console.summary import closing_lines, comparison_table, header_lines
+from agentest.report.console.scenario import headline, scenario_lines
+from agentest.report.console.summary import Example, closing_lines, comparison_table, header_lines
 from agentest.report.console.text import (
     BLANK,
     STYLES,
@@ -29,7 +29,7 @@ from agentest.report.console.text import (
     glyphs_for,
     line,
 )
-from agentest.report.content import NOT_PASSED, WORST_FIRST
+from agentest.report.content import NOT_PASSED, WORST_FIRST, ScenarioReport
 from agentest.report.progress import ProgressLogReporter
 from agentest.support.files import open_text
 from agentest.support.terminal import Output, clean, encodable
@@ -45,6 +45,8 @@ _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 
 class PlainPrinter:
     """Writes lines to a file or a pipe, without styles and unwrapped."""
+
+    width = None
 
     def __init__(self, environ: Mapping[str, str], stream: TextIO) -> None:
         self._environ, self._stream = environ, stream
@@ -139,13 +141,14 @@ class ConsoleReporter:
     ) -> None:
         self._case_tables = case_tables
         self._printer = _printer_for(console, live)
-        self._display = replace(display or DisplayOptions(), glyphs=self._printer.glyphs)
+        glyphs, width = self._printer.glyphs, self._printer.width
+        self._display = replace(display or DisplayOptions(), glyphs=glyphs, width=width)
         self._quiet = self._display.verbosity < 0
-        self._at_end: list[ScenarioResult] = []
-        """The scenarios that are shown at the end of the run: unfinished ones, and with `quiet` failures."""
+        self._examples: dict[str, Example] = {}
+        """Id of a cause, or a headline → the first scenario with it."""
+        self._folded: Counter[str] = Counter()
+        """The numbers of findings in scenarios that passed and that have no lines."""
         self._files = FileLines(self._display)
-        self._errors: set[frozenset[str]] = set()
-        """The errors that have been shown. One that many scenarios meet is shown once."""
         self._dots = 0
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
@@ -196,12 +199,11 @@ class ConsoleReporter:
 
     def _show_finished(self, result: ScenarioResult) -> None:
         if result.unfinished and not (self._display.verbose and result.conversations):
-            self._at_end.append(result)
+            self._keep_example(ScenarioReport(result))
             return
         if self._quiet:
             self._show_dot(result)
-        elif self._files.has_own_lines or not is_brief(result):
-            self._show_result(result)
+        self._show_result(result)
         self._printer.write(self._files.after(result))
 
     def _show_dot(self, result: ScenarioResult) -> None:
@@ -210,22 +212,16 @@ class ConsoleReporter:
             self._printer.write([_LINE_END])
         self._printer.write_part((_DOTS[status], STYLES[status]))
         self._dots += 1
-        if not is_brief(result):
-            self._at_end.append(result)
 
     def _show_end(self, result: RunResult) -> None:
         if self._dots:
             self._printer.write([_LINE_END])
-        left = set(map(id, result.unfinished))
-        for scenario in self._at_end:
-            if not (scenario.unfinished and left):
-                self._show_result(scenario)
         self._printer.write([*self._files.rest(result), BLANK])
         if result.comparison and result.scenarios:
             printer = self._printer.for_tables
             printer.write_table(comparison_table(result, self._display, printer))
             self._printer.write([BLANK])
-        self._printer.write(closing_lines(result, self._display))
+        self._printer.write(closing_lines(result, self._display, self._examples, self._folded))
         if result.explored:
             from agentest.report.console.exploration import exploration_lines
 
@@ -236,14 +232,17 @@ class ConsoleReporter:
             self._printer.write([line(0, (text, "dim"))])
 
     def _show_result(self, result: ScenarioResult) -> None:
-        if result.verdict.status is Status.ERRORED and not self._display.detailed:
-            from agentest.domain.root_causes import error_of
-
-            error = error_of(result)
-            if error in self._errors:  # the causes at the end count it
-                return
-            self._errors |= {error} if error else set()
-        self._printer.write(scenario_lines(result, self._display))
+        report = ScenarioReport(result)
+        if self._display.detailed:
+            self._printer.write(scenario_lines(result, self._display))
+        elif report.status in NOT_PASSED:
+            self._keep_example(report)
+            if self._files.has_own_lines and not self._quiet:
+                self._printer.write([headline(result, self._display, brief=True)])
+        elif not self._quiet and (self._files.has_own_lines or result.attack):
+            self._printer.write(scenario_lines(result, self._display))
+        else:
+            self._folded["other warning"] += len(result.warnings)
         if self._case_tables:
             from agentest.report.console.case import detail_tables
 
@@ -254,12 +253,25 @@ class ConsoleReporter:
                 else:
                     printer.write_table(part)
 
+    def _keep_example(self, report: ScenarioReport) -> None:
+        keys = [id for id, _ in report.causes] or [report.headline]
+        if not self._examples.keys() >= set(keys):
+            from agentest.report.console.transcript import cause_lines
+
+            example = report.key, [*cause_lines(report, self._display, brief=True)]
+            if report.result.case:
+                from agentest.report.console.case import shortfall_lines
+
+                example[1].extend(shortfall_lines(report.result, self._display, most=_SHOWN_SHORTFALLS))
+            self._examples = dict.fromkeys(keys, example) | self._examples
+
 
 _DOTS = {Status.PASSED: ".", Status.FAILED: "F", Status.ERRORED: "E", Status.SKIPPED: "s"}
 _DOTS_PER_LINE = 80
 _LINE_END = line(0, "")
 _MOST_SCENARIO_LINES = 12
-_MOST_FILE_LINES = 20
+_SHOWN_SHORTFALLS = 2
+_MOST_FILE_LINES = 10
 
 
 class FileLines:
@@ -270,8 +282,7 @@ class FileLines:
         self._planned = planned
         self._statuses: dict[str, Counter[Status]] = {}
         self._finished: set[str] = set()
-        few = _MOST_SCENARIO_LINES if len(planned) > 1 else _MOST_FILE_LINES
-        self.has_own_lines = display.detailed or sum(planned.values()) <= few
+        self.has_own_lines = display.detailed or sum(planned.values()) <= _MOST_SCENARIO_LINES
         """True if scenarios that passed have lines of their own, and files have none."""
 
     def after(self, result: ScenarioResult) -> Iterator[ConsoleLine]:
@@ -297,10 +308,8 @@ class FileLines:
         self._finished.add(file)
         counts = self._statuses[file]
         status = next(each for each in WORST_FIRST if counts[each] or each is Status.SKIPPED)
-        # Of many files, only those that need attention are listed.
-        if self._display.verbosity < 0 or self.has_own_lines:
-            return
-        if len(self._planned) > _MOST_FILE_LINES and status not in NOT_PASSED:
+        hidden = self._display.verbosity < 0 or self.has_own_lines
+        if hidden or not 1 < len(self._planned) <= _MOST_FILE_LINES:
             return
         numbers = ", ".join(f"{counts[each]:,} {each}" for each in WORST_FIRST if counts[each])
         badge: Chunk = ((self._display.glyphs.badge(status), STYLES[status]), "  ")

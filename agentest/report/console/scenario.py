@@ -29,6 +29,8 @@ from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 
+_BADGE_CHARS = 11
+
 
 def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[ConsoleLine]:
     """Return all lines of a finished scenario; only scenarios that did not pass have details."""
@@ -47,17 +49,18 @@ def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[Cons
         findings += _error_group(group, result, display)
     if status is Status.PASSED and not display.detailed:
         return [headline(result, display), *findings]
-    from agentest.report.console.transcript import conversations_lines, criteria_lines, general_reasons
+    from agentest.report.console.transcript import cause_lines, conversations_lines, criteria_lines
 
     findings += criteria_lines(result, display)
     if chunks := averages_text(result, display.calibrations):
         findings.append(ConsoleLine(("    ",), tuple(chunks)))
-    general = [*general_reasons(result, display)]
+    causes = [*cause_lines(ScenarioReport(result), display)]
     if result.case:
         from agentest.report.console.case import shortfall_lines
 
-        general += shortfall_lines(result, display)
-    return [headline(result, display), *general, *conversations_lines(result, display), *findings, BLANK]
+        causes += shortfall_lines(result, display)
+    conversations = conversations_lines(result, display) if display.detailed else ()
+    return [headline(result, display), *causes, *conversations, *findings, BLANK]
 
 
 def attack_text(result: ScenarioResult, attack: AttackRate) -> str:
@@ -68,13 +71,7 @@ def attack_text(result: ScenarioResult, attack: AttackRate) -> str:
     return f"{attack.successes} of {attempts} succeeded ({share:.0%}, {interval}) · {tags}"
 
 
-def is_brief(result: ScenarioResult) -> bool:
-    """True if a scenario passed, and there is nothing to look at."""
-    has_more = result.warnings or result.errors or result.attack
-    return result.verdict.status is Status.PASSED and not has_more
-
-
-def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
+def headline(result: ScenarioResult, display: DisplayOptions, *, brief: bool = False) -> ConsoleLine:
     """Return the single line that summarizes a scenario."""
     status = result.verdict.status
     badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
@@ -84,10 +81,11 @@ def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
         chunks.append(((location, "cyan"),))
     if display.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
-    brief = status is Status.PASSED and not display.detailed
+    brief = brief or (status is Status.PASSED and not display.detailed)
     if facts := " · ".join(_brief_facts(result) if brief else _facts(result)):
         chunks.append(((facts, "dim"),))
-    return ConsoleLine(badge, tuple(chunks), cut=brief)
+    is_cut_after_name = not display.width or len(result.name) <= display.width - _BADGE_CHARS
+    return ConsoleLine(badge, tuple(chunks), cut=brief and is_cut_after_name)
 
 
 def averages_text(
@@ -106,7 +104,7 @@ def _brief_facts(result: ScenarioResult) -> Iterator[str]:
     totals = result.totals
     if totals.conversations and (result.case or totals.passed == totals.conversations):
         yield count(totals.conversations, "conversation" if result.case is None else "run")
-    elif totals.conversations:
+    elif totals.conversations > 1:
         yield f"{passed_conversations(result)} conversations passed"
     yield from ["flaky"] if result.flaky else []
     if text := decided(result):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from agentest.domain.events import RunStarted
 from agentest.domain.figures import Forecast, agent_effort, format_forecast
-from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
+from agentest.domain.results import CauseKind, ReasonKind, RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
 from agentest.plugin import if_command
 from agentest.report.console.scenario import averages_text, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, ConsoleLine, DisplayOptions, Part, line
-from agentest.report.content import NEWLY_FAILING, RunReport, cause_facts, passed_text
-from agentest.support.text import count, duration, quoted_names, turn_name
+from agentest.report.content import NEWLY_FAILING, CauseBlock, RunReport, ScenarioReport, passed_text
+from agentest.support.text import count, cut_names, duration, quoted_names, turn_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,13 +27,18 @@ if TYPE_CHECKING:
 
 _SLOWEST = 3
 _SHOWN_CAUSES = 10
-_SHOWN_NOT_PASSED = 15
+_SHOWN_NAMES = 15
+_SHOWN_ALSO = 2
+_SHOWN_MINOR = 3
+_LEAST_NAME_CHARS = 24
+_INDENT = "  "
+Example = tuple[tuple[str, str, str], Sequence[ConsoleLine]]
+"""The key of a scenario, and what shows why it did not pass."""
 _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
-_NOTHING_RAN = "No scenario was run: this run is not a pass."
+_NOTHING_RAN = "No scenario ran, so the run did not pass."
 _DOUBT = "Each of these warnings puts a verdict in doubt. In strict mode, its scenario is errored."
 _STRICT = "Strict mode: a warning makes its scenario errored. --no-strict only shows it."
-_WARNINGS = " `agentest docs warnings` explains each."
 
 
 def header_lines(
@@ -64,21 +71,30 @@ def _visibility(event: RunStarted, agent: str) -> Part:
     return (f"  tool calls: {visibility.words}" if visibility else "", "dim")
 
 
-def closing_lines(result: RunResult, display: DisplayOptions) -> list[ConsoleLine]:
-    """Show the end of a run. Failures and totals come last, so that the last screen has them."""
+def closing_lines(
+    result: RunResult,
+    display: DisplayOptions,
+    examples: Mapping[str, Example] = MappingProxyType({}),
+    folded: Mapping[str, int] = MappingProxyType({}),
+) -> list[ConsoleLine]:
+    """Show the end of a run. Failures and totals come last, so that the last screen has them.
+
+    Args:
+        examples: id of a cause, or a headline → a scenario with it.
+        folded: the numbers of findings that were not shown.
+    """
     report = RunReport(result, display.next_step)
+    failures = [*_blocks(report, display, examples), *_early_end(report)]
     if display.verbosity < 0:
-        return [*_warnings(report), *_not_passed(report, display), *_early_end(report), *_totals(report)]
+        return [*failures, *_warnings(report, display, folded), *_totals(report)]
     figures = [*_slowest(result, display), *_waiting(result), *_calls(result)] if display.detailed else []
     skipped = [*_skipped_metrics(result)] if display.detailed else []
     return [
         *skipped,
         *figures,
-        *_warnings(report),
-        *_early_end(report),
-        *_causes(report, display),
-        *_not_passed(report, display),
-        *_newly_fixed(result),
+        *failures,
+        *_minor_causes(report),
+        *_warnings(report, display, folded),
         *_changes(report),
         *_rates(report, display),
         *_cost(result),
@@ -232,78 +248,98 @@ def _cost(result: RunResult) -> Iterator[ConsoleLine]:
 
 def _changes(report: RunReport) -> Iterator[ConsoleLine]:
     if text := report.changes_text:
-        yield line(0, text, lead=_end_label("changes"))
+        fixed = quoted_names(each.name for each in report.result.changes.newly_fixed)
+        yield line(0, text, f"; fixed: {fixed}" * bool(fixed), lead=_end_label("changes"))
 
 
 def _end_label(label: str) -> Chunk:
     return ((f"{label:11}", "dim"),)
 
 
-def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
+def _warnings(report: RunReport, display: DisplayOptions, folded: Mapping[str, int]) -> Iterator[ConsoleLine]:
     result, lead = report.result, (("Warning: ", "bold yellow"),)
     for error in result.unclaimed:
         yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
     for warning in result.warnings[len(result.unclaimed) :]:
         yield line(0, (warning.message, "yellow"), lead=lead)
-    if result.warnings:
+    if display.detailed:
+        for each in report.questions:
+            yield line(0, (each.head, "yellow"), lead=lead)
+            yield from (line(2, (row, "yellow")) for row in each.rows())
+        if report.questions:
+            yield line(0, (_DOUBT, "dim"))
+        for each in report.notes:
+            yield line(0, (f"{each.head}: {each.rows(1)[0]}", "dim"), lead=(("Note: ", "dim"),))
+    else:
+        codes = (f"{each.scenarios:,} {each.code}" for each in (*report.questions, *report.notes))
+        counts = [*codes, *(count(number, noun) for noun, number in folded.items() if number)]
+        if counts:
+            style = "yellow" if report.questions else "dim"
+            how = (f" (-v shows them{if_command('docs', '; agentest docs warnings')})", "dim")
+            yield line(0, (", ".join(counts), style), how, lead=_end_label("warnings"))
+    if any(r.kind is ReasonKind.WARNING for each in result.scenarios for r in each.verdict.reasons):
+        yield line(0, (_STRICT, "dim"))
+
+
+def _blocks(
+    report: RunReport, display: DisplayOptions, examples: Mapping[str, Example]
+) -> Iterator[ConsoleLine]:
+    blocks = report.blocks if display.detailed else report.blocks[:_SHOWN_CAUSES]
+    most = len(report.not_passed) if display.detailed else max(1, _SHOWN_NAMES // max(1, len(blocks)))
+    contents = [(block, *_example(block, examples)) for block in blocks]
+    listed = [scenario for _, _, mine in contents for scenario in mine[: 1 + most]]
+    widest = max((len(each.location) for each in listed), default=0)
+    room = (display.width or 10_000) - widest - len(_INDENT) * 2
+    names = cut_names((each.label for each in listed), max(room, _LEAST_NAME_CHARS))
+    for block, example, mine in contents:
+        mark, style = display.mark(block.status)
+        several = block.cause.agents if block.cause and display.several_agents else ()
+        facts = " · ".join([block.extent, *several])
+        yield ConsoleLine(((f"{mark} ", style),), (((block.headline, f"bold {style}"),), ((facts, "dim"),)))
+        yield _place(mine[0], names, report)
+        yield from example
+        also = (title for _, title in mine[0].causes if title != block.headline)
+        yield from (line(4, (f"also: {title}", "dim")) for title in islice(also, _SHOWN_ALSO))
+        yield from (_place(each, names, report) for each in mine[1 : 1 + most])
+        if left := len(mine[1 + most :]):
+            yield line(2, (f"and {left:,} more", "dim"))
         yield BLANK
-    for each in report.questions:
-        yield line(0, (each.head, "yellow"), lead=lead)
-        yield from (line(2, (row, "yellow")) for row in each.rows())
-    if report.questions:
-        yield line(0, (_DOUBT, "dim"))
-    strict = any(r.kind is ReasonKind.WARNING for each in result.scenarios for r in each.verdict.reasons)
-    if strict:
-        yield line(0, (f"{_STRICT}{if_command('docs', _WARNINGS)}", "dim"))
-    for each in report.notes:
-        yield line(0, (f"{each.head}: {each.rows(1)[0]}", "dim"), lead=(("Note: ", "dim"),))
-    if report.questions or report.notes or strict:
+    if left := sum(len(block.scenarios) for block in report.blocks[len(blocks) :]):
+        causes = count(len(report.blocks) - len(blocks), "more cause")
+        yield line(0, (f"and {causes} in {count(left, 'scenario')} (shown by -v)", "dim"))
         yield BLANK
 
 
-def _not_passed(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    if not report.not_passed:
-        return
-    yield line(0, ("Not passed", "bold"))
-    listed = report.not_passed if display.detailed else report.not_passed[:_SHOWN_NOT_PASSED]
-    for scenario in listed:
-        badge: Part = (display.glyphs.badge(scenario.status), STYLES[scenario.status])
-        chunks: list[Chunk] = [((scenario.location, "cyan"),)]
-        if display.several_agents:
-            chunks.append(((f"[{scenario.result.agent}]", "magenta"),))
-        if change := report.changed.get(scenario.key):
-            chunks.append(((change, "bold" if change == NEWLY_FAILING else "dim"),))
-        if scenario.result.name != scenario.location:
-            chunks.append((scenario.result.name,))
-        yield ConsoleLine(("  ", badge, "  "), tuple(chunks), cut=True)
-    if left := len(report.not_passed) - len(listed):
-        yield line(2, (f"and {left:,} more (all of them with -v)", "dim"))
-    yield BLANK
+def _example(
+    block: CauseBlock, examples: Mapping[str, Example]
+) -> tuple[Sequence[ConsoleLine], Sequence[ScenarioReport]]:
+    """Return what the example of a block shows, and the block's scenarios, the example first."""
+    places = {each.key: each for each in block.scenarios}
+    ids = {block.headline, *(id for each in block.scenarios for id, _ in each.causes)}
+    for key, lines in (examples[id] for id in examples.keys() & ids):
+        if first := places.pop(key, None):
+            return lines, [first, *places.values()]
+    return (), block.scenarios
 
 
-def _newly_fixed(result: RunResult) -> Iterator[ConsoleLine]:
-    if fixed := result.changes.newly_fixed:
-        names = quoted_names(each.name for each in fixed)
-        yield line(0, names, lead=(("Newly fixed  ", "bold green"),))
-        yield BLANK
+def _minor_causes(report: RunReport) -> Iterator[ConsoleLine]:
+    """Name the judged causes that fail no scenario."""
+    failing = {id for each in report.not_passed for id, _ in each.causes}
+    minor = [each for each in report.causes if each.kind is CauseKind.JUDGED and each.id not in failing]
+    texts = [f"{each.scenarios:,} × {each.title} ({each.severity.label})" for each in minor]
+    if left := len(texts) - _SHOWN_MINOR:
+        texts[_SHOWN_MINOR:] = [f"{left:,} more"] if left > 0 else []
+    if texts:
+        yield line(0, (", ".join(texts), "dim"), lead=_end_label("minor"))
 
 
-def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    causes = report.causes
-    if not causes:
-        return
-    yield line(0, (f"{count(len(causes), 'cause')}:", "bold"))
-    listed = causes[:_SHOWN_CAUSES]
-    width = max(len(f"{cause.scenarios:,}") for cause in listed)
-    for cause in listed:
-        facts = " · ".join(
-            cause_facts(cause, several_agents=display.several_agents, example=display.detailed)
-        )
-        lead: Chunk = (f"  {cause.scenarios:>{width},} × ",)
-        yield ConsoleLine(lead, (((cause.title, "bold"),), ((facts, "dim"),)))
-    if len(causes) > len(listed):
-        yield line(2, (f"and {len(causes) - len(listed):,} more", "dim"))
-    yield BLANK
+def _place(scenario: ScenarioReport, names: Mapping[str, str], report: RunReport) -> ConsoleLine:
+    chunks: list[Chunk] = [((scenario.location, "cyan"),)]
+    if scenario.label != scenario.location:
+        chunks.append((names[scenario.label],))
+    if report.changed.get(scenario.key) == NEWLY_FAILING:
+        chunks.append(((NEWLY_FAILING, "bold"),))
+    return ConsoleLine((_INDENT,), tuple(chunks))
 
 
 def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
@@ -322,12 +358,10 @@ def _totals(report: RunReport) -> Iterator[ConsoleLine]:
     result = report.result
     if result.hidden:
         yield line(0, (f"{result.hidden}. `agentest show --credentials` shows them.", "dim"))
-    if result.finished and not result.with_status(Status.PASSED):
-        all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
-        why = "Every scenario was skipped" if all_skipped else "No scenario passed"
-        yield line(0, (f"{why}: this run is not a pass.", "bold yellow"))
+    if result.scenarios and len(result.with_status(Status.SKIPPED)) == len(result.scenarios):
+        yield line(0, ("Every scenario was skipped, so the run did not pass.", "bold yellow"))
     if not result.scenarios:
-        message = f"There is nothing to do in shard {result.shard}." if result.shard else _NOTHING_RAN
+        message = f"Shard {result.shard} has no scenario." if result.shard else _NOTHING_RAN
         yield line(0, (message, "bold yellow"))
     counts = [(f"{number:,} {word}", f"bold {STYLES[status]}") for number, word, status in report.counts]
     parts = [part for each in counts for part in (", ", each)][1:] or [("0 passed", STYLES[report.status])]

@@ -56,6 +56,8 @@ class DisplayOptions:
     glyphs: Glyphs = UNICODE
     verbosity: int = 0
     """As in `ReportOptions`."""
+    width: int | None = None
+    """The cells of a line; None for a file or a pipe, whose lines are never cut."""
     several_agents: bool = False
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.reasons import (
     check_status,
     conversation_status,
@@ -19,6 +18,7 @@ from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
     STATE_CHECKS,
+    CauseKind,
     CheckResult,
     ConversationResult,
     CriterionOutcome,
@@ -28,6 +28,7 @@ from agentest.domain.results import (
     MetricResult,
     Reason,
     ReasonKind,
+    ScenarioCause,
     ScenarioResult,
     Score,
     Skipped,
@@ -36,10 +37,12 @@ from agentest.domain.results import (
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import NO_TEXT, SECRETS_HIDDEN, ToolCall, Turn, UnfinishedTurn, call_text
 from agentest.report.alignments import (
+    MOST_ROWS,
     AlignmentTable,
     alignment_of_reason,
     alignment_of_trajectory,
     threshold_counted_lines,
+    without_sides,
 )
 from agentest.report.console.text import (
     STYLES,
@@ -51,7 +54,6 @@ from agentest.report.console.text import (
     conversation_number,
     labelled,
     line,
-    numbers_of,
     rows_of,
 )
 from agentest.report.content import (
@@ -60,6 +62,7 @@ from agentest.report.content import (
     criterion_counts,
     criterion_example,
     criterion_name,
+    end_in_words,
     exchanges,
     fault_rows,
     score_reason,
@@ -68,142 +71,120 @@ from agentest.report.content import (
     unreached_goal,
 )
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.text import count, duration, shortened, turn_name
+from agentest.support.text import count, duration, is_in, shortened, turn_name
 
-_SHOWN_OTHERS = 5
-_SHOWN_BY_CRITERIA = 5
-_SHOWN_ROWS = 30
-_SHOWN_CALLS = 8
-_CALL_CHARS = 110
+_BRIEF_ROWS, _SHOWN_ROWS = 6, 30
+_EXPLANATION_CHARS = 300
+_BRIEF_CHARS, _QUOTED_CHARS = 64, 150
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
 _SERVER, _FAULT = "server ", "fault  "
 _USER_PREFIX = "user's "
 """The prefix of the simulated user's own tools, which are invisible to the agent."""
 
 
-def general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    """Show the reasons that belong to no single conversation; error groups include their occurrences."""
-    ids = {each.conversation.conversation_id for each in result.conversations}
-    for reason in result.verdict.reasons:
-        if reason.conversation_id not in ids and reason.group not in result.errors:
-            if reason.kind is ReasonKind.FILE:
-                reason = replace(reason, message=_with_short_paths(reason.message, result))
-            yield reason_line(reason, look, 4)
-            yield from _more_rows(reason, 6)
+def cause_lines(
+    report: ScenarioReport, look: DisplayOptions, *, brief: bool = False
+) -> Iterator[ConsoleLine]:
+    """Show why a scenario did not pass: each cause with the turn that decided, and its calls in columns.
+
+    Args:
+        brief: show only the first cause, without its title, which stands above.
+    """
+    causes = report.unjudged_causes
+    shown: set[tuple[str, int | None]] = set()
+    for cause in causes[:1] if brief else causes:
+        if not brief:
+            more = f"  {count(cause.conversations, 'conversation')}" * (cause.conversations > 1)
+            title = (cause.title, STYLES[report.status]), (more, "dim")
+            yield line(4, *title, lead=(look.mark(report.status), " "))
+        yield from _cause_details(report, cause, look, shown, brief=brief)
+    if brief and not causes:
+        for group in [each for each in report.result.errors if each.fails][:1]:
+            yield line(4, shortened(group.explanation, _EXPLANATION_CHARS))
+            yield from (each for example in group.examples[:1] for each in example_lines(example, 4))
 
 
-def _with_short_paths(message: str, result: ScenarioResult) -> str:
-    folder = re.compile(rf"^/\S.*?/(?={re.escape(result.file)}:\d+: )", re.M)
-    return folder.sub("", message)
+def _cause_details(
+    report: ScenarioReport,
+    cause: ScenarioCause,
+    look: DisplayOptions,
+    shown: set[tuple[str, int | None]],
+    *,
+    brief: bool,
+) -> Iterator[ConsoleLine]:
+    indent, most = (4, _BRIEF_ROWS) if brief else (6, MOST_ROWS)
+    conversations = {each.conversation.conversation_id: each for each in report.result.conversations}
+    id = cause.conversation_id or ""
+    if (result := conversations.get(id)) and (id, cause.turn_index) not in shown:
+        shown.add((id, cause.turn_index))
+        yield from _decisive_turn(result, cause, indent, _BRIEF_CHARS if brief else _QUOTED_CHARS)
+    if result and cause.kind is CauseKind.TRAJECTORY and (id, -1) not in shown:
+        shown.add((id, -1))
+        reasons = [each for each in report.reasons_by_conversation.get(id, ()) if each.trajectory]
+        for reason in reasons:
+            table = alignment_of_reason(reason, result, most)
+            first, *sides = rows_of(without_sides(reason) if table else reason.message)
+            if reasons[1:] or not table or (reason.trajectory and reason.trajectory.name):
+                yield from (line(indent, (row, "dim")) for row in (first, *sides[-most:]))
+            yield from alignment_lines(table, look, indent, cause.title) if table else ()
+    is_check = cause.kind is CauseKind.CHECK and is_in(cause.title, cause.text)
+    if not (is_check or is_in(cause.text, cause.title)):
+        yield from _rows_of_cause(report, cause, indent, _BRIEF_ROWS if brief else _SHOWN_ROWS)
+    if cause.kind is CauseKind.THRESHOLD:
+        counted = (
+            (each, found) for each in conversations.values() for found in threshold_counted_lines(each)
+        )
+        for each, (trajectory, text) in islice(counted, 1):
+            yield line(indent, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
+            if table := alignment_of_trajectory(trajectory, each.conversation, most):
+                yield from alignment_lines(table, look, indent + 2)
+
+
+def _rows_of_cause(
+    report: ScenarioReport, cause: ScenarioCause, indent: int, most: int
+) -> Iterator[ConsoleLine]:
+    """Show the text of a cause; for a file and a threshold, the last rows of the reason."""
+    kinds = (ReasonKind.FILE, ReasonKind.THRESHOLD)
+    whole = (
+        each.message for each in report.reasons if each.kind in kinds and is_in(cause.text, each.message)
+    )
+    folder = re.compile(rf"^/\S.*?/(?={re.escape(report.result.file)}:\d+: )", re.M)
+    rows = rows_of(folder.sub("", next(whole, cause.text)))[-most:]
+    yield from (line(indent, (row, "dim")) for row in rows if not is_in(row, cause.title))
+
+
+def _decisive_turn(
+    result: ConversationResult, cause: ScenarioCause, indent: int, chars: int
+) -> Iterator[ConsoleLine]:
+    turns = [each for each in exchanges(result.conversation) if each.turn]
+    of_cause = (each for each in turns if each.turn and each.turn.turn_index == cause.turn_index)
+    exchange = next(of_cause, turns[-1] if turns and cause.kind is not CauseKind.ERRORED else None)
+    if exchange and exchange.turn:
+        label = f"{turn_name(exchange.turn.turn_index)}  "
+        yield from quoted_turn(exchange, indent, label, chars)
+        if cause.title.startswith(STATE_CHECKS):
+            yield from state_lines(exchange, indent + len(label))
 
 
 def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    """Show the failed conversations first, similar ones only once, then the others."""
-    others: list[ConversationResult] = []
-    groups: dict[object, list[tuple[ConversationResult, list[Reason]]]] = {}
-    by_conversation = ScenarioReport(result).reasons_by_conversation
-    for number, each in enumerate(result.conversations):
-        if reasons := by_conversation.get(each.conversation.conversation_id):
-            # A transcript is shown for each conversation, so similar ones are not grouped.
-            key = number if look.verbose else tuple(map(_signature, reasons))
-            groups.setdefault(key, []).append((each, reasons))
-        else:
-            others.append(each)
-    hidden, about_criteria = 0, 0
-    for (first, reasons), *similar in groups.values():
-        if not look.verbose and all(reason.kind is ReasonKind.CRITERION for reason in reasons):
-            about_criteria += 1
-            if about_criteria > _SHOWN_BY_CRITERIA:  # criteria are counted below
-                hidden += 1 + len(similar)
-                continue
-        yield from _conversation(first, reasons, look)
-        if similar:
-            ids = [other.conversation.conversation_id for other, _ in similar]
-            text = f"and {count(len(ids), 'more conversation')} like it: "
-            yield line(8, (text, "yellow"), numbers_of(ids))
-    if hidden:
-        more = f"… {count(hidden, 'more conversation')} in which criteria did not hold (shown by --verbose)"
-        yield line(4, (more, "yellow"))
-    if result.case is not None and not look.verbose:
-        return  # the scores below their thresholds are shown already, for all runs
-    if not look.detailed:  # the headline counts those that passed
-        others = [each for each in others if _is_explained(each)][:_SHOWN_OTHERS]
-    for other in others:
-        yield from _conversation(other, [], look)
-
-
-def _is_explained(result: ConversationResult) -> bool:
-    return bool([*threshold_counted_lines(result)]) or unreached_goal(result) is not None
-
-
-def _signature(reason: Reason) -> tuple[object, ...]:
-    text = f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
-    first_row = text.split("\n", 1)[0]
-    message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
-    # An agent may break down at any turn; a check or a trajectory belongs to its own.
-    by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
-    if reason.criterion:
-        return reason.status, reason.kind, reason.criterion.text
-    if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
-        return reason.status, reason.kind
-    return reason.status, reason.kind, message, reason.turn_index if by_turn else None
-
-
-def _conversation(
-    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
-) -> Iterator[ConsoleLine]:
-    conversation = result.conversation
-    turns, calls = count(conversation.started_turns, "turn"), count(len(conversation.tool_calls), "tool call")
-    failed = conversation.failure
-    end = f"ended by an error ({failed.blame.words})" if failed else IN_WORDS[conversation.ending]
-    facts = f"{turns} · {calls} · {end}"
-    if conversation.attack and (dropped := conversation.attack.dropped):
-        facts += f" · {count(len(dropped), 'exchange')} dropped"
-    mark = look.mark(conversation_status(result))
-    yield ConsoleLine(
-        ("    ", mark, " "), ((conversation_number(conversation.conversation_id),), ((facts, "dim"),))
-    )
-    yield from _reasons(result, reasons, look)
-    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
-        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
-        if table := alignment_of_trajectory(trajectory, result.conversation):
-            yield from alignment_lines(table, look, 10)
-    has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
-    if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
-        yield line(8, goal, lead=(("goal: ", "dim"),))
-    if look.verbose:
-        yield from transcript_lines(result, look, 8, faults=not reasons)
-    elif reasons and conversation.tool_calls:
-        yield line(8, ("tool calls", "dim"))
-        yield from call_lines(conversation.tool_calls, 10)
-
-
-def _reasons(
-    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
-) -> Iterator[ConsoleLine]:
-    conversation = result.conversation
-    by_turn: dict[int | None, list[Reason]] = {}
-    for reason in reasons:
-        by_turn.setdefault(reason.turn_index, []).append(reason)
-    for index, about_turn in by_turn.items():
-        for reason in about_turn:
-            yield reason_line(reason, look, 8)
-            table = alignment_of_reason(reason, result)
-            yield from _more_rows(reason, 10, sides=table is None)
-            yield from alignment_lines(table, look, 10) if table else ()
+    """Show each conversation in one line, or with its transcript; those that did not pass are first."""
+    statuses = {id(each): conversation_status(each) for each in result.conversations}
+    for each in sorted(result.conversations, key=lambda each: statuses[id(each)] is Status.PASSED):
+        conversation = each.conversation
+        turns, calls = (
+            count(conversation.started_turns, "turn"),
+            count(len(conversation.tool_calls), "tool call"),
+        )
+        facts = f"{turns} · {calls} · {end_in_words(conversation)}"
+        if conversation.attack and (dropped := conversation.attack.dropped):
+            facts += f" · {count(len(dropped), 'exchange')} dropped"
+        mark = look.mark(statuses[id(each)])
+        number = (conversation_number(conversation.conversation_id),)
+        yield ConsoleLine(("    ", mark, " "), (number, ((facts, "dim"),)))
         if look.verbose:
-            continue
-        turns = {each.turn.turn_index: each for each in exchanges(conversation) if each.turn}
-        last = max(turns, default=None)
-        if index is None and last not in by_turn:  # a reason without a turn is shown at the last one
-            index = last
-            yield from [] if last is None else [line(10, (f"{turn_name(last)}, the last", "dim"))]
-        if exchange := turns.get(index) if index is not None else None:
-            checks = [reason.check for reason in about_turn if reason.check]
-            replied = any(check.reply is not None for check in checks)
-            yield from quoted_turn(exchange, 10, reply=not replied)
-            if any(check.check in STATE_CHECKS for check in checks):
-                yield from state_lines(exchange, 10)
+            yield from transcript_lines(each, look, 8, faults=result.verdict.passed)
+        elif goal := unreached_goal(each):
+            yield line(8, goal, lead=(("goal: ", "dim"),))
 
 
 def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLine:
@@ -213,50 +194,27 @@ def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLin
     return line(indent, (first, STYLES[reason.status]), lead=lead)
 
 
-def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[ConsoleLine]:
-    trajectory = reason.trajectory
-    rows = [("", row) for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]]
-    for label, text in trajectory.sides if trajectory and sides else ():
-        first, *more = rows_of(text)
-        rows += [(label, first), *(("", row) for row in more)]
-    if len(rows) > _SHOWN_ROWS:
-        yield line(indent, (f"… {count(len(rows) - _SHOWN_ROWS, 'row')} left out", "dim"))
-    widest = max(len(label) for label, _ in rows) if rows else 0
-    for label, row in rows[-_SHOWN_ROWS:]:
-        lead = (((label + ":").ljust(widest + 2), "dim"),) if label else ()
-        yield line(indent, row, lead=lead)
-
-
-def quoted_turn(exchange: Exchange, indent: int, *, reply: bool = True) -> Iterator[ConsoleLine]:
-    """Show the two messages of a turn, each in about two rows."""
+def quoted_turn(exchange: Exchange, indent: int, label: str, chars: int) -> Iterator[ConsoleLine]:
+    """Show the two messages of a turn after a label, each in at most so many characters."""
     turn = exchange.turn
-    if turn:
-        yield from labelled(indent, _USER, [shortened(turn.user_message)])
-        yield from labelled(indent, _FAULT, fault_rows(turn), "yellow")
+    if turn is None:
+        return
+    yield from labelled(indent, label + _USER, [shortened(turn.user_message, chars)])
+    indent += len(label)
+    yield from labelled(indent, _FAULT, fault_rows(turn), "yellow")
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
-        yield from _server_lines(turn, indent)
-    elif turn and reply:
-        yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or NO_TEXT])
+        yield from _server_lines(turn, indent, _BRIEF_ROWS)
+    else:
+        yield from labelled(indent, _AGENT, [shortened(turn.agent_message, chars) or NO_TEXT])
 
 
-def _server_lines(turn: UnfinishedTurn, indent: int) -> Iterator[ConsoleLine]:
+def _server_lines(turn: UnfinishedTurn, indent: int, most: int | None = None) -> Iterator[ConsoleLine]:
+    if any(call.outcome is ToolOutcome.UNMOCKED for call in turn.tool_calls):
+        return  # the server is not to blame, and its lines may belong to another conversation
     for output in turn.server_output:
-        yield from labelled(indent, _SERVER, server_rows(output), "dim")
-
-
-def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[ConsoleLine]:
-    """Show the tool calls of a conversation with their results, one row each."""
-    for call in calls[:_SHOWN_CALLS]:
-        made, answer = (
-            shortened(call_text(call), _CALL_CHARS),
-            shortened(value_text(call.result), _CALL_CHARS),
-        )
-        yield line(
-            indent, made, " → ", answer, *_remarks(call), lead=((f"{turn_name(call.turn_index)}  ", "dim"),)
-        )
-    if len(calls) > _SHOWN_CALLS:
-        yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
+        head, *rows = server_rows(output)
+        yield from labelled(indent, _SERVER, [head, *(rows[-most:] if most else rows)], "dim")
 
 
 def example_lines(example: ErrorExample, indent: int) -> Iterator[ConsoleLine]:
@@ -468,8 +426,13 @@ def _mark(criterion: CriterionResult, display: DisplayOptions) -> Part:
     return display.mark(Status.SKIPPED if pale else status)
 
 
-def alignment_lines(table: AlignmentTable, display: DisplayOptions, indent: int) -> Iterator[ConsoleLine]:
-    """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed."""
+def alignment_lines(
+    table: AlignmentTable, display: DisplayOptions, indent: int, headline: str = ""
+) -> Iterator[ConsoleLine]:
+    """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed.
+
+    A mismatch that the `headline` names is not repeated.
+    """
     width = max(map(len, display.glyphs.marks.values()))
     expected, made = ((head, "dim") for head in table.heads)
     heads: tuple[Part, Part] = (expected, made) if table.expects else (made, "")
@@ -482,7 +445,7 @@ def alignment_lines(table: AlignmentTable, display: DisplayOptions, indent: int)
     yield first
     for row, each in zip(table.rows, lines, strict=True):
         yield each
-        if row.words:
+        if row.words and not (headline and is_in(row.words, headline)):
             yield line(indent + width + 3, (row.words, STYLES[row.outcome]))
     if table.more:
         yield line(indent + width + 1, (table.more, "dim"))

@@ -104,6 +104,7 @@ def test_reports_show_state_and_authors(project: Project) -> None:
         arguments = (
             "--offline",
             "--workers=2",
+            "--verbose",
             *(f"--reporter={r}" for r in ("console", "json", "github-actions")),
         )
         summary_env = {"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
