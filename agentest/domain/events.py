@@ -38,8 +38,6 @@ class RunStarted:
     """ISO 8601, UTC."""
     planned: tuple[tuple[str, str, int], ...] = ()
     """Scenario, agent and the number of planned conversations."""
-    files: Mapping[str, int] = field(default_factory=dict)
-    """File → the number of its scenarios, counted once for each agent."""
     fingerprints: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Scenario and agent → a hash that changes if either of them changes."""
     used: Mapping[tuple[str, str], Mapping[str, ModelUsage]] = field(default_factory=dict)

@@ -7,7 +7,6 @@ Notes about a unit or the run inform, and question no verdict.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
@@ -98,7 +97,6 @@ class RunResultBuilder:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
-                files=Counter(entry.file for entry in self._plan.entries),
                 fingerprints={(u.scenario.name, u.agent): u.fingerprint for u in self._plan.units},
                 used={
                     (unit.scenario.name, unit.agent): unit.finished_part.usage

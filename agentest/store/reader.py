@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -497,7 +496,6 @@ def events_of(result: RunResult, *, conversations: bool = True) -> Iterator[Even
         models=result.models,
         comparison=result.comparison,
         planned=tuple((each.name, each.agent, each.planned) for each in result.scenarios),
-        files=Counter(each.file for each in result.scenarios),
         visibilities=result.visibilities,
         calibrations=result.calibrations,
     )

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -24,6 +26,7 @@ from agentest.domain.events import (
 )
 from agentest.domain.figures import totals_of
 from agentest.domain.results import (
+    AlignedRow,
     CheckResult,
     ConversationResult,
     Deduplication,
@@ -32,6 +35,7 @@ from agentest.domain.results import (
     ModelUsage,
     Reason,
     ReasonKind,
+    RowStatus,
     RunResult,
     ScenarioResult,
     Score,
@@ -60,7 +64,7 @@ from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.support.terminal import clean
-from agentest.support.text import shortened
+from agentest.support.text import cut_names, shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
@@ -767,3 +771,91 @@ def test_warnings_are_shown_whatever_the_status() -> None:
     cut_short = conversation(failure=Failure(Blame.AGENT, "no"))
     for found in (scenario(conversation()), scenario(cut_short)):
         assert f"    warning: {text}" in shown(replace(found, warnings=(text,))).splitlines()
+
+
+LONG = "a customer who bought the blue kettle last week and wants the money back for order"
+DIFFERENT = AlignedRow(
+    expected="refund_order(order_id='2000', amount=40.0, …)",
+    call=0,
+    status=RowStatus.DIFFERENT,
+    difference="amount: expected 40.0, got 400.0",
+    tool="refund_order",
+)
+WRONG_AMOUNT = replace(TOO_FEW, summary="not called as expected: refund_order", alignment=(DIFFERENT,))
+TRACE = f'{ENDPOINT} answered 500: {{"error": {{"message": "query failed: {"x" * 60}: no table stock"}}}}'
+CAUSES = (
+    {"trajectory": WRONG_AMOUNT},
+    {"failure": Failure(Blame.AGENT, TRACE), "unfinished": UnfinishedTurn(1, "Is it in stock?", ())},
+    {"checks": [CheckResult(check="contains", passed=False, summary="expected '9:00'", reply="'no' " * 90)]},
+    {"trajectory": replace(TOO_FEW, missing_calls=(), forbidden_calls=("ship",))},
+    {
+        "failure": Failure(
+            Blame.MODEL, f"model m/x is down: {ENDPOINT} answered 503: busy (no answer for 3 s)"
+        )
+    },
+)
+
+
+def run_of(count: int, causes: int) -> list[ScenarioResult]:
+    """A run in which a sixth of the scenarios, and at least one for each cause, does not pass."""
+    failing = max(count // 6, causes) if causes else 0
+    failed = [
+        scenario(conversation(f"c-{n}", **CAUSES[n % causes]), name=f"{LONG} #{n}", line=n % 7 + 1)
+        for n in range(min(failing, count))
+    ]
+    return [*failed, *(scenario(conversation(), name=f"{LONG} p{n}") for n in range(count - len(failed)))]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("count", "causes", "most"),
+    [(3, 0, 9), (40, 0, 6), (1000, 0, 6), (3, 1, 17), (40, 1, 24), (1000, 1, 30), (3, 5, 42), (40, 5, 58),
+     (1000, 5, 60), (2000, 4, 60)],
+)  # fmt: skip
+def test_the_number_of_lines_depends_on_causes(count: int, causes: int, most: int, width: int) -> None:
+    """A run fits its measure, no row is wider than the terminal, and no two scenarios have one name."""
+    to = console(width, force_terminal=True, color_system=None)
+    reporter = ConsoleReporter(to, live=False)
+    results = run_of(count, causes)
+    reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, count, count, 20))
+    for result in results:
+        reporter.on_event(ScenarioFinished(result))
+    result = RunResult(tuple(results), ("booking",), False, "2026-01-01T00:00:00.000Z", 12_345.0, "1.2.3")
+    reporter.on_event(RunFinished(result))
+    rows = written(to).splitlines()
+    assert len(rows) <= most, "\n".join(rows)
+    assert max(map(cell_len, rows)) <= width
+    names = [row for row in rows if row.startswith("  scenarios/booking.sim.py:")]
+    assert len({*names}) == len(names)
+    heads = [
+        row for row in rows if row.startswith(("✗ ", "! ")) and not row.startswith(("✗ failed", "! err"))
+    ]
+    assert len(heads) == min(causes, count)
+    shown = sum(int(number) for number in re.findall(r"^  and (\d+) more$", written(to), re.M)) + len(names)
+    assert shown == sum(not each.verdict.passed for each in results)
+
+
+def test_a_block_has_the_turn_and_what_differs() -> None:
+    """The diff does not repeat what the headline says, and an error has its reason without the address."""
+    text = tell(console(80, force_terminal=True, color_system=None), *run_of(6, 5))
+    assert (
+        "✗ refund_order: amount: expected 40.0, got 400.0  1 scenario\n"
+        "  scenarios/booking.sim.py:1  a customer who bought the blu…ey back for order #0\n"
+        "    turn 1  user   A haircut, please\n"
+        "            agent  At nine?\n"
+        "      expected (contains)                   made\n"
+        "    ✗ refund_order(order_id='2000',         check_availability(date='2026-01-06'\n"
+        "      amount=40.0, …)                       )\n\n"
+    ) in text
+    assert text.count("amount: expected 40.0, got 400.0") == 1
+    assert re.search(r"✗ the agent answered 500: query failed:\s+x+: no table stock", text)
+    assert "! model m/x answered 503: busy  1 scenario\n" in text
+
+
+@given(st.lists(st.text("ab#1 ", min_size=1, max_size=60), max_size=8), st.integers(8, 30))
+def test_names_are_cut_in_the_middle_and_stay_different(names: list[str], limit: int) -> None:
+    """A name keeps its beginning and end, or is whole if two would become equal."""
+    cut = cut_names(names, limit)
+    assert len({*cut.values()}) == len({*names})
+    assert all(text == name or (len(text) <= limit and "…" in text) for name, text in cut.items())
+    assert cut_names(["a" * 50, "b" * 50], 9) == {"a" * 50: "aaaaa…aaa", "b" * 50: "bbbbb…bbb"}

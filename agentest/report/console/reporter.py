@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
@@ -22,14 +21,13 @@ from agentest.report.console.text import (
     BLANK,
     STYLES,
     BlankFilter,
-    Chunk,
     ConsoleLine,
     DisplayOptions,
     Part,
     glyphs_for,
     line,
 )
-from agentest.report.content import NOT_PASSED, WORST_FIRST, ScenarioReport
+from agentest.report.content import NOT_PASSED, ScenarioReport
 from agentest.report.progress import ProgressLogReporter
 from agentest.support.files import open_text
 from agentest.support.terminal import Output, clean, encodable
@@ -114,8 +112,8 @@ def make_reporter(context: ReporterContext, path: Path | None) -> ConsoleReporte
 class ConsoleReporter:
     """Shows a run on a console.
 
-    By default it shows a line for each file, failures in full, and the end of the run. In a run of few
-    scenarios, each of them has a line.
+    By default it shows failures by cause and the end of the run. In a run of few scenarios, each has a
+    line.
 
     Args:
         console: a console of rich, or a printer; by default standard output, see `open_printer`.
@@ -146,9 +144,12 @@ class ConsoleReporter:
         self._quiet = self._display.verbosity < 0
         self._examples: dict[str, Example] = {}
         """Id of a cause, or a headline → the first scenario with it."""
+        self._names: dict[str, str] = {}
+        """Each name that was cut → the whole name."""
         self._folded: Counter[str] = Counter()
         """The numbers of findings in scenarios that passed and that have no lines."""
-        self._files = FileLines(self._display)
+        self._has_rows = True
+        """True if each scenario has a line of its own."""
         self._dots = 0
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
@@ -184,7 +185,7 @@ class ConsoleReporter:
         if isinstance(event, RunStarted):
             several = len(event.agents) > 1
             self._display = replace(self._display, several_agents=several, calibrations=event.calibrations)
-            self._files = FileLines(self._display, event.files)
+            self._has_rows = self._display.detailed or event.scenarios <= _MOST_SCENARIO_LINES
             if not self._quiet:
                 self._printer.write(header_lines(event, self._display, self._forecast))
         self._progress.on_event(event)
@@ -192,7 +193,6 @@ class ConsoleReporter:
             case ScenarioFinished(result):
                 self._show_finished(result)
             case ScenarioAmended(result, was) if was is not result.verdict.status:
-                self._files.amend(result, was)
                 self._show_result(replace(result, conversations=()))
             case RunFinished(result):
                 self._show_end(result)
@@ -204,7 +204,6 @@ class ConsoleReporter:
         if self._quiet:
             self._show_dot(result)
         self._show_result(result)
-        self._printer.write(self._files.after(result))
 
     def _show_dot(self, result: ScenarioResult) -> None:
         status = result.verdict.status
@@ -216,7 +215,7 @@ class ConsoleReporter:
     def _show_end(self, result: RunResult) -> None:
         if self._dots:
             self._printer.write([_LINE_END])
-        self._printer.write([*self._files.rest(result), BLANK])
+        self._printer.write([BLANK])
         if result.comparison and result.scenarios:
             printer = self._printer.for_tables
             printer.write_table(comparison_table(result, self._display, printer))
@@ -237,10 +236,11 @@ class ConsoleReporter:
             self._printer.write(scenario_lines(result, self._display))
         elif report.status in NOT_PASSED:
             self._keep_example(report)
-            if self._files.has_own_lines and not self._quiet:
-                self._printer.write([headline(result, self._display, brief=True)])
-        elif not self._quiet and (self._files.has_own_lines or result.attack):
-            self._printer.write(scenario_lines(result, self._display))
+            if self._has_rows and not self._quiet:
+                self._printer.write([headline(result, self._display, self._names)])
+        elif not self._quiet and (self._has_rows or result.attack):
+            _, *findings = scenario_lines(result, self._display)
+            self._printer.write([headline(result, self._display, self._names), *findings])
         else:
             self._folded["other warning"] += len(result.warnings)
         if self._case_tables:
@@ -271,49 +271,6 @@ _DOTS_PER_LINE = 80
 _LINE_END = line(0, "")
 _MOST_SCENARIO_LINES = 12
 _SHOWN_SHORTFALLS = 2
-_MOST_FILE_LINES = 10
-
-
-class FileLines:
-    """Counts the scenarios of each file, and returns a line when all of a file have finished."""
-
-    def __init__(self, display: DisplayOptions, planned: Mapping[str, int] = MappingProxyType({})) -> None:
-        self._display = display
-        self._planned = planned
-        self._statuses: dict[str, Counter[Status]] = {}
-        self._finished: set[str] = set()
-        self.has_own_lines = display.detailed or sum(planned.values()) <= _MOST_SCENARIO_LINES
-        """True if scenarios that passed have lines of their own, and files have none."""
-
-    def after(self, result: ScenarioResult) -> Iterator[ConsoleLine]:
-        """Count a finished scenario, and yield the line of its file if it was the last one."""
-        statuses = self._statuses.setdefault(result.file, Counter())
-        statuses[result.verdict.status] += 1
-        if statuses.total() == self._planned.get(result.file):
-            yield from self._line(result.file)
-
-    def amend(self, result: ScenarioResult, was: Status) -> None:
-        """Count a scenario with another status than before."""
-        self._statuses[result.file].update({was: -1, result.verdict.status: 1})
-
-    def rest(self, result: RunResult) -> Iterator[ConsoleLine]:
-        """Yield the lines of files whose scenarios were not all reported."""
-        for file in dict.fromkeys(each.file for each in result.finished):
-            if file in self._planned and file not in self._finished:
-                mine = [each.verdict.status for each in result.finished if each.file == file]
-                self._statuses[file] = Counter(mine)
-                yield from self._line(file)
-
-    def _line(self, file: str) -> Iterator[ConsoleLine]:
-        self._finished.add(file)
-        counts = self._statuses[file]
-        status = next(each for each in WORST_FIRST if counts[each] or each is Status.SKIPPED)
-        hidden = self._display.verbosity < 0 or self.has_own_lines
-        if hidden or not 1 < len(self._planned) <= _MOST_FILE_LINES:
-            return
-        numbers = ", ".join(f"{counts[each]:,} {each}" for each in WORST_FIRST if counts[each])
-        badge: Chunk = ((self._display.glyphs.badge(status), STYLES[status]), "  ")
-        yield ConsoleLine(badge, ((file,), ((numbers, "dim"),)), cut=True)
 
 
 class FileConsole:

@@ -13,6 +13,7 @@ from agentest.domain.results import AttackRate, JudgeCalibration, ScenarioResult
 from agentest.domain.verdict import threshold_status
 from agentest.report.console.text import (
     BLANK,
+    LEAST_NAME_CHARS,
     SEVERITY_STYLES,
     STYLES,
     Chunk,
@@ -27,9 +28,9 @@ from agentest.report.console.text import (
 from agentest.report.content import ScenarioReport, decided, interval_text, passed_text
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean, clean_for_log
-from agentest.support.text import count, duration
+from agentest.support.text import count, cut_middle, duration
 
-_BADGE_CHARS = 11
+_WIDE = 10_000
 
 
 def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[ConsoleLine]:
@@ -71,21 +72,29 @@ def attack_text(result: ScenarioResult, attack: AttackRate) -> str:
     return f"{attack.successes} of {attempts} succeeded ({share:.0%}, {interval}) · {tags}"
 
 
-def headline(result: ScenarioResult, display: DisplayOptions, *, brief: bool = False) -> ConsoleLine:
-    """Return the single line that summarizes a scenario."""
-    status = result.verdict.status
+def headline(
+    result: ScenarioResult, display: DisplayOptions, names: dict[str, str] | None = None
+) -> ConsoleLine:
+    """Return the line that summarizes a scenario.
+
+    Args:
+        names: of the scenarios shown so far; the line is brief, and a long name is cut so that it is new.
+    """
+    status, name, location = result.verdict.status, result.name, ScenarioReport(result).location
     badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
-    chunks: list[Chunk] = [((result.name, "bold"),)]
-    location = ScenarioReport(result).location
+    if names is not None:
+        room = (display.width or _WIDE) - len(display.glyphs.badge(status)) - len(location) - 5
+        cut = cut_middle(name, max(room, LEAST_NAME_CHARS))
+        name = cut if names.setdefault(cut, name) == name else name
+    chunks: list[Chunk] = [((name, "bold"),)]
     if location != result.name:
         chunks.append(((location, "cyan"),))
     if display.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
-    brief = brief or (status is Status.PASSED and not display.detailed)
+    brief = names is not None or (status is Status.PASSED and not display.detailed)
     if facts := " · ".join(_brief_facts(result) if brief else _facts(result)):
         chunks.append(((facts, "dim"),))
-    is_cut_after_name = not display.width or len(result.name) <= display.width - _BADGE_CHARS
-    return ConsoleLine(badge, tuple(chunks), cut=brief and is_cut_after_name)
+    return ConsoleLine(badge, tuple(chunks), cut=brief and (names is None or name == cut))
 
 
 def averages_text(

@@ -15,7 +15,16 @@ from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
 from agentest.plugin import if_command
 from agentest.report.console.scenario import averages_text, passed_conversations
-from agentest.report.console.text import BLANK, STYLES, Chunk, ConsoleLine, DisplayOptions, Part, line
+from agentest.report.console.text import (
+    BLANK,
+    LEAST_NAME_CHARS,
+    STYLES,
+    Chunk,
+    ConsoleLine,
+    DisplayOptions,
+    Part,
+    line,
+)
 from agentest.report.content import NEWLY_FAILING, CauseBlock, RunReport, ScenarioReport, passed_text
 from agentest.support.text import count, cut_names, duration, quoted_names, turn_name
 
@@ -27,10 +36,9 @@ if TYPE_CHECKING:
 
 _SLOWEST = 3
 _SHOWN_CAUSES = 10
-_SHOWN_NAMES = 15
+_SHOWN_NAMES = 12
 _SHOWN_ALSO = 2
 _SHOWN_MINOR = 3
-_LEAST_NAME_CHARS = 24
 _INDENT = "  "
 Example = tuple[tuple[str, str, str], Sequence[ConsoleLine]]
 """The key of a scenario, and what shows why it did not pass."""
@@ -290,7 +298,7 @@ def _blocks(
     listed = [scenario for _, _, mine in contents for scenario in mine[: 1 + most]]
     widest = max((len(each.location) for each in listed), default=0)
     room = (display.width or 10_000) - widest - len(_INDENT) * 2
-    names = cut_names((each.label for each in listed), max(room, _LEAST_NAME_CHARS))
+    names = cut_names((each.label for each in listed), max(room, LEAST_NAME_CHARS))
     for block, example, mine in contents:
         mark, style = display.mark(block.status)
         several = block.cause.agents if block.cause and display.several_agents else ()
