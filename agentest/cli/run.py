@@ -28,6 +28,7 @@ from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.engines import engine_of
 from agentest.runner.environment import check_can_be_written, output_dir
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs, report_file
 from agentest.store.runs.past_runs import find_earlier_run, verdicts_of_selection
@@ -150,7 +151,33 @@ def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
         words.append(f"--config={path_from(here, request.config)}")
     if here != request.root:
         words.append(f"--cwd={path_from(here, request.root)}")
+    if words[:2] == ["agentest", "run"]:
+        words += _rerun_options(request.options)
     return shlex.join("--last-failed" if word == "--resume" else word for word in words)
+
+
+def _rerun_options(options: Options) -> Iterator[str]:
+    """Yield the given options that change how scenarios run; those that select scenarios do not matter."""
+    names = [
+        "agent",
+        "conversations",
+        "repeat",
+        "concurrency",
+        "model",
+        "engine",
+        "workers",
+        "unmocked_tools",
+        "cassettes",
+    ]
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    yield from (f"--{name.replace('_', '-')}={value}" for name, value in given.items())
+    flags = {
+        "offline": options.offline,
+        "no-cache": not options.cache,
+        options.tape: options.tape is not None,
+    }
+    flags |= {"strict": options.strict is True, "no-strict": options.strict is False}
+    yield from (f"--{name}" for name, is_given in flags.items() if is_given)
 
 
 def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:

@@ -339,14 +339,14 @@ def format_forecast(prediction: Forecast, now: datetime) -> str:
     money = (f" and {cost:.2f} USD" if cost >= 1 else f" and {cost:.2g} USD") if cost else ""
     words = [f"about {about(prediction.seconds)}{money}, by the run of {then}"]
     if prediction.other_models:
-        words.append("its models were others, so the cost is not known")
+        words.append("it used other models, so the cost is unknown")
     elif prediction.cost is None:
-        words.append("the cost is not known: a model has no known price")
+        words.append("the cost is unknown: a model has no known price")
     if prediction.new == prediction.scenarios:
-        words.append("none of these scenarios was in it: all are taken as its average")
+        words.append("all scenarios are new: estimated from its average")
     elif prediction.new:
         verb, total = "is" if prediction.new == 1 else "are", count(prediction.scenarios, "scenario")
-        words.append(f"{prediction.new:,} of {total} {verb} new: taken as the average")
+        words.append(f"{prediction.new:,} of {total} {verb} new: estimated from the average")
     return "; ".join(words)
 
 

@@ -21,5 +21,5 @@ def test_the_latest_run_forecasts_the_next(project: Project) -> None:
         told = project.run("--dry-run").stdout
         second = project.run()
     assert re.search(r"expected: about \d+ s, by the run of ", told)
-    assert "1 of 2 scenarios is new: taken as the average" in told
+    assert "1 of 2 scenarios is new: estimated from the average" in told
     assert re.search(r"expect  about \d+ s, by the run of ", second.stdout)

@@ -51,7 +51,9 @@ def test_failures_are_listed_by_cause(project: Project) -> None:
     assert not any(row.startswith("✓") for row in found)
     failure = found.index("✗ contains: expected 'yes' in the reply  1 scenario")
     assert found[failure + 1] == "  f0001.sim.py:5  1-3"
-    assert "rerun      agentest run --last-failed" in found
+    assert "rerun      agentest run --last-failed --concurrency=1 --offline" in found
+    found = lines(project, "--conversations", "2", "--no-strict", "--scenario", "1-3", "f0001.sim.py")
+    assert "rerun      agentest run --last-failed --conversations=2 --offline --no-strict" in found
 
 
 def test_a_quiet_run_prints_a_character_for_each_scenario(project: Project) -> None:

@@ -66,20 +66,20 @@ def test_cost_scales_with_conversations() -> None:
     assert (result.scenarios, result.new) == (3, 1)
     assert format_forecast(result, NOW) == (
         "about 2 min and 1.05 USD, by the run of yesterday 14:03; "
-        "1 of 3 scenarios is new: taken as the average"
+        "1 of 3 scenarios is new: estimated from the average"
     )
 
 
 def test_unknown_costs_are_reported() -> None:
     """Without a price, or with other models, there is no cost; without conversations, no forecast."""
     unpriced = found(planned(), by=earlier(a=took(cost=None)))
-    assert "the cost is not known: a model has no known price" in format_forecast(unpriced, NOW)
+    assert "the cost is unknown: a model has no known price" in format_forecast(unpriced, NOW)
     other = forecast([planned()], earlier(a=took()), 2, {"user": None, "judge": None})
     assert other is not None
     assert other.cost is None
-    assert "its models were others, so the cost is not known" in format_forecast(other, NOW)
+    assert "it used other models, so the cost is unknown" in format_forecast(other, NOW)
     strange = found(planned("z"), by=earlier(a=took()))
-    assert "none of these scenarios was in it" in format_forecast(strange, NOW)
+    assert "all scenarios are new" in format_forecast(strange, NOW)
     assert forecast([planned()], earlier(), 2, MODELS) is None
 
 
