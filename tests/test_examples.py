@@ -91,6 +91,6 @@ def test_mistakes_are_caught(tmp_path: Path) -> None:
     done = agentest("--config", at_port(tmp_path, "scenarios/caught/agentest.config.yaml", free_port()))
     assert done.returncode == 1
     shown = " ".join(done.stdout.split())
-    assert "called tool 'send_sms', which has no mock" in shown
+    assert "✗ send_sms has no mock" in shown
     assert "time='10:30'" in shown
     assert "2 failed" in shown

@@ -94,6 +94,8 @@ class RunReport:
     @cached_property
     def blocks(self) -> list[CauseBlock]:
         """The scenarios that did not pass, each in one block: that of the worst cause that it has."""
+        if not self.not_passed:
+            return []
         from agentest.domain.root_causes import root_cause_id
 
         ranks = {cause.id: rank for rank, cause in enumerate(self.causes)}

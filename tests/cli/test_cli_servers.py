@@ -103,8 +103,8 @@ def test_a_server_that_dies(project: Project) -> None:
     done = project.run()
     assert done.returncode == 1, done.stdout + done.stderr
     name = f"{Path(sys.executable).name}-agent"
-    told = done.stdout.partition("causes:\n")[0]
-    assert told.count(f"(server {name!r} had exited with status 3)") == 2
+    assert done.stdout.count(f"(server {name!r} had exited with status 3)\n    turn 1") == 0
+    assert done.stdout.count(f"(server {name!r} had exited with status 3)  1 scenario") == 2
     assert f"server {name} exited with status 3, printed meanwhile (1 line):" in done.stdout
     assert "asked die with None" in done.stdout
     assert "the agent's server exited with status 3 during the run" in done.stderr

@@ -563,7 +563,7 @@ def test_every_report_shows_them(project: Project, agent: ScriptedAgent) -> None
     check_journal(project)
     [line] = [row for row in done.stdout.splitlines() if row.startswith("warnings   ")]
     assert "1 unknown-tool" in line
-    assert "5 mock-never-called (-v shows them; agentest docs warnings)" in line
+    assert "5 mock-never-called (-v shows them)" in line
     for text in (project.run("-v").stdout, project.agentest("show", "-v").stdout):
         assert text.count("mock of tool 'pay' was never called") >= 1
         assert "Warning: unknown-tool (1 scenario)\n  'bans': trajectory.forbidden names tool" in text

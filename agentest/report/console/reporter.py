@@ -238,6 +238,7 @@ class ConsoleReporter:
             self._keep_example(report)
             if self._has_rows and not self._quiet:
                 self._printer.write([headline(result, self._display, self._names)])
+            self._folded["other warning"] += len(result.warnings)
         elif not self._quiet and (self._has_rows or result.attack):
             _, *findings = scenario_lines(result, self._display)
             self._printer.write([headline(result, self._display, self._names), *findings])

@@ -13,7 +13,6 @@ from agentest.domain.figures import Forecast, agent_effort, format_forecast
 from agentest.domain.results import CauseKind, ReasonKind, RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
-from agentest.plugin import if_command
 from agentest.report.console.scenario import averages_text, passed_conversations
 from agentest.report.console.text import (
     BLANK,
@@ -283,8 +282,8 @@ def _warnings(report: RunReport, display: DisplayOptions, folded: Mapping[str, i
         counts = [*codes, *(count(number, noun) for noun, number in folded.items() if number)]
         if counts:
             style = "yellow" if report.questions else "dim"
-            how = (f" (-v shows them{if_command('docs', '; agentest docs warnings')})", "dim")
-            yield line(0, (", ".join(counts), style), how, lead=_end_label("warnings"))
+            texts = (", ".join(counts), style), (" (-v shows them)", "dim")
+            yield line(0, *texts, lead=_end_label("warnings"))
     if any(r.kind is ReasonKind.WARNING for each in result.scenarios for r in each.verdict.reasons):
         yield line(0, (_STRICT, "dim"))
 
@@ -369,7 +368,7 @@ def _totals(report: RunReport) -> Iterator[ConsoleLine]:
     if result.scenarios and len(result.with_status(Status.SKIPPED)) == len(result.scenarios):
         yield line(0, ("Every scenario was skipped, so the run did not pass.", "bold yellow"))
     if not result.scenarios:
-        message = f"Shard {result.shard} has no scenario." if result.shard else _NOTHING_RAN
+        message = f"There is nothing to do in shard {result.shard}." if result.shard else _NOTHING_RAN
         yield line(0, (message, "bold yellow"))
     counts = [(f"{number:,} {word}", f"bold {STYLES[status]}") for number, word, status in report.counts]
     parts = [part for each in counts for part in (", ", each)][1:] or [("0 passed", STYLES[report.status])]

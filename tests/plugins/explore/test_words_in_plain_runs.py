@@ -61,7 +61,7 @@ def test_guards_fail_a_plain_run_and_say_why(project: Project) -> None:
     project.scenario(SCENARIOS)
     with endpoint_of(bad) as first, endpoint_of(good) as second:
         project.config(first, agents={"good": {"endpoint": second}})
-        done = project.run()
+        done = project.run("-v")
     assert done.returncode == 1, done.stdout + done.stderr
     validate(project.results, json.loads(SCHEMA.read_text()))
     failed = {each["name"] for each in project.results["scenarios"] if each["status"] == "failed"}

@@ -136,7 +136,7 @@ def test_a_call_without_a_mock_ends_the_conversation_before_the_tool_runs(
     run = project.run()
 
     assert run.returncode == 1
-    assert "tool 'send', which has no mock" in " ".join(run.stdout.split())
+    assert "✗ send has no mock" in " ".join(run.stdout.split())
     left = project.results["scenarios"][0]["conversations"][0]["unfinishedTurn"]
     (request,) = left["modelRequests"]
     assert [call["name"] for call in request["calls"]] == ["find", "send"]

@@ -243,10 +243,10 @@ def test_a_run_that_is_no_pass_says_so(page: Any, tmp_path: Path) -> None:
     _open(page, tmp_path, result)
     assert page.locator(".notice").all_inner_texts() == [
         "This run was stopped before its end: the budget is spent.",
-        "Every scenario was skipped: this run is not a pass.",
+        "Every scenario was skipped, so the run did not pass.",
     ]
     _open(page, tmp_path, replace(result, scenarios=(), stopped=None), "?again")
-    expect(page.locator(".notice")).to_contain_text("No scenario was run: this run is not a pass.")
+    expect(page.locator(".notice")).to_contain_text("No scenario ran, so the run did not pass.")
 
 
 def test_a_run_that_ended_early_names_the_command_that_goes_on(page: Any, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ function scenarios({ comparison, of, base, new: next }) {
     h(
       "div",
       { class: "row no-print", role: "search" },
-      h("label", "What became of it ", h("select", { onchange: filter("change") }, changes.map(option))),
+      h("label", "Change ", h("select", { onchange: filter("change") }, changes.map(option))),
       h("label", "Name ", h("input", { type: "search", value: text, oninput: filter("text") })),
       said,
     ),

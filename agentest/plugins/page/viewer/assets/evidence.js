@@ -12,19 +12,7 @@ import { turnScores, wholeScores } from "./scores.js";
 import { stateChange } from "./session_state.js";
 import { comparison, invocation } from "./trajectory.js";
 import { printed, readable } from "./transcript.js";
-import { allTurns } from "./reasons.js";
-
-const ENDINGS = {
-  satisfied: "the user was done",
-  refused: "the user was refused",
-  "gave up": "the user gave up",
-  "handed over": "the user was handed over",
-  closed: "the agent closed the chat",
-  "cannot provide": "the user could not give what was asked for",
-  "max turns": "stopped at max_turns",
-  script: "the script was finished",
-  error: "ended by an error",
-};
+import { allTurns, lacksMock } from "./reasons.js";
 
 function part(name, ...content) {
   const there = content.flat(Infinity).filter((each) => (each instanceof Node ? each.hasChildNodes() : each));
@@ -51,7 +39,7 @@ export function turnEvidence(view, mine) {
     part("Calls", calls, compared),
     invocations[at] && part("Expected and actual", invocation(invocations[at])),
     part("Scores and checks", turnScores(conversation, scenario, index)),
-    part("Server output", (turn.serverOutput || []).map(printed)),
+    part("Server output", lacksMock(conversation) ? [] : (turn.serverOutput || []).map(printed)),
     part("Request and response", (turn.exchanges || []).map(exchange)),
     part("Session state", stateChange(before, turn)),
     part("Model and spans", modelRequests(turn), spansOfTurn((opened.spans || []).filter(isHere))),
@@ -107,8 +95,8 @@ function differences(rows) {
       "tr",
       { class: status },
       h("th", { scope: "row" }, h("span.mark", { class: status, title: status }, sign, h("span.off-screen", ` ${status}`)), " ", foreign(key)),
-      h("td", cell(left, changed ? right : left, "del")),
-      h("td", cell(right, changed ? left : right, "ins")),
+      h("td", cell(left, changed ? right : left, "ins")),
+      h("td", cell(right, changed ? left : right, "del")),
     );
   };
   return table("keys", ["Argument", "Expected", "Actual"], rows.length, (at) => line(rows[at]));
@@ -172,12 +160,12 @@ function about({ scenario, row }) {
   const { endedBy, turns, toolCalls, totalMs } = row;
   const length = [count(turns, "turn"), count(toolCalls, "tool call"), duration(totalMs)];
   return facts([
-    ["Ended", ENDINGS[endedBy] || foreign(endedBy)],
+    ["Ended", foreign(endedBy)],
     ["Goal", goal && longText(goal, "span")],
     ["User", profile && longText(profile, "span")],
     ["Length", length.filter(Boolean).join(", ")],
     ["Case", evalId && foreign(`${evalSetId}: ${evalId}`)],
     ["Agent", agent && foreign(agent)],
-    ["Scenario", [foreign(`${file}:${line}`, "code"), tags.map((tag) => [" ", foreign(tag, "span.tag")])]],
+    ["Scenario", [foreign(line ? `${file}:${line}` : file, "code"), tags.map((tag) => [" ", foreign(tag, "span.tag")])]],
   ]);
 }

@@ -4,9 +4,9 @@ import { isWrong, known } from "./calls.js";
 
 export const BLAME = {
   agent: "The agent's error",
-  mock: "A mock failed, so this says nothing of the agent",
-  model: "A model failed, so this says nothing of the agent",
-  internal: "Agentest itself failed, so this says nothing of the agent",
+  mock: "A mock failed, not the agent",
+  model: "A model failed, not the agent",
+  internal: "An error outside the agent",
 };
 
 export function allTurns({ turns, unfinishedTurn }) {
@@ -20,7 +20,7 @@ export function troubles(conversation, scenario) {
   const found = [];
   const add = (turn, what, text, brief = "") => found.push({ turn, what, text, brief });
 
-  if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, BLAME[errorSource], error, briefError(error));
+  if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, lacksMock(conversation) ? "A tool without a mock" : BLAME[errorSource], error, briefError(error));
   if (invalid) add(null, "Invalid, so this says nothing of the agent", invalid);
   for (const each of [trajectory, ...conversation.perTurnTrajectory].filter(Boolean)) {
     const calls = allTurns(conversation).filter(({ turnIndex }) => each === trajectory || turnIndex === each.turnIndex).flatMap((turn) => turn.toolCalls);
@@ -55,6 +55,11 @@ export function troubles(conversation, scenario) {
     }
   }
   return found;
+}
+
+// Whether a call without a mock ended the conversation: what a server printed meanwhile does not explain it.
+export function lacksMock({ error }) {
+  return /, which has no mock \(/.test(error);
 }
 
 // An answer with an error status, as `ADDRESS answered STATUS (advice): BODY`; {} for any other error.

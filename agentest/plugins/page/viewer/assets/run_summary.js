@@ -2,6 +2,7 @@
 
 import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
+import { folded, list, notice } from "./folding.js";
 import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
 import { badge, copyButton } from "./parts.js";
 import { bars, figureTable, forest, heatMap, histogram, lineOfShares, matrix } from "./pictures.js";
@@ -18,8 +19,14 @@ export function head(overview) {
     run.state === "under way" && run.planned > 0 && progress(run),
     earlyEnd(overview),
     h("p.quiet.small", foreign(context(overview))),
-    notices(overview).map((text) => h("p.notice", foreign(text))),
+    told(notices(overview)),
   ];
+}
+
+// Several notices are one folded line, so that failures come first.
+function told([first, ...more]) {
+  if (!more.length) return first && notice(foreign(first));
+  return folded("details.notice", [foreign(first), ` (and ${count(more.length, "more notice")})`], () => list(more.map((text) => foreign(text, "li"))));
 }
 
 function verdict({ run, head, scenarios: rows }) {
@@ -52,7 +59,7 @@ function earlyEnd({ run, head, scenarios: rows }) {
   const killed = run.state === "killed" || stopped === KILLED;
   if (!killed && !interrupted && !stopped) return null;
   const why = killed
-    ? "This run was killed: its process ended without a word, as by kill -9, a lost machine or too little memory."
+    ? "This run was killed: its process ended without writing its reports."
     : interrupted
       ? "This run was interrupted, by Ctrl-C or a signal to end."
       : `This run was stopped before its end: ${stopped}.`;
@@ -96,7 +103,7 @@ function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
   const { unclaimedCalls = [], silentAgents = [], unansweredCalls = [], warnings = [] } = (head && head.summary) || {};
   const unclaimed = unclaimedCalls.map(({ message }) => message);
   const questions = warnings.filter((each) => each.code && !each.note);
-  const told = [...silentAgents, ...unansweredCalls].map(({ message }) => message)
+  const warned = [...silentAgents, ...unansweredCalls].map(({ message }) => message)
     .filter((text) => !questions.some(({ message }) => message === text));
   const shard = (head && head.shard) || run.shard;
   return [
@@ -105,7 +112,7 @@ function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
     shard && `This is part ${shard} of a run that was split: it says nothing of the other parts.`,
     ...(run.problems || []),
     ...unclaimed.map((text) => `Error: ${text}`),
-    ...told.map((text) => `Warning: ${text}`),
+    ...warned.map((text) => `Warning: ${text}`),
     ...inQuestion(questions),
     ...figures.skipped.map((each) => `Metrics skipped in ${count(each.scenarios, "scenario")}: ${each.why} (${each.metrics.join(", ")})`),
     leftOut > 0 && `${count(leftOut, "transcript")} left out, as the file would have become too large: ${show} prints them.`,
@@ -124,12 +131,12 @@ function inQuestion(warnings) {
 
 function nothing(run, rows) {
   const under = run.state === "under way";
-  if (!rows.length) return under ? "No scenario has begun yet." : "No scenario was run: this run is not a pass. `agentest run --list` shows what would run.";
+  if (!rows.length) return under ? "No scenario has begun yet." : "No scenario ran, so the run did not pass. `agentest run --list` shows what would run.";
   if (under || rows.some((row) => row.status === "passed")) return "";
   const files = rows.length === 1 ? "The only file" : `All ${rows.length} files`;
-  if (rows.every((row) => row.broken)) return `${files} could not be loaded: no scenario was run.`;
+  if (rows.every((row) => row.broken)) return `${files} could not be loaded, so no scenario ran.`;
   const skipped = rows.every((row) => row.status === "skipped" && !row.unfinished);
-  return skipped ? "Every scenario was skipped: this run is not a pass." : "No scenario passed.";
+  return skipped ? "Every scenario was skipped, so the run did not pass." : "";
 }
 
 const number = (value) => (typeof value === "number" ? value.toLocaleString("en") : "–");
