@@ -99,7 +99,7 @@ class _FindingGroup:
             conversations=len(self.conversations),
             conversation_id=reason.conversation_id,
             turn_index=reason.turn_index if finding.turn_index is None else finding.turn_index,
-            text=_title(finding.text, _TEXT_CHARS),
+            text=_text(finding.text),
         )
 
 
@@ -199,10 +199,15 @@ def error_title(text: str) -> str:
 
 def what_to_do(message: str) -> str:
     """Return what an error's message says beyond its title: the address and advice, or what to change."""
-    if answered := _ANSWERED.match(message):
+    if (answered := _ANSWERED.match(message)) and _is_short(answered[2]):
         return message[: answered.start(2)].rstrip(": ")
     before, _, after = message.partition(_EITHER)
     return f"{_EITHER}{after}" if after else before
+
+
+def _is_short(body: str) -> bool:
+    """True if a title has all of the body that a reader needs."""
+    return len(body) < _TITLE_CHARS // 2 or body[:1] in ("{", "<", "[")
 
 
 def _message_of(body: str) -> str:
@@ -305,8 +310,12 @@ def _without_id(reason: Reason) -> str:
     return reason.message.replace(id, "…") if id else reason.message
 
 
-def _title(text: str, limit: int = _TITLE_CHARS) -> str:
-    return cut_middle(shortened(text.strip().partition("\n")[0], _READ_CHARS), limit)
+def _title(text: str) -> str:
+    return cut_middle(shortened(text.strip().partition("\n")[0], _READ_CHARS), _TITLE_CHARS)
+
+
+def _text(text: str) -> str:
+    return shortened(text.strip().partition("\n")[0], _TEXT_CHARS)
 
 
 def template(text: str) -> str:
@@ -442,7 +451,7 @@ def _judged_root_cause(cause: JudgedCause) -> RootCause:
             title=_title(cause.label),
             severity=cause.severity,
             places=tuple(_judged_places(cause.groups)),
-            text=_title(cause.explanation, _TEXT_CHARS),
+            text=_text(cause.explanation),
         ),
         labels=cause.labels if len(cause.labels) > 1 else (),
     )

@@ -176,6 +176,7 @@ def _lines(text: str) -> Iterator[str]:
         ):
             line = re.sub(r"session agentest-\S+", "session …", line)
             line = re.sub(r"runs/\d{8}-[\w-]+", "runs/…", line)
+            line = re.sub(r" --(engine|workers|ray-address)=\S+", "", line)
             line = re.sub(r"a conversation: .*", "a conversation: …", line)
             line = re.sub(r'(timestamp|time)="[^"]*"', r'\1="…"', line)
             line = re.sub(r"\d+(\.\d+)? (ms|s|min)\b|\d\d:\d\d|\d{4}-\d\d-\d\d", "…", line)

@@ -142,6 +142,8 @@ class ConsoleReporter:
         glyphs, width = self._printer.glyphs, self._printer.width
         self._display = replace(display or DisplayOptions(), glyphs=glyphs, width=width)
         self._quiet = self._display.verbosity < 0
+        self._ranks: dict[tuple[str, str], int] = {}
+        """Scenario and agent → the place in the plan."""
         self._examples: dict[str, Example] = {}
         """Id of a cause, or a headline → the first scenario with it."""
         self._names: dict[str, str] = {}
@@ -185,6 +187,7 @@ class ConsoleReporter:
         if isinstance(event, RunStarted):
             several = len(event.agents) > 1
             self._display = replace(self._display, several_agents=several, calibrations=event.calibrations)
+            self._ranks = {each[:2]: rank for rank, each in enumerate(event.planned)}
             self._has_rows = self._display.detailed or event.scenarios <= _MOST_SCENARIO_LINES
             if not self._quiet:
                 self._printer.write(header_lines(event, self._display, self._forecast))
@@ -255,16 +258,20 @@ class ConsoleReporter:
                     printer.write_table(part)
 
     def _keep_example(self, report: ScenarioReport) -> None:
+        """Store what a scenario shows, unless one before it in the plan has the same causes."""
+        rank = self._ranks.setdefault(report.key[:2], len(self._ranks))
         keys = [id for id, _ in report.causes] or [report.headline]
-        if not self._examples.keys() >= set(keys):
+        earlier = {key for key in keys if key in self._examples and self._examples[key].rank <= rank}
+        if earlier != set(keys):
             from agentest.report.console.transcript import cause_lines
 
-            example = report.key, [*cause_lines(report, self._display, brief=True)]
+            lines = [*cause_lines(report, self._display, brief=True)]
             if report.result.case:
                 from agentest.report.console.case import shortfall_lines
 
-                example[1].extend(shortfall_lines(report.result, self._display, most=_SHOWN_SHORTFALLS))
-            self._examples = dict.fromkeys(keys, example) | self._examples
+                lines += shortfall_lines(report.result, self._display, most=_SHOWN_SHORTFALLS)
+            example = Example(report.key, rank, lines)
+            self._examples |= dict.fromkeys(set(keys) - earlier, example)
 
 
 _DOTS = {Status.PASSED: ".", Status.FAILED: "F", Status.ERRORED: "E", Status.SKIPPED: "s"}

@@ -25,6 +25,7 @@ from agentest.report.console.text import (
     line,
 )
 from agentest.report.content import NEWLY_FAILING, CauseBlock, RunReport, ScenarioReport, passed_text
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, cut_names, duration, quoted_names, turn_name
 
 if TYPE_CHECKING:
@@ -39,8 +40,17 @@ _SHOWN_NAMES = 12
 _SHOWN_ALSO = 2
 _SHOWN_MINOR = 3
 _INDENT = "  "
-Example = tuple[tuple[str, str, str], Sequence[ConsoleLine]]
-"""The key of a scenario, and what shows why it did not pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What shows why a scenario did not pass, with the scenario's key and its place in the plan."""
+
+    key: tuple[str, str, str]
+    rank: int
+    lines: Sequence[ConsoleLine]
+
+
 _SHOWN_SHARE = 0.005
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario ran, so the run did not pass."
@@ -321,12 +331,11 @@ def _example(
     block: CauseBlock, examples: Mapping[str, Example]
 ) -> tuple[Sequence[ConsoleLine], Sequence[ScenarioReport]]:
     """Return what the example of a block shows, and the block's scenarios, the example first."""
-    places = {each.key: each for each in block.scenarios}
-    ids = {block.headline, *(id for each in block.scenarios for id, _ in each.causes)}
-    for key, lines in (examples[id] for id in examples.keys() & ids):
-        if first := places.pop(key, None):
-            return lines, [first, *places.values()]
-    return (), block.scenarios
+    lines = {each.key: each.lines for each in examples.values()}
+    first = next((each for each in block.scenarios if each.key in lines), None)
+    if first is None:
+        return (), block.scenarios
+    return lines[first.key], [first, *(each for each in block.scenarios if each is not first)]
 
 
 def _minor_causes(report: RunReport) -> Iterator[ConsoleLine]:

@@ -143,11 +143,10 @@ def _cause_details(
 def _rows_of_cause(
     report: ScenarioReport, cause: ScenarioCause, indent: int, most: int
 ) -> Iterator[ConsoleLine]:
-    """Show the text of a cause; for a file and a threshold, the last rows of the reason."""
-    kinds = (ReasonKind.FILE, ReasonKind.THRESHOLD)
-    whole = (
-        each.message for each in report.reasons if each.kind in kinds and is_in(cause.text, each.message)
-    )
+    """Show the text of a cause; of a file, a threshold and a long text, the last rows of the reason."""
+    kinds = [*ReasonKind] if cause.text.endswith("…") else [ReasonKind.FILE, ReasonKind.THRESHOLD]
+    reasons = (each.message for each in report.reasons if each.kind in kinds)
+    whole = (each for each in reasons if is_in(cause.text, each))
     folder = re.compile(rf"^/\S.*?/(?={re.escape(report.result.file)}:\d+: )", re.M)
     rows = rows_of(folder.sub("", next(whole, cause.text)))[-most:]
     yield from (line(indent, (row, "dim")) for row in rows if not is_in(row, cause.title))

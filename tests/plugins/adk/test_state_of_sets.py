@@ -50,6 +50,7 @@ def test_evaluation_sets(project: Project) -> None:
             "set.test.json",
             "--config-file-path",
             "both.json",
+            "-v",
             "--reporter",
             "json",
             "--reporter",
@@ -88,7 +89,7 @@ def test_evaluation_sets_with_agents_that_tell_nothing(project: Project) -> None
             "tool_trajectory_avg_score": 1,
         }
         project.write("test_config.json", text(criteria(**asked)))
-        done = project.agentest("eval", "set.test.json")
+        done = project.agentest("eval", "set.test.json", "-v")
     assert done.returncode == 2, done.stdout + done.stderr
     assert "could not be scored: the agent does not report its session's state" in done.stdout
     assert "could not be scored: the agent does not report who says what" in done.stdout

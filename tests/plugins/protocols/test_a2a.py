@@ -979,7 +979,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     project.write("agentest.config.yaml", json.dumps({"agent": agent, "reporters": ["console", "json"]}))
     ran = project.run()
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "forbidden calls were made: reserve_item" in ran.stdout
+    assert "reserve_item called although it is forbidden" in ran.stdout
     (turn,) = project.scenario_result("bans")["conversations"][0]["turns"]
     assert turn["agentMessage"] == "Reserved."
     assert [(call["name"], call["seenBy"], call["mocked"]) for call in turn["toolCalls"]] == [

@@ -157,7 +157,7 @@ def test_a_silent_agent_with_expected_calls_of_a_set(
     expected = case("c", invocation("Hi.", "Reserved.", [use("look")]))
     project.write("a.test.json", text(eval_set("a", expected)))
     project.write("test_config.json", text(criteria(**{metric: 0})))
-    done = project.agentest("eval", "a.test.json")
+    done = project.agentest("eval", "a.test.json", "-v")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (TOLD in done.stdout) is told
 

@@ -48,7 +48,7 @@ def refusing() -> Iterator[str]:
 
 
 def printed(project: Project, *, status: int) -> str:
-    run = project.run()
+    run = project.run("-v")
     assert run.returncode == status, run.stdout + run.stderr
     return " ".join((run.stdout + run.stderr).split())
 

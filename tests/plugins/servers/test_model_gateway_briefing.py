@@ -116,7 +116,7 @@ def test_a_misspelled_tool_is_compared_with_those_that_the_model_was_offered(
 ) -> None:
     project.scenario("scenario('asks', turns=['hello'], trajectory={'forbidden': ['sent', 'send', 'finds']})")
     configure(project, upstream, "chat")
-    run = project.run()
+    run = project.run("-v")
 
     told = " ".join(run.stdout.split())
     assert "names tool 'sent'" in told
