@@ -425,10 +425,6 @@ class Blame(StrEnum):
     MODEL = "model"
     INTERNAL = "internal"
 
-    @property
-    def words(self) -> str:
-        return "not the agent's" if self is Blame.INTERNAL else self.value
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:

@@ -1,9 +1,11 @@
-"""Prepare alignments of expected and actual calls for reporters: a limited number of rows, faults first."""
+"""Prepare conversations for reporters: turns with what surrounds them, and alignments of expected calls."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from agentest.domain.reasons import LocatedTrajectory, located_trajectories, threshold_counted_trajectories
 from agentest.domain.results import (
@@ -14,7 +16,17 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
 )
-from agentest.domain.transcript import Conversation, ToolCall, call_text
+from agentest.domain.transcript import (
+    Conversation,
+    ServerOutput,
+    StateChange,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    call_text,
+    state_changes,
+)
+from agentest.support.json_text import plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
@@ -157,3 +169,67 @@ def _omitted_rows_text(left: Sequence[AlignedRow], not_kept: int) -> str:
     if not total:
         return ""
     return f"… {count(total, 'more row')}, " + (f"{wrong} of them wrong" if wrong else "with nothing wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A turn and what surrounds it.
+
+    Attributes:
+        user_calls: the calls of the simulated user's own tools before its message.
+        turn: None after the last turn.
+        state: the changes to the session's state, one row for each key.
+    """
+
+    user_calls: Sequence[ToolCall]
+    turn: Turn | UnfinishedTurn | None
+    state: Sequence[str] = ()
+
+
+def exchanges(conversation: Conversation) -> Iterator[Exchange]:
+    """Yield the turns of a conversation; at the end the unfinished one, or only the user's last calls."""
+    changes = state_changes(conversation)
+    for turn in (*conversation.turns, conversation.unfinished):
+        index = turn.turn_index if turn else len(conversation.turns)
+        calls = [call for call in conversation.user_calls if call.turn_index == index]
+        if turn or calls:
+            change = changes.get(index) if isinstance(turn, Turn) else None
+            yield Exchange(calls, turn, state_rows(change) if change else ())
+
+
+def fault_rows(turn: Turn | UnfinishedTurn) -> list[str]:
+    """Describe each fault that was injected into the turn, in one row."""
+    return [f"{each.kind} (request {each.at} to its model)" for each in turn.faults]
+
+
+def server_rows(output: ServerOutput) -> Sequence[str]:
+    """Return a row that names the server, followed by its lines."""
+    ended = "" if output.exit_status is None else f" exited with status {output.exit_status}"
+    if not output.lines:
+        return [f"{output.server}{ended}"]
+    lines = count(len(output.lines), "line")
+    if output.lines_before:
+        lines = f"the last {lines} of {len(output.lines) + output.lines_before:,}"
+    return [f"{output.server}{ended}{',' if ended else ''} printed meanwhile ({lines}):", *output.lines]
+
+
+_VALUE_CHARS = 200
+_SHOWN_KEYS = 20
+
+
+def state_rows(change: StateChange) -> list[str]:
+    """Return a row for each key: `+` added, `~` changed, `-` removed; empty without changes."""
+    rows = [("+", key, f" = {_value(value)}") for key, value in change.added.items()]
+    rows += [
+        ("~", key, f" = {_value(now)} (was {_value(old)})") for key, (old, now) in change.changed.items()
+    ]
+    rows += [("-", key, f" (was {_value(value)})") for key, value in change.removed.items()]
+    more = [f"… {len(rows) - _SHOWN_KEYS} more keys"] if len(rows) > _SHOWN_KEYS else []
+    return [
+        *(f"{sign} {shortened(key, _VALUE_CHARS)}{text}" for sign, key, text in rows[:_SHOWN_KEYS]),
+        *more,
+    ]
+
+
+def _value(value: Any) -> str:
+    return shortened(json.dumps(plain(value), ensure_ascii=False), _VALUE_CHARS)

@@ -5,10 +5,9 @@ Reporters only lay this out: as text of some width and color, as XML, or as Mark
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.figures import run_pass_hat_k, run_pass_rate
@@ -37,16 +36,10 @@ from agentest.domain.results import (
 from agentest.domain.transcript import (
     Blame,
     Conversation,
-    ServerOutput,
-    StateChange,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
-    state_changes,
 )
 from agentest.domain.verdict import run_status
 from agentest.store.run_results import causes_of_run
-from agentest.support.json_text import Json, plain
+from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, quoted_names, shortened, turn_name
 
@@ -331,41 +324,10 @@ class ComparedRun(Protocol):
         """Return the scenarios that broke or regressed against a baseline."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A turn and what surrounds it.
-
-    Attributes:
-        user_calls: the calls of the simulated user's own tools before its message.
-        turn: None after the last turn.
-        state: the changes to the session's state, one row for each key.
-    """
-
-    user_calls: Sequence[ToolCall]
-    turn: Turn | UnfinishedTurn | None
-    state: Sequence[str] = ()
-
-
 def end_in_words(conversation: Conversation) -> str:
     """Describe how a conversation ended; after an error, whether it was the agent's."""
     failure = conversation.failure
     return _ENDED_BY[failure.blame] if failure else IN_WORDS[conversation.ending]
-
-
-def exchanges(conversation: Conversation) -> Iterator[Exchange]:
-    """Yield the turns of a conversation; at the end the unfinished one, or only the user's last calls."""
-    changes = state_changes(conversation)
-    for turn in (*conversation.turns, conversation.unfinished):
-        index = turn.turn_index if turn else len(conversation.turns)
-        calls = [call for call in conversation.user_calls if call.turn_index == index]
-        if turn or calls:
-            change = changes.get(index) if isinstance(turn, Turn) else None
-            yield Exchange(calls, turn, state_rows(change) if change else ())
-
-
-def fault_rows(turn: Turn | UnfinishedTurn) -> list[str]:
-    """Describe each fault that was injected into the turn, in one row."""
-    return [f"{each.kind} (request {each.at} to its model)" for each in turn.faults]
 
 
 def score_text(score: Score) -> str:
@@ -509,39 +471,6 @@ def decided(result: ScenarioResult) -> str:
     return f"not decided after {progress}" + (
         ": the others could neither decide nor change it" if finished < repeat.max else ""
     )
-
-
-def server_rows(output: ServerOutput) -> Sequence[str]:
-    """Return a row that names the server, followed by its lines."""
-    ended = "" if output.exit_status is None else f" exited with status {output.exit_status}"
-    if not output.lines:
-        return [f"{output.server}{ended}"]
-    lines = count(len(output.lines), "line")
-    if output.lines_before:
-        lines = f"the last {lines} of {len(output.lines) + output.lines_before:,}"
-    return [f"{output.server}{ended}{',' if ended else ''} printed meanwhile ({lines}):", *output.lines]
-
-
-_VALUE_CHARS = 200
-_SHOWN_KEYS = 20
-
-
-def state_rows(change: StateChange) -> list[str]:
-    """Return a row for each key: `+` added, `~` changed, `-` removed; empty without changes."""
-    rows = [("+", key, f" = {_value(value)}") for key, value in change.added.items()]
-    rows += [
-        ("~", key, f" = {_value(now)} (was {_value(old)})") for key, (old, now) in change.changed.items()
-    ]
-    rows += [("-", key, f" (was {_value(value)})") for key, value in change.removed.items()]
-    more = [f"… {len(rows) - _SHOWN_KEYS} more keys"] if len(rows) > _SHOWN_KEYS else []
-    return [
-        *(f"{sign} {shortened(key, _VALUE_CHARS)}{text}" for sign, key, text in rows[:_SHOWN_KEYS]),
-        *more,
-    ]
-
-
-def _value(value: Any) -> str:
-    return shortened(json.dumps(plain(value), ensure_ascii=False), _VALUE_CHARS)
 
 
 _EXPECTED_RATE = 0.9

@@ -21,6 +21,9 @@ from agentest.report.alignments import (
     AlignmentTable,
     alignment_of_reason,
     alignment_of_trajectory,
+    exchanges,
+    fault_rows,
+    server_rows,
     threshold_counted_lines,
     without_sides,
 )
@@ -30,9 +33,6 @@ from agentest.report.content import (
     NOT_PASSED,
     ScenarioReport,
     end_in_words,
-    exchanges,
-    fault_rows,
-    server_rows,
 )
 from agentest.report.markdown_text import cut
 from agentest.support.json_text import plain, well_formed

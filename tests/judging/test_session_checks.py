@@ -11,7 +11,7 @@ import pytest
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Remark, StateChange, Turn
 from agentest.judging.conversation_checks import check_session, check_session_state, compare_state_keys
-from agentest.report.content import state_rows
+from agentest.report.alignments import state_rows
 from agentest.scenarios.expectations import parse_expect
 from agentest.scenarios.matchers.display import beginning, shown
 from agentest.scenarios.matchers.values import absent, optional, text

@@ -39,8 +39,12 @@ from agentest.domain.transcript import NO_TEXT, SECRETS_HIDDEN, ToolCall, Turn, 
 from agentest.report.alignments import (
     MOST_ROWS,
     AlignmentTable,
+    Exchange,
     alignment_of_reason,
     alignment_of_trajectory,
+    exchanges,
+    fault_rows,
+    server_rows,
     threshold_counted_lines,
     without_sides,
 )
@@ -57,17 +61,13 @@ from agentest.report.console.text import (
     rows_of,
 )
 from agentest.report.content import (
-    Exchange,
     ScenarioReport,
     criterion_counts,
     criterion_example,
     criterion_name,
     end_in_words,
-    exchanges,
-    fault_rows,
     score_reason,
     score_text,
-    server_rows,
     unreached_goal,
 )
 from agentest.support.json_text import NotJson, json_text

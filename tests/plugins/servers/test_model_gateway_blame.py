@@ -48,7 +48,7 @@ def refusing() -> Iterator[str]:
 
 
 def printed(project: Project, *, status: int) -> str:
-    run = project.run("-v")
+    run = project.run()
     assert run.returncode == status, run.stdout + run.stderr
     return " ".join((run.stdout + run.stderr).split())
 
@@ -163,8 +163,9 @@ def test_an_error_before_any_request_mentions_the_gateway(project: Project) -> N
 
     assert "no request to a model had reached the gateway at http://127.0.0.1:" in text
     assert "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL" in text
-    assert "no request to a model ever reached model_gateway of agent 'agent'" in text
-    assert "({{model_url}} or AGENTEST_MODEL_URL)" in text
+    messages = " ".join(each["message"] for each in project.results["scenarios"][0]["reasons"])
+    assert "no request to a model ever reached model_gateway of agent 'agent'" in messages
+    assert "({{model_url}} or AGENTEST_MODEL_URL)" in messages
     assert "AGENTEST_MCP_URL" not in text
 
 

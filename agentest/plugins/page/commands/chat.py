@@ -21,7 +21,7 @@ from agentest.plugins.page.talk.talk import (
     TalkEvent,
     TalkNote,
 )
-from agentest.report.content import server_rows
+from agentest.report.alignments import server_rows
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.support.errors import ExitCode, UsageError
