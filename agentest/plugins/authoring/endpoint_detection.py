@@ -126,7 +126,8 @@ async def _detect(url: str, headers: Mapping[str, str]) -> DetectedAgent:
 async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> DetectedAgent:
     detected = await detect_within_limit(probe, limit_s=_LIMIT_S)
     at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
-    response = await probe.post_message() if _may_post_here(probe, await probe.openapi()) else None
+    may_post = await probe.openapi() is None or urlsplit(probe.url).path not in ("", "/")
+    response = await probe.post_message() if may_post else None
     at_other_path = next(iter(detected), None)
     chosen = at_endpoint
     if at_endpoint is None and at_other_path is not None:
@@ -148,10 +149,6 @@ async def _detect_with(url: str, probe: EndpointProbe, client: Client) -> Detect
             settings=guess.settings, remarks=(guess.because,), is_known=False, is_complete=False
         )
     return _describe_unknown(url, response, at_other_path)
-
-
-def _may_post_here(probe: EndpointProbe, document: object) -> bool:
-    return urlsplit(probe.url).path not in ("", "/") or document is None
 
 
 async def _check_still_listening(url: str, probe: EndpointProbe, client: Client) -> None:
@@ -287,6 +284,9 @@ async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: 
     texts = {(reply.text or "").strip() for reply in (*first, *second, other)}
     if all(map(_OPAQUE.fullmatch, texts)) or (len(texts) == 1 and not is_documented):
         text = "Not recognized: no text of its answers changes with the message, except ids."
+        return text, text
+    if any(f'"{field}"' in text for text in texts for field in settings["body"]):
+        text = "Not recognized: its answers quote the whole JSON body, so it takes that for the user's text."
         return text, text
     if known[0][1] or known[1][0]:
         text = "Two conversations at once share one: a reply has the name that only the other was told."

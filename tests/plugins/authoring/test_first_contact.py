@@ -42,6 +42,7 @@ def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project
         done = project.agentest("init", "--endpoint", f"{url}{PATHS[name]}")
         if done.returncode:
             assert "complete these lines" in done.stderr
+            assert name != "plain-text" or "quote the whole JSON body" in done.stderr
         elif "Conversation field unknown: every message is a first message" in done.stderr:
             assert project.run("--offline").returncode == 0, done.stderr
         else:
