@@ -28,7 +28,7 @@ from agentest.workers.worker_pool import AssignedConversation, Connection, OnDis
 class EchoWorker(Worker):
     """A worker whose later conversations are its first one, of whatever scenario they are."""
 
-    _first: tuple[str, int, tuple[bytes, bytes, str]] | None = None
+    _first: tuple[str, int, tuple[bytes, bytes, bytes, str]] | None = None
 
     async def _hold(self, order: ConversationOrder) -> None:
         if self._first is None:
@@ -41,7 +41,7 @@ class EchoWorker(Worker):
         run.on_ended()
         run.finish(*done)
 
-    def _encode_result(self, unit: Unit, finished: JudgedConversation) -> tuple[bytes, bytes, str]:
+    def _encode_result(self, unit: Unit, finished: JudgedConversation) -> tuple[bytes, bytes, bytes, str]:
         encoded = super()._encode_result(unit, finished)
         conversation = finished.result.conversation
         self._first = conversation.conversation_id, len(conversation.turns), encoded

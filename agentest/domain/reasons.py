@@ -103,7 +103,7 @@ def measured_conversation(result: ConversationResult) -> MeasuredConversation:
     return MeasuredConversation(
         passed=_PASSED.get(conversation_status(ungraded)),
         sums=sums,
-        latency=(fsum(turn.latency_ms for turn in turns), len(turns)),
+        latency=(round(fsum(turn.latency_ms for turn in turns), 3), len(turns)),
         cost=fsum(known) if known and len(known) == len(costs) else None,
         scripted=result.conversation.ending is Ending.SCRIPT,
         failures=tuple(failure.id for failure in result.failures),

@@ -60,6 +60,7 @@ class JudgedConversation:
     """Incomplete if a worker wrote the JSON: it lacks fields that nothing reads before the scenario ends."""
     json: bytes | None = None  # the entry of results.json, if a worker wrote it
     rerun_reason: str = ""  # why it was run a second time: its simulated user broke its role
+    measured: bytes = b""  # the JSON of its measurements, if a worker wrote it
 
 
 class ConversationRunner(Protocol):

@@ -377,6 +377,7 @@ class _Scheduler:
                 thresholds=unit.thresholds,
                 failed=conversation_failed(finished.result),
                 used=self.usage(unit),
+                measured=finished.measured,
             )
         )
 

@@ -254,7 +254,7 @@ class WorkerPool:
         )
         member.worker.run_conversation(order)
         try:
-            result, json, rerun_reason = await assigned.done
+            result, json, measured, rerun_reason = await assigned.done
         except WorkerDied as lost:
             lost.place = assigned.place
             self.roster.lose(assigned.place)
@@ -265,7 +265,7 @@ class WorkerPool:
             if member.reserved:
                 self.roster.change()
         self._collectors.done(unit.scope, number)
-        return JudgedConversation(pickle.loads(result), json, rerun_reason), assigned.place
+        return JudgedConversation(pickle.loads(result), json, rerun_reason, measured), assigned.place
 
     def on_ready(self, member: PooledWorker) -> None:
         """Let a worker run conversations."""

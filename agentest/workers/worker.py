@@ -12,6 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.domain.events import Event, Noted
+from agentest.domain.reasons import measured_conversation
 from agentest.domain.results import Status
 from agentest.domain.transcript import Conversation
 from agentest.domain.truncation import without_unneeded_parts
@@ -35,7 +36,7 @@ from agentest.runner.session import (
     stopping,
 )
 from agentest.runner.sources import ConversationSource, FinishedConversations, LiveConversations
-from agentest.store.codec import conversation_json
+from agentest.store.codec import CODECS, conversation_json
 from agentest.support.errors import UsageError, described
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
@@ -231,7 +232,7 @@ class Worker:
 
     def _encoded_or_failed(
         self, order: ConversationOrder, unit: Unit, finished: JudgedConversation
-    ) -> tuple[bytes, bytes, str]:
+    ) -> tuple[bytes, bytes, bytes, str]:
         try:
             return self._encode_result(unit, finished)
         except Exception as error:  # noqa: BLE001 - user classes may raise anything
@@ -240,13 +241,14 @@ class Worker:
             nothing = lost_conversation_result(unit, order.number, self._prepared.loaded.redact(problem))
             return self._encode_result(unit, replace(finished, result=nothing))
 
-    def _encode_result(self, unit: Unit, finished: JudgedConversation) -> tuple[bytes, bytes, str]:
+    def _encode_result(self, unit: Unit, finished: JudgedConversation) -> tuple[bytes, bytes, bytes, str]:
         result = finished.result
         # The scores of an evaluation case are shown with its messages.
         keeps_details = self._prepared.request.reports.shows_conversations or unit.scenario.case is not None
         return (
             packed(result if keeps_details else without_unneeded_parts(result)),
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
+            encoded(CODECS.write(measured_conversation(result))),
             finished.rerun_reason,
         )
 

@@ -117,7 +117,7 @@ class AssignedConversation:
     tasks: TaskGroup
     is_last: bool = False  # True if the conversation is not attempted again when its worker dies
     place: ConversationSlot = field(default_factory=ConversationSlot)
-    done: asyncio.Future[tuple[bytes, bytes, str]] = field(
+    done: asyncio.Future[tuple[bytes, bytes, bytes, str]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     """The arguments of `finish`."""
@@ -144,15 +144,16 @@ class AssignedConversation:
         """The conversation has finished waiting and needs a slot to continue."""
         self.roster.request_slot(self.worker, self.place)
 
-    def finish(self, result: bytes, json: bytes, rerun_reason: str) -> None:
+    def finish(self, result: bytes, json: bytes, measured: bytes, rerun_reason: str) -> None:
         """The conversation has finished and has been judged.
 
         Args:
             result: the packed result, without details that are not needed until the scenario ends.
             json: the whole result in the form of results.json.
+            measured: the JSON of its measurements.
         """
         if not self.done.done():
-            self.done.set_result((result, json, rerun_reason))
+            self.done.set_result((result, json, measured, rerun_reason))
 
     async def _wait_outside(self, slot: ConversationSlot) -> None:
         async with self.ongoing.slot_released():

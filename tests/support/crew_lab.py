@@ -240,7 +240,7 @@ class FakeWorker:
         lab.rules.held[one] += 1
         conversation_id = f"{order.scope}-{order.number}{order.ids_end}"
         result = conversation_result(held=conversation(conversation_id, []))
-        run.finish(packed(result), b"{}", "")
+        run.finish(packed(result), b"{}", b"", "")
 
     async def _wait_outside(
         self, order: ConversationOrder, one: tuple[str, int], run: AssignedConversation

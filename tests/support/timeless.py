@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-TIMES = {"startedAt", "time", "slowestTurns", "sessionId", "changes"}
+TIMES = {"startedAt", "time", "slowestTurns", "slowest", "latency", "sessionId", "changes"}
 """And all whose names end with `Ms`."""
 
 

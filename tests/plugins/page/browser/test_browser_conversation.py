@@ -202,9 +202,7 @@ def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: R
     source.open(PAYS)
     focused(page, "turn-0")
     whole(page)
-    assert "A mock failed, so this says nothing of the agent: mock 'pay' raised KeyError" in text_of(
-        page, ".why-box"
-    )
+    assert "A mock failed, not the agent: mock 'pay' raised KeyError" in text_of(page, ".why-box")
     source.open(PAYS, id="c3")
     page.locator(".why-box").get_by_text("Invalid, so this says nothing of the agent").wait_for()
     source.open(JUDGED)
