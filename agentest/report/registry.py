@@ -111,6 +111,7 @@ class _PublicEvents:
     def __init__(self) -> None:
         self._hide = CredentialFilter()
         self._last: tuple[Event, Event] | None = None
+        self._searched: set[tuple[str, str]] = set()
 
     def __call__(self, event: Event) -> Event:
         if self._last is None or self._last[0] is not event:
@@ -133,7 +134,9 @@ class _PublicEvents:
         if isinstance(scenario.conversations, tuple | list):
             return self._hide(scenario)
         stored = cast("StoredConversations", scenario.conversations)
-        if scenario.verdict.reasons:  # they may quote what only a conversation shows to be a credential
+        if scenario.verdict.reasons and (scenario.name, scenario.agent) not in self._searched:
+            # Reasons may quote what only a conversation shows to be a credential.
+            self._searched.add((scenario.name, scenario.agent))
             for text in stored.texts():
                 self._hide(text)
         hidden = self._hide(replace(scenario, conversations=()))
