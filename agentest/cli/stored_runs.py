@@ -20,7 +20,7 @@ from agentest.plugin import PLUGINS
 from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions, requested_reports
 from agentest.scenarios.discovery import matches_name
-from agentest.store.reader import events_of, read_results
+from agentest.store.reader import StoredConversations, events_of, read_results
 from agentest.store.runs.folder import (
     RUNS,
     EndedRunNumbers,
@@ -132,6 +132,7 @@ def report_again(
         record=record,
         compared=against,
         credentials=credentials,
+        texts=_texts(result, everything=verbosity > 0 or any(each.name != "console" for each in reports)),
     )
     reporters = make_reporters(reports, setting)
     if against:
@@ -144,6 +145,14 @@ def report_again(
         for reporter in reporters:
             if receives(reporter, type(event)):
                 reporter.on_event(event)
+
+
+def _texts(result: RunResult, *, everything: bool) -> Iterator[str]:
+    """Yield the texts of conversations that a report quotes; a console quotes only those of failures."""
+    for scenario in result.scenarios:
+        stored = scenario.conversations
+        if isinstance(stored, StoredConversations) and (everything or scenario.verdict.reasons):
+            yield from stored.stored_texts()
 
 
 def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:

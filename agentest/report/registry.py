@@ -56,6 +56,7 @@ class ReporterContext:
         forecast: the expected resources of the run.
         compared: the comparison of the run.
         credentials: show values that look like credentials, because the report stays on this machine.
+        texts: texts of a stored run, which show what is a credential wherever it stands.
         journal: stores finished conversations; required if results drop them.
         record: the record of a stored run, whose folder is `folder`.
         command: receives workflow commands of GitHub, one line each; None to print them.
@@ -74,6 +75,7 @@ class ReporterContext:
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
     credentials: bool = False
+    texts: Iterable[str] = ()
     journal: Journal | None = None
     record: RunRecord | None = None
     command: Callable[[str], None] | None = None
@@ -94,7 +96,7 @@ def make_reporters(reports: Iterable[ReportRequest], context: ReporterContext) -
     wanted = [replace(each, path=path_of(each, context.folder)) for each in reports]
     made = [_make(each, wanted, context) for each in wanted]
     if not context.credentials:
-        public = _PublicEvents()
+        public = _PublicEvents(context.texts)
         made = [
             each if _has(each, "receives_credentials") else _PublicReporter(each, public) for each in made
         ]
@@ -108,10 +110,11 @@ def _has(reporter: Reporter, attribute: str) -> bool:
 
 
 class _PublicEvents:
-    def __init__(self) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         self._hide = CredentialFilter()
         self._last: tuple[Event, Event] | None = None
-        self._searched: set[tuple[str, str]] = set()
+        for text in texts:
+            self._hide(text)
 
     def __call__(self, event: Event) -> Event:
         if self._last is None or self._last[0] is not event:
@@ -134,11 +137,6 @@ class _PublicEvents:
         if isinstance(scenario.conversations, tuple | list):
             return self._hide(scenario)
         stored = cast("StoredConversations", scenario.conversations)
-        if scenario.verdict.reasons and (scenario.name, scenario.agent) not in self._searched:
-            # Reasons may quote what only a conversation shows to be a credential.
-            self._searched.add((scenario.name, scenario.agent))
-            for text in stored.texts():
-                self._hide(text)
         hidden = self._hide(replace(scenario, conversations=()))
         return replace(hidden, conversations=stored.mapped(self._hide))
 

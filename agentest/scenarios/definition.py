@@ -245,7 +245,8 @@ def scenario(
     options = {key: value for key, value in locals().items() if key not in _NO_OPTION and value is not None}
     options.setdefault("name", name)
     if not isinstance(mapping, Mapping | None):
-        raise TypeError(f"scenario: expected a mapping of options after the name, not {brief(mapping)}")
+        what = 'only the name comes without a keyword: scenario("a name", goal="…")'
+        raise TypeError(f"{what}, or a mapping of options, not {brief(mapping)}")
     frame, options = sys._getframe(1), {**(mapping or {}), **options, **camel_case}
     return define(options, _absolute(frame.f_code.co_filename), frame.f_lineno)
 

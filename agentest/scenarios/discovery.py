@@ -221,7 +221,7 @@ def _import_hint(error: BaseException) -> str:
     if isinstance(error, ImportError) and error.name == "agentest":
         close = nearest(text.partition("'")[2].partition("'")[0], sys.modules["agentest"].__all__)
         return f"did you mean `{close}`?" if close else ""
-    if text.startswith("scenario() takes 1 positional argument"):
+    if text.startswith("scenario() takes from 1 to 2 positional arguments"):
         return 'only the name comes without a keyword: scenario("a name", goal="…")'
     if text == "'module' object is not callable":
         return "this name is a module; import the function: from agentest import scenario"

@@ -39,7 +39,7 @@ from agentest.domain.verdict import Severities
 from agentest.store.codec import CODECS, mark_vacuous
 from agentest.store.journal import CONVERSATION_START
 from agentest.store.run_results import by_name, run_of, stored_head
-from agentest.store.runs.folder import JOURNAL, read_record
+from agentest.store.runs.folder import JOURNAL, RESULTS, read_record
 from agentest.store.shapes import (
     SCHEMA_VERSION,
     ConversationLine,
@@ -51,7 +51,7 @@ from agentest.store.shapes import (
     ScenarioLine,
 )
 from agentest.support.errors import UsageError
-from agentest.support.files import read_user_bytes
+from agentest.support.files import check_user_file, read_user_bytes
 from agentest.support.json_text import Json, encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
@@ -68,9 +68,10 @@ def read_results(path: Path) -> RunResult:
 
     Raises UsageError with the position at which the file is not in Agentest's format.
     """
-    record = read_record(path.parent)
+    record = read_record(path.parent) if path.name == RESULTS else None
     journal = path.with_name(JOURNAL) if record and record.ended else path
     try:
+        check_user_file(path, most=None)
         with (journal if journal.is_file() else path).open("rb") as file:
             found = is_journal(file.readline())
             path = Path(file.name) if found else path
@@ -310,7 +311,7 @@ class StoredConversations(Sequence[ConversationResult]):
             self._path, self._lines, lambda read: change(finish(read)), silent=self._silent
         )
 
-    def texts(self) -> Iterator[str]:
+    def stored_texts(self) -> Iterator[str]:
         """Yield the lines with the conversations, many at once."""
         for first in range(0, len(self._lines), _LINES_AT_ONCE):
             lines = self._read(self._lines[first : first + _LINES_AT_ONCE])
@@ -320,10 +321,13 @@ class StoredConversations(Sequence[ConversationResult]):
         """Yield the measurements of each conversation, which are read without it where the line has them."""
         for line in self._read(self._lines):
             begin = CONVERSATION_START.match(line)
-            if begin and begin[4]:
-                yield CODECS.read(MeasuredConversation, json.loads(begin[4]))
-            else:
+            if begin is None or not begin[4]:
                 yield measured_conversation(self._decoded(line))
+                continue
+            try:
+                yield CODECS.read(MeasuredConversation, json.loads(begin[4]))
+            except _UNREADABLE as error:
+                raise _damaged(self._path, error) from None
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -475,6 +475,8 @@ def _texts(value: Any, named: list[str] | None = None) -> Iterator[str]:
                     named += [text for name, text in item.items() if _is_named_credential(name, text)]
             elif isinstance(item, list | tuple | set | frozenset):
                 waiting += item
+            elif stored := getattr(item, "stored_texts", None):  # values that are read when they are used
+                yield from stored()
             else:
                 yield str(item) if isinstance(item, str) else _foreign_text(item)
 
@@ -514,6 +516,8 @@ class _Value:
             if all(a is b for a, b in zip(value, parts, strict=True)):
                 return value
             return parts if isinstance(value, list) else tuple(parts)
+        if mapped := getattr(value, "mapped", None):
+            return mapped(lambda part: _Value(self._text, self._keep).value(part, 0))
         return self.value(plain(value), depth) if self._is_hidden(_foreign_text(value)) else value
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:

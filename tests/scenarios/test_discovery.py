@@ -387,6 +387,7 @@ def test_the_folder_of_the_used_configuration_is_not_skipped(tmp_path: Path) -> 
         ("import asyncio\nraise asyncio.CancelledError\n", 2, "CancelledError"),
         ("from agentest import sequence\nsequence()\n", 2, "sequence() needs at least one value"),
         ("from agentest import scenario\nscenario('s', 'p')\n", 2, "only the name comes without a keyword: "),
+        ("from agentest import scenario\nscenario('s', {}, 'p')\n", 2, "only the name comes without a "),
         ("from agentest import scenario\nscenario()\n", 2, "missing 1 required positional argument: 'name'"),
         ("def f():\n    f()\nf()\n", 3, "RecursionError"),
         (

@@ -69,7 +69,7 @@ def test_both_spellings() -> None:
     mapping = scenario("s", {**options, **judged, "goal": "other"}, goal="g", maxTurns=4)
     for name in type(snake).__slots__:
         assert name == "line" or getattr(snake, name) == getattr(camel, name) == getattr(mapping, name)
-    with pytest.raises(TypeError, match="expected a mapping of options after the name, not 'g'"):
+    with pytest.raises(TypeError, match="or a mapping of options, not 'g'"):
         scenario("s", "g")  # type: ignore[arg-type]
 
 

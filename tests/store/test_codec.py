@@ -184,7 +184,6 @@ DESCRIBED = {
     "tokens": Usage,
     "roleUsage": ModelUsage,
     "runUsage": shapes.RunUsage,
-    "errorGroup": UniqueError,
     "turnEvaluation": TurnEvaluation,
     "alignedRow": AlignedRow,
     "figure": Figure,
@@ -208,6 +207,7 @@ def test_the_schema_has_every_field(name: str) -> None:
         ("evaluation", shapes.StoredEvaluation),
         ("trajectory", TrajectoryResult),
         ("check", CheckResult),
+        ("errorGroup", UniqueError),
         ("scenario", ScenarioResult),
     ],
 )

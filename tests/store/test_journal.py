@@ -57,6 +57,7 @@ from agentest.store.journal import Journal, RetryingLineFile
 from agentest.store.reader import conversations_of, read_finished, read_results
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
+from agentest.support.redaction import CredentialFilter
 from agentest.testing import ScriptedAgent
 
 texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"]), max_size=20) | (
@@ -677,6 +678,13 @@ def test_comparisons_measure_a_journal_as_they_measure_the_run(tmp_path: Path) -
     assert lines(tell(iter([begun, *kept]), tmp_path / "again")) == lines(first)[:3]
 
 
+def test_a_damaged_line_is_named_by_the_path(tmp_path: Path) -> None:
+    path = tell(events(run_result(scenario_result("s", [conversation_result("c1")]))), tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"latency": [', b'"latency": [x'))
+    with pytest.raises(UsageError, match="is damaged: a conversation cannot be read"):
+        measure_scenario(read_results(path).scenarios[0])
+
+
 def test_a_credential_that_only_a_conversation_shows_is_hidden_in_reasons(tmp_path: Path) -> None:
     """A stored run is read bit by bit, but what hides a value in one part hides it in all."""
     said = turn(agent="Use api_key=Zq8Rk2Lm9Xw4Tv7Bn3 from now on.")
@@ -685,4 +693,10 @@ def test_a_credential_that_only_a_conversation_shows_is_hidden_in_reasons(tmp_pa
     failing = replace(result, verdict=Verdict(Status.FAILED, (quoted,)))
     path = tell(events(run_result(failing)), tmp_path)
     report_again(path, tmp_path, [ReportRequest("console", tmp_path / "report.txt")])
-    assert "Zq8Rk2" not in (tmp_path / "report.txt").read_text("utf-8")
+    quoting = replace(failing, name="quotes", conversations=(conversation_result("c2"),))
+    path = tell(events(run_result(quoting, result)), tmp_path / "apart")
+    report_again(path, tmp_path, [ReportRequest("json", tmp_path / "report.json")])
+    for report in ("report.txt", "report.json"):
+        assert "Zq8Rk2" not in (tmp_path / report).read_text("utf-8")
+    assert "Zq8Rk2" not in str(CredentialFilter()(read_results(path)).scenarios[1].conversations[0])
+    report_again(path, tmp_path, [ReportRequest("console", tmp_path / "all.txt")], verbosity=2)

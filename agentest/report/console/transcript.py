@@ -167,8 +167,9 @@ def _decisive_turn(
 
 def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show each conversation in one line, or with its transcript; those that did not pass are first."""
-    statuses = {id(each): conversation_status(each) for each in result.conversations}
-    for each in sorted(result.conversations, key=lambda each: statuses[id(each)] is Status.PASSED):
+    statuses = [conversation_status(each) for each in result.conversations]
+    for place in sorted(range(len(statuses)), key=lambda place: statuses[place] is Status.PASSED):
+        each = result.conversations[place]  # that of a stored run may be read anew
         conversation = each.conversation
         turns, calls = (
             count(conversation.started_turns, "turn"),
@@ -177,7 +178,7 @@ def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterato
         facts = f"{turns} · {calls} · {end_in_words(conversation)}"
         if conversation.attack and (dropped := conversation.attack.dropped):
             facts += f" · {count(len(dropped), 'exchange')} dropped"
-        mark = look.mark(statuses[id(each)])
+        mark = look.mark(statuses[place])
         number = (conversation_number(conversation.conversation_id),)
         yield ConsoleLine(("    ", mark, " "), (number, ((facts, "dim"),)))
         if look.verbose:
