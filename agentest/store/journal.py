@@ -299,7 +299,8 @@ class Journal:
             case ScenarioAmended():
                 self._write_scenario(event.result, amended=True)
             case RunFinished():
-                self._write(EndLine(run=head_json(event.result)))
+                order = tuple((each.name, each.agent) for each in event.result.scenarios)
+                self._write(EndLine(run=head_json(event.result), order=order))
         if not self._began and self._file.used:
             self._note_begun()
 

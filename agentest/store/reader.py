@@ -214,6 +214,7 @@ class StoredJournal:
     """The same as a value."""
     scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
     """Without conversations, in the order in which they ended; an earlier version wrote no totals."""
+    order: tuple[Place, ...] = ()  # that of the plan; empty if the run was killed
     places: dict[Place, array[int]] = field(default_factory=dict)
     """Number, start and length of each conversation's line, in a flat array."""
 
@@ -428,6 +429,7 @@ def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, 
     match line:
         case EndLine():
             index.document, index.end = line.run, CODECS.read(RunHead, line.run)
+            index.order = line.order
         case ConversationLine():
             flat = index.places.setdefault((line.scenario, line.agent), array("q"))
             flat.extend((line.number, start, length))
@@ -448,7 +450,7 @@ def _run_in(journal: StoredJournal) -> RunResult:
     silent = {name for name, each in head.agents.items() if each.no_call_seen}
     scenarios = [
         journal.so_far(key, silent=key[1] in silent)
-        for key in dict.fromkeys((*journal.scenarios, *planned, *journal.places))
+        for key in dict.fromkeys((*journal.order, *journal.scenarios, *planned, *journal.places))
     ]
     if journal.run.version != __version__:  # see at once whether all of them can be read
         scenarios = [replace(each, conversations=tuple(each.conversations)) for each in scenarios]

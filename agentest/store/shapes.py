@@ -195,3 +195,4 @@ class EndLine:
 
     type: str = END
     run: AlreadyJson
+    order: tuple[tuple[str, str], ...] = ()  # each scenario and its agent, in the order of the plan
