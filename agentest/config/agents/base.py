@@ -247,7 +247,7 @@ class AnyAgent(AgentWithServers):
             return "set model_gateway: true"
         return (
             "set model_gateway: {port: 8900}, and start the agent with the gateway's address as "
-            "OPENAI_BASE_URL" + if_command("doctor", " (`agentest doctor` prints it)")
+            "OPENAI_BASE_URL" + if_command("doctor", " (`agentest doctor` then prints it)")
         )
 
     @property

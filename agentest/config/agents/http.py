@@ -76,7 +76,7 @@ class HttpTemplateAgent(HttpAgent):
     def ways_to_see(self) -> tuple[str, ...]:
         if self.tool_calls:
             return ()
-        return ("set where its answers report them (`tool_calls`, a JMESPath to {name, args, result})",)
+        return ("set `tool_calls` to the JMESPath of the calls in its answers ({name, args, result})",)
 
     @property
     def saved_names(self) -> tuple[str, ...]:

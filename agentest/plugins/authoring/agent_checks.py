@@ -259,7 +259,8 @@ async def _check_conversations(
         return good(name, f"{told}: each repeated its own, and not the other's (4 messages)")
     if any(NO_TIES in note for note in notes):
         return left_open(name, UNKNOWN_CONVERSATION, _UNKNOWN_ADVICE, leaves_doubt=True)
-    return left_open(name, f"{told}: neither repeated one, so nothing shows that it remembers (4 messages)")
+    unknown = "at least one did not repeat it, so whether the agent remembers is unknown (4 messages)"
+    return left_open(name, f"{told}: {unknown}")
 
 
 def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
@@ -320,7 +321,8 @@ def check_calls(
         ways = advice_for_unseen_calls(checked.name, agent)
         return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
     unneeded = "Scenarios that check only replies need nothing more"
-    return left_open(name, text, f"{unneeded}. To see calls, {agent.documented_gateway_advice}.")
+    ways = "; or ".join((*agent.ways_to_see[:1], agent.documented_gateway_advice))
+    return left_open(name, text, f"{unneeded}. To see calls, {ways}.")
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:

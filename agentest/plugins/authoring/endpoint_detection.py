@@ -195,7 +195,7 @@ async def _describe_known(
         if model := first_model(listed.json if listed is not None else None):
             settings["body"] = {"model": model}
             remarks.append("The model is the first of those that its /v1/models lists.")
-        elif at_it is not None and _wants_model(at_it):
+        elif at_it and (is_missing_model_error(at_it) or "model" in missing_fields(at_it.json)):
             accepted = await probe.post(settings["endpoint"], first_message(settings["endpoint"], _ANY_MODEL))
             if accepted is not None and accepted.is_success:
                 settings["body"] = {"model": _ANY_MODEL}
@@ -220,10 +220,6 @@ async def _describe_known(
 
 
 _ANY_MODEL = "agent"
-
-
-def _wants_model(response: ProbeResponse) -> bool:
-    return is_missing_model_error(response) or "model" in missing_fields(response.json)
 
 
 async def _reply_setting(settings: Mapping[str, Any], probe: EndpointProbe) -> Mapping[str, Any]:
@@ -264,6 +260,8 @@ async def _try_and_prove(
             proof = "It takes `session_id`, but no reply showed that it remembers a conversation."
         else:
             settings["body"] = body
+    if problem == _NO_REPLY:
+        settings.pop("reply", settings.pop("delta", None))
     lines = _to_fill_in(settings["endpoint"], settings["body"]) if problem else ()
     return [*([proof] if proof else []), text, *lines], problem
 
@@ -277,15 +275,15 @@ async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: 
             talks = [await stack.enter_async_context(lone_talk(agent, client, name)) for name in _NAMES]
             first = [await talk.say(f"My name is {name}.") for talk, name in zip(talks, _NAMES, strict=True)]
             second = [await talk.say("What is my name?") for talk in talks]
-            known = [[name in (reply.text or "") for name in _NAMES] for reply in second]
+            known = [[re.search(rf"(?ai)\b{n}\b", reply.text or "") for n in _NAMES] for reply in second]
             other = await talks[0].say("Please list three things that you can do.")
     except (AgentError, CannotSend) as error:
         return f"Not recognized: a second message was refused: {error}.", str(error)
     texts = {(reply.text or "").strip() for reply in (*first, *second, other)}
     if all(map(_OPAQUE.fullmatch, texts)) or (len(texts) == 1 and not is_documented):
-        text = "Not recognized: no text of its answers changes with the message, except ids."
-        return text, text
-    if any(f'"{field}"' in text for text in texts for field in settings["body"]):
+        return _NO_REPLY, _NO_REPLY
+    body = json.dumps(agent.body)
+    if any(f'"{field}"' in body for text in texts for field in _QUOTED_MESSAGE.findall(text)):
         text = "Not recognized: its answers quote the whole JSON body, so it takes that for the user's text."
         return text, text
     if known[0][1] or known[1][0]:
@@ -316,10 +314,8 @@ def _describe_unknown(
     missing = missing_fields(response.json) if response else ()
     body = body_of_fields(missing) if missing else {}
     settings: dict[str, Any] = {"type": DEFAULT_TYPE, "endpoint": url}
-    remark = ""
     if response is not None and named and named.names_model and is_missing_model_error(response):
         settings["type"], remark = named.kind, f"Taken for {named.about}, by its path."
-    if remark:
         lacking = tuple(_missing_settings(response, settings))
         return DetectedAgent(
             settings=settings, remarks=(remark, *lacking), is_known=True, is_complete=not lacking
@@ -384,8 +380,8 @@ def _response_text(response: ProbeResponse | None) -> str:
 
 def _joined(tried: Sequence[str]) -> Iterator[str]:
     for (method, outcome), group in groupby(tried, _method_and_outcome):
-        paths = ", ".join(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
-        yield f"{method} {paths}: {outcome}"
+        paths = dict.fromkeys(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
+        yield f"{method} {', '.join(paths)}: {outcome}"
 
 
 def _method_and_outcome(tried: str) -> tuple[str, str]:
@@ -420,7 +416,9 @@ def is_login(response: ProbeResponse) -> bool:
 
 
 HELLO = "Hello, my name is Ada."
-_NAMES = ("Ada", "Ben")
+_NAMES = ("Zorvik", "Quelna")  # they are parts of no word
+_NO_REPLY = "Not recognized: no text of its answers changes with the message, except ids."
+_QUOTED_MESSAGE = re.compile(r'"(\w+)":\s*"(?:My name is \w+\.|What is my name\?|Please list three things)')
 UNKNOWN_CONVERSATION = "Conversation field unknown: every message is a first message."
 USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
 """Where agents with an API of their own usually are."""
@@ -429,7 +427,8 @@ _ACCEPTED = 202
 _REFUSED_JSON = (400, 415, 422, 500)  # statuses of a server that may expect a form in place of JSON
 _NAMED_FIELD = re.compile(
     r"[\"'`](\w+)[\"'`]? (?:field )?is (?:required|missing)|(?:missing|required)[^\"'`\w]*"
-    r"(?:(?:field|parameter|key|property)[^\"'`\w]*)?[\"'`](\w+)[\"'`]",
+    r"(?:(?:field|parameter|key|property)[^\"'`\w]*)?[\"'`](\w+)[\"'`]"
+    r"|(?:missing|required) (?:field|parameter|key|property):? (\w+)\b(?! is\b)",
     re.I,
 )
 _NAMES_OF_NO_REPLY = re.compile(
@@ -476,9 +475,8 @@ async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) ->
     body = body_of_fields(asked) if asked else {}
     if any(name not in sent for name in asked) and all(body.values()):
         accepted = await probe.post(path or probe.url, filled(body))
-        return (
-            {"body": body, **reply_settings(accepted)} if accepted is not None and accepted.is_success else {}
-        )
+        if accepted is not None and accepted.is_success:
+            return {"body": body, **reply_settings(accepted)}
     form = (
         filled(body)
         if body
@@ -494,7 +492,7 @@ async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) ->
 
 def _named_fields(response: ProbeResponse) -> tuple[str, ...]:
     text = response.body.decode("utf-8", errors="replace")[:2_000]
-    return tuple(dict.fromkeys(first or second for first, second in _NAMED_FIELD.findall(text)))
+    return tuple(dict.fromkeys(map("".join, _NAMED_FIELD.findall(text))))
 
 
 def _says_something(response: ProbeResponse) -> bool:
@@ -555,9 +553,10 @@ def reply_settings(response: ProbeResponse) -> dict[str, Any]:
     if any(answer.get(key) for key in ("error", "errors")):
         return {}
     with suppress(AgentError):
-        if found := find_reply_path(answer):
+        if (found := find_reply_path(answer)) and _may_be_reply(answer, found.text):
             return {"reply": found.text}
-    return {"reply": places[0]} if (places := places_of_text(answer)) else {}
+    places = sorted(places_of_text(answer), key=lambda place: not _may_be_reply(answer, place))
+    return {"reply": places[0]} if places else {}
 
 
 def _events(response: ProbeResponse) -> list[Any]:

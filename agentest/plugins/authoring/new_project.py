@@ -116,7 +116,8 @@ def begin(request: InitRequest) -> InitResult:
     if agent and agent.is_known and existing and not _has_agent(existing, agent.settings):
         from agentest.agents.protocol_probe import settings_line
 
-        notes.append(f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}")
+        line = f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}"
+        notes.insert(0, line)
     if ci_file and ci_file.path.parent.name == ".gitlab" and ci_file.deed is FileAction.WROTE:
         path = path_from(repository_root(folder), ci_file.path)
         notes.append(f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}")
@@ -131,7 +132,8 @@ def begin(request: InitRequest) -> InitResult:
         step = NextStep.RUN
     elif existing:
         step = NextStep.LOOK
-    is_complete = agent is None or agent.is_complete
+    is_other = agent and existing and not _has_agent(existing, {"endpoint": agent.settings["endpoint"]})
+    is_complete = agent is None or (agent.is_complete and not is_other)
     return InitResult(files=written, notes=tuple(notes), step=step, is_complete=is_complete)
 
 

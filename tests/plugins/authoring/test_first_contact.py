@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
+import yaml
 from project import Project
 from stand_ins import NOT_FOUND, Asked, Given, standing_in
 from team_agents import AGENTS, cookies, forgetful, own_events, shared
@@ -51,6 +53,73 @@ def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project
             project.scenario(REMEMBERS)
             run = project.run("--offline")
             assert run.returncode == 0, done.stderr + run.stdout
+
+
+def _own_form(request: Asked) -> Given:
+    said = {"plain": f"You said: {request.json['message']}"}
+    return Given({"convo": uuid4().hex, "said": said, "did": []})
+
+
+def _wants_utterance(request: Asked) -> Given:
+    if "utterance" not in request.json:
+        return Given({"fault": "missing field: utterance"}, 400)
+    return Given({"said": f"You said: {request.json['utterance']}"})
+
+
+def _names_in_words(request: Asked) -> Given:
+    return Given({"reply": f'Fill "message" for Zorviks and Quelnaria: {request.json["message"]}'})
+
+
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [
+        (_own_form, {"body": {"message": "{{message}}"}, "reply": "said.plain"}),
+        (_wants_utterance, {"body": {"utterance": "{{message}}"}, "reply": "said"}),
+        (_names_in_words, {"body": {"message": "{{message}}"}, "reply": "reply"}),
+    ],
+    ids=["id-first", "field-in-error", "names-in-words"],
+)
+def test_a_form_of_its_own_is_read(answer: Any, written: dict[str, Any], project: Project) -> None:
+    """Ids are not replies, errors name fields, and only whole words and quoted messages accuse an agent."""
+    with standing_in(answer) as url:
+        done = project.agentest("init", "--endpoint", f"{url}/chat")
+        assert done.returncode == 0, done.stderr
+        agent = yaml.safe_load((project.root / "agentest.config.yaml").read_text(encoding="utf-8"))["agent"]
+        assert agent == {"type": "http", "endpoint": f"{url}/chat", **written}
+        assert done.stderr.count("message to /chat, as http, ") == 0
+        other = project.agentest("init", "--endpoint", f"{url}/")
+        again = project.agentest("init", "--endpoint", f"{url}/chat")
+    assert (again.returncode, other.returncode) == (0, 2)
+    assert "Next: complete `agent`" in other.stdout
+    assert other.stderr.startswith("agentest: For this agent, write in agentest.config.yaml: agent: {")
+
+
+def test_a_reply_path_that_was_disproved_is_not_written(project: Project) -> None:
+    """A text that never changes is no reply, so the agent is not green before its path is written."""
+    with standing_in(lambda _: Given({"convo": uuid4().hex, "said": "Accepted as always."})) as url:
+        done = project.agentest("init", "--endpoint", f"{url}/chat")
+        checked = project.agentest("doctor", "--offline")
+    assert (done.returncode, checked.returncode) == (2, 2)
+    config = yaml.safe_load((project.root / "agentest.config.yaml").read_text(encoding="utf-8"))
+    assert "reply" not in config["agent"]
+    assert "no reply was found" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-Foo: sk-live-1234567890ab",
+        "X-Session-Id: eyJhbGciOiJIUzI1NiJ9.e30.x",
+        "Authorization: Bearer sk-live-1234567890ab$HOME",
+        "X-Api-Key: abcdef123456$HOME",
+        "Cookie: sid=$HOME; csrf=abcdef123456",
+    ],
+)
+def test_a_literal_secret_in_a_header_is_refused(header: str, project: Project) -> None:
+    done = project.agentest("init", "--endpoint", "http://127.0.0.1:9/", "--header", header)
+    assert done.returncode == 2
+    assert "with a variable of the environment for a secret" in done.stderr
+    assert not list(project.root.iterdir())
 
 
 def test_a_header_is_sent_and_written_with_its_variable(project: Project) -> None:

@@ -168,7 +168,8 @@ def test_advice_about_unseen_calls() -> None:
     assert chat.startswith(
         "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
         "returned, if it does hand its calls to the caller or set model_gateway: {port: 8900}, and start the "
-        "agent with the gateway's address as OPENAI_BASE_URL (`agentest doctor` prints it): agentest docs"
+        "agent with the gateway's address as OPENAI_BASE_URL (`agentest doctor` then prints it): agentest "
+        "docs"
     )
     adk = configured(type="adk", app_name="a", tool_visibility="unseen")
     assert "leave out tool_visibility: unseen, as its type reports them or " in advice_for_unseen_calls(
@@ -200,6 +201,6 @@ def test_calls_that_nothing_reports_cannot_be_stated() -> None:
             {"type": "http", "endpoint": "http://h", "reply": "a", "tool_visibility": "reported"}
         )
     assert (
-        "start the agent with the gateway's address as OPENAI_BASE_URL (`agentest doctor` prints it) ("
-        "agentest docs model-gateway) or set where"
+        "start the agent with the gateway's address as OPENAI_BASE_URL (`agentest doctor` then prints it) ("
+        "agentest docs model-gateway) or set `tool_calls` to"
     ) in str(caught.value)

@@ -36,7 +36,7 @@ from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
-from agentest.support.redaction import looks_secret
+from agentest.support.redaction import CredentialFilter, looks_secret
 from agentest.support.terminal import Output, clean, encodable, say, tell, tell_notes
 from agentest.support.text import count
 
@@ -45,6 +45,9 @@ _ASCII_MARKS = {CheckOutcome.GOOD: "ok", CheckOutcome.BAD: "BAD", CheckOutcome.O
 """Marks for terminals that cannot show the glyphs."""
 _WIDTH = 80
 _INDENT = "    "
+_VARIABLE = r"\$\{?(\w+)\}?"
+_VARIABLES_ALONE = re.compile(r"(?:[A-Za-z]{1,16} +)?(?:(?:[A-Za-z_.-]{1,24}=)?\0[;:, ]*)+")
+"""A scheme and variables (as NUL) of a header, each with or without a name: `Bearer $A`, `sid=$B`."""
 
 
 @click.command()
@@ -108,15 +111,19 @@ def init(
 
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = (part.strip() for part in text.partition(":"))
-    variables = re.findall(r"\$\{?(\w+)\}?", value)
-    if not colon or (looks_secret(name) and not variables):
+    variables = re.findall(_VARIABLE, value)
+    literal = re.sub(_VARIABLE, "", value)
+    is_secret = CredentialFilter()(literal) != literal or (
+        looks_secret(name) and not _VARIABLES_ALONE.fullmatch(re.sub(_VARIABLE, "\0", value))
+    )
+    if not colon or is_secret:
         raise UsageError(
             f"--header {name}: write it as 'NAME: VALUE', with a variable of the environment for a secret: "
             "--header 'Authorization: Bearer $TOKEN'"
         )
     if unset := next((each for each in variables if each not in os.environ), None):
         raise UsageError(f"--header {name}: ${unset} has no value: set it in the environment")
-    return name, re.sub(r"\$\{?(\w+)\}?", r"${\1}", value)
+    return name, re.sub(_VARIABLE, r"${\1}", value)
 
 
 @click.command()
@@ -176,6 +183,7 @@ def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
     if begun.step is NextStep.RUN:
         yield f"Next: {change_folder}agentest run"
         return
-    yield "Next:" if begun.step is NextStep.LOOK else "Next: complete `agent` in the configuration, then"
+    is_well = begun.step is NextStep.LOOK and begun.is_complete
+    yield "Next:" if is_well else "Next: complete `agent` in the configuration, then"
     yield f"  {change_folder}agentest doctor"
     yield f"  {change_folder}agentest run"
