@@ -47,7 +47,8 @@ def documented(heading: str, url: str, port: int) -> Any:
     assert block
     text = re.sub(r"endpoint: http://localhost:\d+", f"endpoint: {url}", block[1]).replace("9100", str(port))
     text = re.sub(r"\$\{\w+:-([\w-]+)\}", r"\1", text).replace("quiet_ms: 1500", "quiet_ms: 1000")
-    return load_values(yaml.safe_load(text), "test", Path()).config.agent
+    secrets = {"SLACK_BOT_TOKEN": "xoxb-1", "WHATSAPP_TOKEN": "none", "REPLY_SECRET": "of-the-test"}
+    return load_values(yaml.safe_load(text), "test", Path(), secrets).config.agent
 
 
 async def at_once(agent: Any, number: int, notes: list[str] | None = None) -> list[Conversation]:
@@ -94,7 +95,7 @@ def calling(port: int, *calls: Any, before: bool = False, chat: str | None = Non
             async with aiohttp.ClientSession() as session:
                 for each in calls:
                     value = {key: known.get(str(item), item) for key, item in each.items()}
-                    async with session.post(f"http://127.0.0.1:{port}/x", json=value):
+                    async with session.post(f"http://127.0.0.1:{port}/of-the-test", json=value):
                         pass
 
         if before:
@@ -141,7 +142,7 @@ def test_replies_may_come_before_the_agent_has_named_the_conversation() -> None:
     agent = {"session": "chat", "body": body}
     conversation = talked(
         [ONE],
-        {"until": "text", "verify": {"path": "x"}},
+        {"until": "text", "verify": {"path": "of-the-test"}},
         "Hi",
         "Bye",
         agent=agent,
@@ -431,7 +432,7 @@ def test_a_message_without_a_conversation_makes_the_run_errored(tmp_path: Path) 
         ({"webhook": {"id": "{{session}}"}}, "`reply_webhook.id` has the placeholder {{session}}"),
         ({"webhook": {"id": "{{phone}}"}}, "which a stranger may guess: write reply_webhook: {verify: {path"),
         ({"session": "chat"}, "which a stranger may guess"),
-        ({"webhook": {"verify": {"path": "a/b"}}}, "`path` is one part of a path"),
+        ({"webhook": {"verify": {"path": "of/the/test"}}}, "`path` is one part of a path"),
         ({"webhook": {"id": "me"}}, "`reply_webhook.id` is 'me', the same for every conversation"),
         ({"webhook": {"ack": {"id": "{{id}}"}}}, "`reply_webhook.ack` has the placeholder {{id}}"),
         ({"sign": {"slack": "a", "twilio": "b"}}, "takes one of {aws: {service: …}}, {slack: SECRET}"),

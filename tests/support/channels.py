@@ -106,7 +106,7 @@ CHANNELS: Mapping[str, Channel] = {
         by_twilio,
         lambda body: (body["From"], body["Body"]),
         lambda to, text: (
-            "/none/2010-04-01/Accounts/AC0/Messages.json",
+            "/of-the-test/2010-04-01/Accounts/AC0/Messages.json",
             {"From": "+15551234567", "To": to, "Body": text},
         ),
         acked=lambda ack, call: ack["sid"].startswith("SM"),

@@ -306,7 +306,8 @@ class Verify(Section):
     """The header that contains `secret`."""
     secret: str | None = Field(default=None, min_length=1)
     """The whole value of the header."""
-    path: str | None = Field(default=None, min_length=1)  # the secret that one part of the path is
+    path: str | None = Field(default=None, min_length=8)
+    """The secret that one part of the path is."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

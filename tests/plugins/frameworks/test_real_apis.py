@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ def test_a_bot_that_replies_by_calls(tmp_path: Path, api: str, heading: str) -> 
     """The channel's own library checks each request and sends each reply."""
     port = free_port()
     command = ("known_apis/bin/python", "channel_bots.py", "--port", "{port}", "--api", api)
-    channel = f"http://127.0.0.1:{port}" + ("/none" if api == "twilio" else "")
+    channel = f"http://127.0.0.1:{port}" + ("/of-the-test" if api == "twilio" else "")
     page: dict[str, Any] = {"id": api, "type": "http", "page": "agents/reply-webhooks", "after": heading}
     shown = configuration(Served(**page))["agent"]
-    agent: dict[str, Any] = {"reply_webhook": {**shown["reply_webhook"], "port": port}}
+    webhook = json.dumps(shown["reply_webhook"]).replace("${SLACK_BOT_TOKEN}", "xoxb-1")
+    webhook = webhook.replace("${REPLY_SECRET}", "of-the-test")
+    agent: dict[str, Any] = {"reply_webhook": {**json.loads(webhook), "port": port}}
     if "serviceUrl" in shown["body"]:
         agent["body"] = {**shown["body"], "serviceUrl": channel}
     served = Served(
