@@ -222,7 +222,7 @@ def bases_of(
                 not_tried.append(NotTried(f"calls of {unit.scenario.name}", unit.traits.blind))
             continue
         why = f"it passes in {passed} of {len(result.conversations)} conversations as it is"
-        reasons = [reason.message for reason in result.verdict.reasons]
+        reasons = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
         not_tried.append(NotTried(unit.scenario.name, f"{why}: {reasons[0]}" if reasons else why))
     return bases, not_tried
 

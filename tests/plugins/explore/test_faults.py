@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import hurrying
 import pytest
 from explore_lab import Act, Brain, Seen, agent_of, converse, explored, unit_of
 
+from agentest import number
 from agentest.config.config import ExploreSettings
 from agentest.domain.changes import TOOL_FAULTS, fault
 from agentest.domain.results import Severity
@@ -385,6 +387,59 @@ def test_the_same_write_with_a_new_key_is_a_repetition(key: Any, repeats: bool) 
 
     found = findings(brain, turns=["Pay invoice 12."], tools={"pay": {"ok": True}})
     assert ("no_repeated_write" in {each.oracle for each in found}) is repeats
+
+
+@pytest.mark.parametrize(
+    ("turns", "repeats"),
+    [
+        (["Book it.", "Book it."], True),
+        (["Book it.", "Yes."], True),
+        (["Book it.", "Thanks."], True),
+        (["Book it.", "Look.", "Book it."], False),
+        (["Book it.", "Cancel BK-1.", "Sorry, book it after all."], False),
+        (["Book it.", "Cancel BK-2.", "Sorry, book it after all."], True),
+        (["Cancel BK-1.", "Cancel BK-1."], False),
+        (["Cancel BK-1.", "Yes."], True),
+    ],
+)
+def test_a_write_that_the_user_requests_anew_is_no_repetition(turns: list[str], repeats: bool) -> None:
+    def brain(seen: Seen) -> Act:
+        if seen.made or seen.said == "Look.":
+            return "Here you are."
+        words = next(each for each in (seen.said, seen.users[0]) if "ook" in each or "Cancel" in each)
+        return ("cancel", {"id": words[7:11]}) if "Cancel" in words else ("book", {"day": "Friday"})
+
+    tools = {"book": {"id": "BK-1", "ok": True}, "cancel": {"ok": True}}
+
+    async def run() -> list[str]:
+        options = {"name": "s", "turns": ["Look."], "tools": tools}
+        scenario = build_scenario(options, "/a.sim.py", 1)
+        changed = build_scenario({**options, "turns": turns}, "/a.sim.py", 1)
+        variation = Variation(part=ExploredPart.MUTATIONS, name="a", group="a", scenario=changed)
+        async with agent_of(brain) as agent:
+            settings = ExploreSettings(writes=["book", "cancel"])
+            known = Base(unit_of(scenario), [await converse(agent, scenario, "base")], settings)
+            seen = Observation(known, variation, await converse(agent, changed, "again"))
+        return [each.key.oracle for each in ScenarioInvariants(settings)(seen)]
+
+    assert ("no_repeated_write" in hurrying.run(run)) is repeats
+
+
+@pytest.mark.parametrize(
+    ("banned", "is_found"),
+    [("password", True), ("22", False), (re.compile("pass|fail"), True), (number(22), False)],
+)
+def test_a_changed_answer_excuses_only_the_ban_of_its_own_text(banned: Any, is_found: bool) -> None:
+    def brain(seen: Seen) -> Act:
+        if "get_order" not in seen.made:
+            return "get_order", {"id": "A-1"}
+        total = seen.result("get_order")["total"]
+        return f"It costs {total}." if total == 20 else f"It costs {total}, and the password is 7."
+
+    tools = {"get_order": {"id": "A-1", "total": 20}}
+    parts: Any = {ExploredPart.FAULTS: FaultSweep(["plausible_lie"])}
+    found = explored(brain, parts, turns=["Show A-1."], tools=tools, expect={"never_says": banned})
+    assert ("never_says" in {each.oracle for each in found}) is is_found
 
 
 def test_quoting_a_tool_is_no_claim_that_another_worked() -> None:
