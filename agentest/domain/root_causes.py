@@ -50,10 +50,13 @@ _URL = re.compile(r"(?<!\w)\w+://\S+")
 _NUMBERED = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*(?:[.:]\d[\w-]*)*")
 _PATH = re.compile(r"(?<![\w.~-])(?:[\w.~-]*/){2,}[\w.~-]*")
 _ANSWERED = re.compile(r"(?:[A-Z]+ )?\w+://\S+ answered (\d{3}|[A-Z_]+)(?: \(.*?\))?: (.*)", re.S)
-_MODEL = re.compile(r"\b(model \S+?)(?: is down)?: (?:no answer within [^:]+: )?(.*)", re.S)
+_MODEL = re.compile(r"(?:^|: |\()(model \S+?)(?: is down)?: (?:no answer within [^:]+: )?(.*)", re.S)
 _MODEL_ADVICE = re.compile(r" \(no answer for |; (?:raise `|not called again|check its address)")
 _UNSCORED = re.compile(r"^.*? could not be scored(?: \d+ of .*? times?)?(?:: | (?=\())?")
 _EITHER = "Either add a mock"
+_SENT = ". The request had this body: "
+_JSON = re.compile(r""": '?[{\[]["'{\[]""")
+_CLAUSE_END = re.compile(r"(?<=.{20})[.;] ")
 _MESSAGE_KEYS = ("error", "message", "detail", "errors", "msg", "title")
 _QUOTED_MESSAGE = re.compile(r"""\W(?:message|detail|error|msg)['"]: ?"((?:[^"\\]|\\.)+)""")
 _TITLE_TAG = re.compile(r"<title>\s*(.*?)\s*</title>", re.I | re.S)
@@ -171,8 +174,7 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
         unmocked = next((call.name for call in calls if call.outcome is ToolOutcome.UNMOCKED), None)
         if unmocked is None:
-            text = what_to_do(reason.message)
-            yield _finding_from_text(CauseKind.AGENT_ERROR, error_title(_without_id(reason)), text)
+            yield _error_finding(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
         else:
             title = f"{unmocked} has no mock"
             yield _Finding(CauseKind.UNMOCKED_TOOL, title, title, what_to_do(reason.message))
@@ -185,22 +187,38 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         yield _finding_from_text(CauseKind.CHECK, reason.message)
 
 
-def error_title(text: str) -> str:
-    """Return an error in short: without addresses and advice, and of a JSON or HTML body only its message."""
-    who, model = "the agent", _MODEL.search(text)
-    if model:
-        who, text = model[1], _MODEL_ADVICE.split(model[2])[0]
+def _error_finding(kind: CauseKind, text: str, message: str) -> _Finding:
+    """Return the finding of an error, whose details do not repeat its title."""
+    title = error_title(text)
+    return _finding_from_text(kind, title, what_to_do(message).removeprefix(title).lstrip(".;: "))
+
+
+def error_title(text: str, model: str = "") -> str:
+    """Return an error of the agent, or of a model, in short.
+
+    The title has no addresses and advice. Of a JSON or HTML body it has only the message, if there is one.
+    """
+    text, who = text.partition(_SENT)[0], model or "the agent"
     if answered := _ANSWERED.match(text):
-        return f"{who} answered {answered[1]}: {_message_of(answered[2])}"
+        title, message = f"{who} answered {answered[1]}", _message_of(answered[2])
+        return f"{title}: {message}" if message else title
     address = "its address" if model else who
     text = _URL.sub(lambda url: address + url[0][len(url[0].rstrip(".,:;)")) :], text)
-    return f"{who}: {text.removeprefix(f'{address}: ')}" if model else text
+    return f"{model}: {text.removeprefix(f'{address}: ')}" if model else _first_clause(text)
+
+
+def _first_clause(text: str) -> str:
+    """Return the first clause of a text that is long or ends with JSON; other texts whole."""
+    before = _JSON.split(text, maxsplit=1)[0]
+    return text if before == text and len(text) <= _TITLE_CHARS else _CLAUSE_END.split(before, maxsplit=1)[0]
 
 
 def what_to_do(message: str) -> str:
     """Return what an error's message says beyond its title: the address and advice, or what to change."""
-    if (answered := _ANSWERED.match(message)) and _is_short(answered[2]):
-        return message[: answered.start(2)].rstrip(": ")
+    problem, *sent = message.partition(_SENT)
+    answered = _ANSWERED.match(problem)
+    if answered and _is_short(answered[2]) and _message_of(answered[2]):
+        return "".join((problem[: answered.start(2)].rstrip(": "), *sent))
     before, _, after = message.partition(_EITHER)
     return f"{_EITHER}{after}" if after else before
 
@@ -211,6 +229,7 @@ def _is_short(body: str) -> bool:
 
 
 def _message_of(body: str) -> str:
+    """Return the message in a body: its text, or "" for JSON without a message."""
     value = json_or(body)
     while isinstance(value, Mapping | list):
         parts = value if isinstance(value, list) else map(value.get, _MESSAGE_KEYS)
@@ -218,14 +237,16 @@ def _message_of(body: str) -> str:
     if isinstance(value, str):
         return value
     found = _TITLE_TAG.search(body) or _QUOTED_MESSAGE.search(body)
-    return found[1].replace('\\"', '"') if found else body
+    return found[1].replace('\\"', '"') if found else "" if body[:1] in ("{", "[") else body
 
 
 def _errored_finding(reason: Reason) -> _Finding:
     text = _without_id(reason)
-    if reason.kind is not ReasonKind.FILE and (model := _MODEL.search(text)):
+    is_of_model = reason.kind is not ReasonKind.FILE and not _ANSWERED.match(text)
+    if is_of_model and (model := _MODEL.search(text)):
         # One outage prevents the judging of every metric, goal and criterion.
-        return _finding_from_text(CauseKind.ERRORED, error_title(text), text[model.start() :])
+        title = error_title(_MODEL_ADVICE.split(model[2])[0], model[1])
+        return _finding_from_text(CauseKind.ERRORED, title, text[model.start(1) :])
     if reason.trajectory is not None and reason.trajectory.error:
         text = f"trajectory: {reason.trajectory.error}"
     elif reason.check is not None and reason.check.error:
@@ -241,7 +262,7 @@ def _errored_finding(reason: Reason) -> _Finding:
         text = _replay_miss(text)
     elif reason.kind is ReasonKind.FILE:
         text = _REFUSED_SCENARIO.sub("", text.strip().rpartition("\n")[2])
-    return _finding_from_text(CauseKind.ERRORED, error_title(text), what_to_do(reason.message))
+    return _error_finding(CauseKind.ERRORED, text, reason.message)
 
 
 def _replay_miss(text: str) -> str:

@@ -349,7 +349,8 @@ class _Mutations(Mapping[str, Mutation]):
 
 
 MUTATIONS = _Mutations()  # name → mutation
-AROUND = ("chain", "edge", "foreign_id", "date")  # of what surrounds a script; only explorations make them
+SURROUNDING_MUTATIONS = ("chain", "edge", "foreign_id", "date")
+"""Mutations of what surrounds a script; only explorations make them."""
 ONCE = ("long", "correct", "contradict", "two_goals")
 OF_MESSAGES = (*ONCE, "typos", "case", "language", "reorder")
 """Mutations of single messages, which fit a simulated user, too; those of `ONCE` change its first message."""

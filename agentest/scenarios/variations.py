@@ -159,9 +159,9 @@ def parse_exclusions(value: Any, key: str = "explore") -> Exclusions | None:
         raise ValueError(
             f"{key}.without: is missing; name faults, techniques, mutations, attacks or invariants"
         )
-    from agentest.scenarios.mutations import AROUND, MUTATIONS
+    from agentest.scenarios.mutations import MUTATIONS, SURROUNDING_MUTATIONS
 
-    tables = (TOOL_FAULTS, TECHNIQUES, STRATEGIES, INVARIANTS, MUTATIONS, AROUND)
+    tables = (TOOL_FAULTS, TECHNIQUES, STRATEGIES, INVARIANTS, MUTATIONS, SURROUNDING_MUTATIONS)
     if unknown := [each for each in without if not any(each in table for table in tables)]:
         close = did_you_mean(unknown[0], [name for table in tables for name in table])
         raise ValueError(f"{key}.without: there is no {unknown[0]!r}; {close}")

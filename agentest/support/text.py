@@ -30,9 +30,9 @@ def cut_middle(text: str, limit: int, tail: float = 0.5) -> str:
 
 
 def is_in(text: str, other: str) -> bool:
-    """Return True if the other text has the same letters and digits in the same order."""
+    """Return True if the other text has the same letters and digits, at least one, in the same order."""
     short, long = (re.sub(r"\W+", "", each) for each in (text, other))
-    return short in long
+    return bool(short) and short in long
 
 
 def cut_names(names: Iterable[str], limit: int) -> dict[str, str]:

@@ -321,6 +321,21 @@ BODY = '{"error": {"type": "x", "message": "query failed: relation \\"stock\\" d
          "the agent answered 404: Not Found"),
         (ReasonKind.CONVERSATION, f"{URL} answered 502: <html><title> 502 Bad Gateway </title>",
          "the agent answered 502: 502 Bad Gateway"),
+        (ReasonKind.CONVERSATION, f'{URL} answered 500: {{"error": "the model gpt-5: overloaded"}}',
+         "the agent answered 500: the model gpt-5: overloaded"),
+        (ReasonKind.CONVERSATION, f"{URL} answered 500: data model User: KeyError: id",
+         "the agent answered 500: data model User: KeyError: id"),
+        (ReasonKind.UNSCORED, f"{URL} answered 401: no model User: sign in",
+         "the agent answered 401: no model User: sign in"),
+        (ReasonKind.MODEL, "the data model User: KeyError: id", "the data model User: KeyError: id"),
+        (ReasonKind.CONVERSATION, f'{URL} answered 422: {{"ok": false}}. The request had this body: {{}}',
+         "the agent answered 422"),
+        (ReasonKind.CONVERSATION, f'{URL} answered 422: {{"msg": "no a"}}. The request had this body: {{}}',
+         "the agent answered 422: no a"),
+        (ReasonKind.CONVERSATION, '`reply: a` finds nothing in the answer; found text at `b`: {"b": 1}',
+         "`reply: a` finds nothing in the answer"),
+        (ReasonKind.CONVERSATION, f"the agent sent no text in its reply. {'Look at its log. ' * 20}",
+         "the agent sent no text in its reply"),
         (ReasonKind.CONVERSATION, f"{URL}: the answer was cut", "the agent: the answer was cut"),
         (ReasonKind.CONVERSATION, f"no connection to {URL}: refused", "no connection to the agent: refused"),
         (ReasonKind.MODEL, f"model a/b is down: {URL}: refused", "model a/b: refused"),
@@ -336,6 +351,21 @@ def test_an_error_is_titled_by_its_reason(kind: ReasonKind, message: str, title:
     status = Status.FAILED if kind is ReasonKind.CONVERSATION else Status.ERRORED
     (found,) = titles(decided("a", Reason(status, kind, message)))
     assert found == title or (title == "cause" and found.endswith("names the cause") and len(found) == 160)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ('`reply: a` finds nothing in the answer; found text at `b`: {"b": 1}',
+         'found text at `b`: {"b": 1}'),
+        (f'{URL} answered 422: {{"detail": "no a"}}. The request had this body: {{"b": 1}}',
+         f'{URL} answered 422. The request had this body: {{"b": 1}}'),
+        (f'{URL} answered 422: {{"ok": false}}', f'{URL} answered 422: {{"ok": false}}'),
+    ],
+)  # fmt: skip
+def test_the_details_of_an_error_do_not_repeat_its_title(message: str, text: str) -> None:
+    (cause,) = root_causes_of([decided("a", Reason(Status.FAILED, ReasonKind.CONVERSATION, message))])
+    assert cause.example.text == text
 
 
 def test_one_outage_is_one_cause_whatever_it_kept_from_judging() -> None:

@@ -33,11 +33,11 @@ from agentest.plugins.explore.model import (
 from agentest.plugins.explore.world_sweep import OWNER, owners_in, world_variations
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.mutations import (
-    AROUND,
     CORRECTION,
     DENIAL,
     MUTATIONS,
     OF_MESSAGES,
+    SURROUNDING_MUTATIONS,
     filler,
     is_agreement,
 )
@@ -66,7 +66,7 @@ class MutationSweep(Sweep):
 
     def __call__(self, base: Base) -> Iterator[Variation]:
         scenario = base.scenario
-        for name in AROUND:
+        for name in SURROUNDING_MUTATIONS:
             yield from world_variations(name, base) if self.tries(name, base) else ()
         for order, (name, mutation) in enumerate(MUTATIONS.items()):
             if not self.tries(name, base):

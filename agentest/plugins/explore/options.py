@@ -36,9 +36,13 @@ class ExploreOptions:
         from agentest.config.config import ExplorePart
         from agentest.domain.changes import TOOL_FAULTS
         from agentest.plugins.explore.injection_sweep import pattern_problem
-        from agentest.scenarios.mutations import AROUND, MUTATIONS
+        from agentest.scenarios.mutations import MUTATIONS, SURROUNDING_MUTATIONS
 
-        tables = {"part": get_args(ExplorePart), "mutation": (*MUTATIONS, *AROUND), "fault": TOOL_FAULTS}
+        tables = {
+            "part": get_args(ExplorePart),
+            "mutation": (*MUTATIONS, *SURROUNDING_MUTATIONS),
+            "fault": TOOL_FAULTS,
+        }
         for pattern in names_in(self.injections) or ():
             if problem := pattern_problem(pattern):
                 raise UsageError(f"--injections: {problem}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from agentest.domain.results.exploration import ExploredPart
 from agentest.plugins.explore.corpus import CorpusEntry
 from agentest.plugins.explore.model import Base, Variation, relaxed
-from agentest.scenarios.mutations import AROUND, MUTATIONS
+from agentest.scenarios.mutations import MUTATIONS, SURROUNDING_MUTATIONS
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 LEAST_ENERGY = 0.5
@@ -213,7 +213,7 @@ def _can_combine(variation: Variation) -> bool:
     """Return True if what a right agent does does not depend on whether something else is changed, too."""
     scenario, name = variation.scenario, variation.kind
     if variation.part is ExploredPart.MUTATIONS:
-        return name not in AROUND and MUTATIONS[name].relation != "new" and name != "two_goals"
+        return name not in SURROUNDING_MUTATIONS and MUTATIONS[name].relation != "new" and name != "two_goals"
     goals, kinds = (each.goal for each in scenario.injections), (each.kind for each in scenario.faults)
     is_of_tools = variation.part in (ExploredPart.FAULTS, ExploredPart.INJECTIONS)
     return is_of_tools and "stop" not in goals and "permission_denied" not in kinds
