@@ -492,8 +492,8 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
                     f"agent {unit.agent!r} offered its model in no turn, so its calls cannot be seen. If a "
                     f"part of the agent has it, give that part {{{{model_url}}}}; else remove the name{hint}"
                 )
-            note = tool not in unknown and evidence.picked
-            yield unit, (f"{tool.key} {what} {name!r}, which {why}", [name], note)
+            # A scenario that was left out may call the tool, or its agent may offer it there.
+            yield unit, (f"{tool.key} {what} {name!r}, which {why}", [name], evidence.picked)
 
 
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:

@@ -196,7 +196,8 @@ class ConsoleReporter:
             case ScenarioFinished(result):
                 self._show_finished(result)
             case ScenarioAmended(result, was) if was is not result.verdict.status:
-                self._show_result(replace(result, conversations=()))
+                # Its own warnings were shown or counted when it finished.
+                self._show_result(replace(result, conversations=(), warnings=()), amended=True)
             case RunFinished(result):
                 self._show_end(result)
 
@@ -233,18 +234,18 @@ class ConsoleReporter:
         if not self._quiet:
             self._printer.write([line(0, (text, "dim"))])
 
-    def _show_result(self, result: ScenarioResult) -> None:
+    def _show_result(self, result: ScenarioResult, *, amended: bool = False) -> None:
         report = ScenarioReport(result)
         if self._display.detailed:
             self._printer.write(scenario_lines(result, self._display))
         elif report.status in NOT_PASSED:
             self._keep_example(report)
             if self._has_rows and not self._quiet:
-                self._printer.write([headline(result, self._display, self._names)])
+                self._printer.write([headline(result, self._display, self._names, amended=amended)])
             self._folded["other warning"] += len(result.warnings)
         elif not self._quiet and (self._has_rows or result.attack):
             _, *findings = scenario_lines(result, self._display)
-            self._printer.write([headline(result, self._display, self._names), *findings])
+            self._printer.write([headline(result, self._display, self._names, amended=amended), *findings])
         else:
             self._folded["other warning"] += len(result.warnings)
         if self._case_tables:

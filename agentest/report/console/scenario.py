@@ -73,12 +73,17 @@ def attack_text(result: ScenarioResult, attack: AttackRate) -> str:
 
 
 def headline(
-    result: ScenarioResult, display: DisplayOptions, names: dict[str, str] | None = None
+    result: ScenarioResult,
+    display: DisplayOptions,
+    names: dict[str, str] | None = None,
+    *,
+    amended: bool = False,
 ) -> ConsoleLine:
     """Return the line that summarizes a scenario.
 
     Args:
         names: of the scenarios shown so far; the line is brief, and a long name is cut so that it is new.
+        amended: the line of an earlier verdict was shown; the line says what the verdict is now, and why.
     """
     status, name, location = result.verdict.status, result.name, ScenarioReport(result).location
     badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
@@ -92,7 +97,10 @@ def headline(
     if display.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
     brief = names is not None or (status is Status.PASSED and not display.detailed)
-    if facts := " · ".join(_brief_facts(result) if brief else _facts(result)):
+    if amended:
+        codes = ", ".join(dict.fromkeys(each.code for each in result.verdict_warnings if not each.note))
+        chunks.append(((f"now {status}{codes and f': {codes}'}", "dim"),))
+    elif facts := " · ".join(_brief_facts(result) if brief else _facts(result)):
         chunks.append(((facts, "dim"),))
     return ConsoleLine(badge, tuple(chunks), cut=brief and (names is None or name == cut))
 

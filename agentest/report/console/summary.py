@@ -294,8 +294,13 @@ def _warnings(report: RunReport, display: DisplayOptions, folded: Mapping[str, i
             style = "yellow" if report.questions else "dim"
             texts = (", ".join(counts), style), (" (-v shows them)", "dim")
             yield line(0, *texts, lead=_end_label("warnings"))
-    if any(r.kind is ReasonKind.WARNING for each in result.scenarios for r in each.verdict.reasons):
+    if any(map(_is_errored_by_warnings, result.with_status(Status.ERRORED))):
         yield line(0, (_STRICT, "dim"))
+
+
+def _is_errored_by_warnings(result: ScenarioResult) -> bool:
+    errors = [each.kind for each in result.verdict.reasons if each.status is Status.ERRORED]
+    return {*errors} == {ReasonKind.WARNING}
 
 
 def _blocks(

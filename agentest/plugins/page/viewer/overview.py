@@ -16,7 +16,7 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from agentest.domain.end_reason import REASONS_TO_STOP
+from agentest.domain.end_reason import IN_WORDS, REASONS_TO_STOP, Ending
 from agentest.domain.metrics import Range, scale_of
 from agentest.domain.results import CauseKind
 from agentest.domain.root_causes import normalized_label, root_cause_id
@@ -47,6 +47,7 @@ def brief(conversation: Json) -> Json:
         "conversationId": conversation["conversationId"],
         "passed": conversation["passed"],
         "endedBy": conversation["endedBy"],
+        "ended": IN_WORDS[Ending(conversation["endedBy"])],
         "errorSource": conversation["errorSource"],
         "turns": len(every),
         "toolCalls": sum(len(turn["toolCalls"]) for turn in every),

@@ -157,10 +157,10 @@ function why({ scenario: { reasons, failures }, troubles, status, turnLink }) {
 
 function about({ scenario, row }) {
   const { goal, profile, evalId, evalSetId, file, line, agent, tags } = scenario;
-  const { endedBy, turns, toolCalls, totalMs } = row;
+  const { ended, turns, toolCalls, totalMs } = row;
   const length = [count(turns, "turn"), count(toolCalls, "tool call"), duration(totalMs)];
   return facts([
-    ["Ended", foreign(endedBy)],
+    ["Ended", ended],
     ["Goal", goal && longText(goal, "span")],
     ["User", profile && longText(profile, "span")],
     ["Length", length.filter(Boolean).join(", ")],
