@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import builders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from agentest.domain.events import (
     ConversationFinished,
     RunFinished,
     RunStarted,
+    ScenarioAmended,
     ScenarioFinished,
     ScenarioStarted,
     TurnFinished,
@@ -64,7 +66,7 @@ from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.support.terminal import clean
-from agentest.support.text import cut_names, shortened
+from agentest.support.text import cut_names, is_in, shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
@@ -859,3 +861,35 @@ def test_names_are_cut_in_the_middle_and_stay_different(names: list[str], limit:
     assert len({*cut.values()}) == len({*names})
     assert all(text == name or (len(text) <= limit and "…" in text) for name, text in cut.items())
     assert cut_names(["a" * 50, "b" * 50], 9) == {"a" * 50: "aaaaa…aaa", "b" * 50: "bbbbb…bbb"}
+
+
+def test_warnings_of_an_amended_scenario_are_counted_once() -> None:
+    """Warnings that question a verdict late amend a scenario that was shown; its other warnings stay."""
+    amended = Verdict(Status.ERRORED, (Reason(Status.ERRORED, ReasonKind.WARNING, "unknown-tool"),))
+    passed = replace(builders.scenario_result(), warnings=("one",))
+    to = console(100)
+    reporter = ConsoleReporter(to, DisplayOptions(verbosity=-1))
+    reporter.on_event(ScenarioFinished(passed))
+    late = replace(passed, verdict=amended)
+    reporter.on_event(ScenarioAmended(late, Status.PASSED))
+    reporter.on_event(RunFinished(builders.run_result(late)))
+    assert "1 other warning " in written(to)
+
+
+def test_strict_mode_is_explained_only_if_a_warning_decided() -> None:
+    doubt = Reason(Status.ERRORED, ReasonKind.WARNING, "unknown-tool")
+    failure = Reason(Status.FAILED, ReasonKind.CHECK, "no")
+    for status, reasons, is_shown in (
+        (Status.ERRORED, (doubt,), True),
+        (Status.FAILED, (failure, doubt), False),
+        (Status.ERRORED, (replace(doubt, kind=ReasonKind.MODEL), doubt), False),
+    ):
+        result = replace(builders.scenario_result(), verdict=Verdict(status, reasons))
+        to = console(100)
+        ConsoleReporter(to).on_event(RunFinished(builders.run_result(result)))
+        assert ("Strict mode" in written(to)) is is_shown
+
+
+def test_a_text_without_words_is_in_no_text() -> None:
+    assert not is_in("…: {}", "a b")
+    assert is_in("a, b", "(a b)")

@@ -402,6 +402,7 @@ def test_an_idle_mock_questions_a_verdict_that_nothing_else_decides(
 
 
 SAYS = {"expect": {"says": "Done"}}
+LOOKS = {"turns": ["Look."], "tools": {"look": 1}, **SAYS}
 GREETS = {"turns": ["Hi."], "tools": {"look": 1}, **SAYS}
 
 
@@ -431,6 +432,19 @@ def test_a_picked_scenario_without_calls(project: Project, changes: dict[str, An
         assert done.returncode == (0 if passes else 2), done.stdout + done.stderr
     [warning] = [each for each in project.results["summary"]["warnings"] if each["code"] == "no-call-seen"]
     assert warning.get("note", False) == passes
+
+
+def test_a_name_that_only_a_scenario_left_out_may_prove(project: Project, agent: ScriptedAgent) -> None:
+    """An unknown tool is a note in a selection; else the scenario's second line says what it is now."""
+    project.config(agent.endpoint, strict=True)
+    write_scenarios(project, bans={**LOOKS, "trajectory": {"forbidden": ["nowhere"]}}, other=LOOKS)
+    picked = project.run("--scenario", "bans")
+    assert picked.returncode == 0, picked.stdout + picked.stderr
+    assert "Strict mode" not in picked.stdout
+    done = project.run()
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "now errored: unknown-tool" in done.stdout
+    assert "Strict mode" in done.stdout
 
 
 @pytest.mark.parametrize(

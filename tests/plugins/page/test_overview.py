@@ -162,6 +162,11 @@ def _brief(**more: object) -> Json:
     return brief({**held, **nothing, "turns": turns, **more})
 
 
+def test_a_row_says_how_the_conversation_ended() -> None:
+    assert _brief(endedBy="script")["ended"] == "the script was finished"
+    assert _brief(endedBy="max turns")["ended"] == "stopped at max_turns"
+
+
 def test_a_row_has_the_failed_trajectory() -> None:
     """It has the name, with the turn of the wrong call; one that only counts is left out."""
     row = {"expected": None, "call": 1, "status": "extra"}
