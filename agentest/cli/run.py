@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from agentest.cli.location import RunRecipe
 from agentest.cli.run_output import (
@@ -127,8 +127,8 @@ def _broadcast(
         environ=os.environ,
         verbosity=request.reports.verbosity,
         detailed=request.reports.detailed,
-        next_step=prepared.loaded.redact(variant.resumed_by),
-        rerun=prepared.loaded.redact(rerun_command(prepared, variant)),
+        next_step=prepared.loaded.redact(command_for(prepared, variant, "--resume")),
+        rerun=prepared.loaded.redact(command_for(prepared, variant, "--last-failed")),
         forecast=forecast_of(prepared, variant.name),
         compared=comparison,
     )
@@ -140,11 +140,11 @@ def _broadcast(
     return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
 
 
-def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
-    """Return the command that runs again what failed, in the user's folder; "" if there is none."""
-    request = prepared.request
+def command_for(prepared: Prepared, variant: RunVariant, what: Literal["--resume", "--last-failed"]) -> str:
+    """Return the command that runs the rest, or what failed, in the user's folder; "" if there is none."""
+    request, is_rerun = prepared.request, what == "--last-failed"
     words = shlex.split(variant.resumed_by)
-    if not words or variant.exploration:  # each finding has its own command
+    if not words or (is_rerun and variant.exploration):  # each finding has its own command
         return ""
     here = request.here or request.root
     if request.config:
@@ -153,7 +153,7 @@ def rerun_command(prepared: Prepared, variant: RunVariant) -> str:
         words.append(f"--cwd={path_from(here, request.root)}")
     if words[:2] == ["agentest", "run"]:
         words += _rerun_options(request.options)
-    return shlex.join("--last-failed" if word == "--resume" else word for word in words)
+    return shlex.join(what if word == "--resume" else word for word in words)
 
 
 def _rerun_options(options: Options) -> Iterator[str]:

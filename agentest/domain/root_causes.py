@@ -56,7 +56,6 @@ _UNSCORED = re.compile(r"^.*? could not be scored(?: \d+ of .*? times?)?(?:: | (
 _EITHER = "Either add a mock"
 _SENT = ". The request had this body: "
 _JSON = re.compile(r""": '?[{\[]["'{\[]""")
-_CLAUSE_END = re.compile(r"(?<=.{20})[.;] ")
 _MESSAGE_KEYS = ("error", "message", "detail", "errors", "msg", "title")
 _QUOTED_MESSAGE = re.compile(r"""\W(?:message|detail|error|msg)['"]: ?"((?:[^"\\]|\\.)+)""")
 _TITLE_TAG = re.compile(r"<title>\s*(.*?)\s*</title>", re.I | re.S)
@@ -194,10 +193,7 @@ def _error_finding(kind: CauseKind, text: str, message: str) -> _Finding:
 
 
 def error_title(text: str, model: str = "") -> str:
-    """Return an error of the agent, or of a model, in short.
-
-    The title has no addresses and advice. Of a JSON or HTML body it has only the message, if there is one.
-    """
+    """Return an error in short: without addresses and advice, and of a JSON or HTML body only its message."""
     text, who = text.partition(_SENT)[0], model or "the agent"
     if answered := _ANSWERED.match(text):
         title, message = f"{who} answered {answered[1]}", _message_of(answered[2])
@@ -210,7 +206,8 @@ def error_title(text: str, model: str = "") -> str:
 def _first_clause(text: str) -> str:
     """Return the first clause of a text that is long or ends with JSON; other texts whole."""
     before = _JSON.split(text, maxsplit=1)[0]
-    return text if before == text and len(text) <= _TITLE_CHARS else _CLAUSE_END.split(before, maxsplit=1)[0]
+    is_short = before == text and len(text) <= _TITLE_CHARS
+    return text if is_short else re.split(r"(?<=.{20})[.;] ", before, maxsplit=1)[0]
 
 
 def what_to_do(message: str) -> str:
@@ -242,8 +239,7 @@ def _message_of(body: str) -> str:
 
 def _errored_finding(reason: Reason) -> _Finding:
     text = _without_id(reason)
-    is_of_model = reason.kind is not ReasonKind.FILE and not _ANSWERED.match(text)
-    if is_of_model and (model := _MODEL.search(text)):
+    if reason.kind is not ReasonKind.FILE and not _ANSWERED.match(text) and (model := _MODEL.search(text)):
         # One outage prevents the judging of every metric, goal and criterion.
         title = error_title(_MODEL_ADVICE.split(model[2])[0], model[1])
         return _finding_from_text(CauseKind.ERRORED, title, text[model.start(1) :])

@@ -294,13 +294,9 @@ def _warnings(report: RunReport, display: DisplayOptions, folded: Mapping[str, i
             style = "yellow" if report.questions else "dim"
             texts = (", ".join(counts), style), (" (-v shows them)", "dim")
             yield line(0, *texts, lead=_end_label("warnings"))
-    if any(map(_is_errored_by_warnings, result.with_status(Status.ERRORED))):
+    errored = (each.verdict.reasons for each in result.with_status(Status.ERRORED))
+    if any({r.kind for r in each if r.status is Status.ERRORED} == {ReasonKind.WARNING} for each in errored):
         yield line(0, (_STRICT, "dim"))
-
-
-def _is_errored_by_warnings(result: ScenarioResult) -> bool:
-    errors = [each.kind for each in result.verdict.reasons if each.status is Status.ERRORED]
-    return {*errors} == {ReasonKind.WARNING}
 
 
 def _blocks(
