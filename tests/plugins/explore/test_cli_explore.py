@@ -161,13 +161,17 @@ def test_wrong_options_and_scenarios_that_cannot_be_explored_are_explained(proje
     with endpoint_of(lambda _: "I do nothing.") as url:
         project.config(url)
         project.scenario(
-            'scenario("refunds", turns=["Refund A-17."], tools={"refund": 1}, expect={"says": "done"})'
+            'scenario("refunds", turns=["Refund A-17."], tools={"refund": 1}, '
+            'trajectory={"expected": [{"name": "refund"}]})'
         )
         failing = project.agentest(*FAULTS, "-q")
         wrong = project.agentest("explore", "--faults=timout")
         attacks = project.agentest("explore", "--parts=attacks")
     assert failing.returncode == 2
-    assert "passes in 0 of 3 conversations" in results_of(project)["explored"]["notTried"][0]["why"]
+    why = results_of(project)["explored"]["notTried"][0]["why"]
+    assert why.startswith("it passes in 0 of 3 conversations as it is: ")
+    assert "refund" in why
+    assert "\n" not in why
     assert wrong.returncode == 2
     assert "did you mean `timeout`" in wrong.stderr
     assert attacks.returncode == 2
