@@ -196,8 +196,7 @@ def error_title(text: str, model: str = "") -> str:
     """Return an error in short: without addresses and advice, and of a JSON or HTML body only its message."""
     text, who = text.partition(_SENT)[0], model or "the agent"
     if answered := _ANSWERED.match(text):
-        title, message = f"{who} answered {answered[1]}", _message_of(answered[2])
-        return f"{title}: {message}" if message else title
+        return f"{who} answered {answered[1]}: {_message_of(answered[2])}".removesuffix(": ")
     address = "its address" if model else who
     text = _URL.sub(lambda url: address + url[0][len(url[0].rstrip(".,:;)")) :], text)
     return f"{model}: {text.removeprefix(f'{address}: ')}" if model else _first_clause(text)

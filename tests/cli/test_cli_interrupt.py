@@ -81,7 +81,7 @@ def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
     project.scenario('scenario("quick", turns=["go"])\nscenario("slow", turns=["go", "wait"])')
     with ScriptedAgent(answer) as agent:
         project.config(agent.endpoint)
-        process = project.start()
+        process = project.start("--config", "agentest.config.yaml")
         assert hanging.wait(DEADLINE_S)
         assert process.stdout is not None
         while "quick" not in process.stdout.readline():
@@ -89,6 +89,7 @@ def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
         code, out, err = interrupt(process)
     assert code == 130, out + err
     assert "Traceback" not in err
+    assert "agentest run --resume --config=agentest.config.yaml runs the rest." in out
     assert project.scenario_result("quick")["status"] == "passed"
     assert project.scenario_result("slow")["status"] == "errored"
     assert project.results["interrupted"] is True
