@@ -158,7 +158,7 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
     told["scenarios"][0]["conversations"][0]["turns"][0]["tellsCalls"] = False
     project.write("partly.json", json.dumps(told))
 
-    done = project.agentest("judge", "told.json")
+    done = project.agentest("judge", "told.json", "-v")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not one tool call of agent 'agent' was seen" in done.stdout
     assert "(then add a scenario in which it calls a tool)" in done.stdout
