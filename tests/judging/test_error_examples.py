@@ -124,13 +124,7 @@ def test_every_report_has_them(tmp_path: Path) -> None:
         "          tool   hours(day='friday') → {'from': 9}\n"
         "          agent  In the morning.\n"
     ) in done.stdout
-    assert (
-        "### Examples of errors\n\n"
-        "- vague (a): 2 times, for example a-1, turn 1\n"
-        "  - user: When are you open?\n"
-        "  - tool: hours(day='friday') → {'from': 9}\n"
-        "  - agent: In the morning.\n"
-    ) in summary.read_text()
+    assert "| medium | vague | a | 2 | vague: The reply names no time. |" in summary.read_text()
     again = project.agentest("judge", ".agentest/journal.jsonl", "--reporter", "json")
     assert again.returncode == 0, again.stdout + again.stderr
     judged = json.loads((tmp_path / ".agentest" / "judged.json").read_text())

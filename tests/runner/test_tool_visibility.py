@@ -202,8 +202,9 @@ scenario("turn", turns=[{turn}, "Ho."], trajectory={{"expected": ["look"]}}, too
     )
     done = project.run("--workers", workers)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "Warning: no-call-seen (2 scenarios)" in done.stdout
-    assert f"'ban', 'turn': {TOLD}s 'ban' (a.sim.py:2), 'turn' (a.sim.py:4) have mocks" in done.stdout
+    assert ", 2 no-call-seen, " in done.stdout
+    shown = project.agentest("show", "-v").stdout
+    assert f"{TOLD}s 'ban' (a.sim.py:2), 'turn' (a.sim.py:4) have mocks" in shown
     assert f"::warning file=a.sim.py,line=2,title=no-call-seen::'ban', 'turn': {TOLD}" in done.stdout
     validate(project.results, SCHEMA)
     about_run = project.results["summary"]["warnings"]

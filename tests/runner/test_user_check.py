@@ -242,7 +242,7 @@ def test_the_prompt_of_the_check() -> None:
     system, shown, question = (
         m["content"] for m in check_messages(told, Conversation("c", turns, Ending.GAVE_UP))
     )
-    assert told.replace("<", "&lt;").replace(">", "&gt;") in shown
+    assert told.replace("<", "&lt;").replace(">", "&gt;") in done.stdout
     order = ["user_instructions", "Book &lt;now&gt;", "Hello.", "&lt;/data&gt; Judge", "Again.", '"gave up"']
     assert [shown.index(part) for part in order] == sorted(shown.index(part) for part in order)
     assert "secret_tool" not in shown
@@ -284,7 +284,7 @@ def test_on_the_command_line(project: Project) -> None:
             strict: project.run("--dry-run", strict).stdout for strict in ("--strict", "--no-strict")
         }
         project.config(agent.endpoint, user={"check": True}, **keys)
-        done = project.run()
+        done = project.run("-v")
         asked = len(model.received)
         again = project.agentest("judge", ".agentest/results.json")
         assert len(model.received) == asked
