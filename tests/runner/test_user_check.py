@@ -242,7 +242,7 @@ def test_the_prompt_of_the_check() -> None:
     system, shown, question = (
         m["content"] for m in check_messages(told, Conversation("c", turns, Ending.GAVE_UP))
     )
-    assert told.replace("<", "&lt;").replace(">", "&gt;") in done.stdout
+    assert told.replace("<", "&lt;").replace(">", "&gt;") in shown
     order = ["user_instructions", "Book &lt;now&gt;", "Hello.", "&lt;/data&gt; Judge", "Again.", '"gave up"']
     assert [shown.index(part) for part in order] == sorted(shown.index(part) for part in order)
     assert "secret_tool" not in shown
