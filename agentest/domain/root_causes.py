@@ -58,7 +58,7 @@ _SENT = ". The request had this body: "
 _JSON = re.compile(r""": '?[{\[]["'{\[]""")
 _MESSAGE_KEYS = ("error", "message", "detail", "errors", "msg", "title")
 _QUOTED_MESSAGE = re.compile(r"""\W(?:message|detail|error|msg)['"]: ?"((?:[^"\\]|\\.)+)""")
-_TITLE_TAG = re.compile(r"<title>\s*(.*?)\s*</title>", re.I | re.S)
+_TITLE_TAG = re.compile(r"<title>([^<]*)</title>", re.I)
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(
     r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)"""
@@ -233,7 +233,7 @@ def _message_of(body: str) -> str:
     if isinstance(value, str):
         return value
     found = _TITLE_TAG.search(body) or _QUOTED_MESSAGE.search(body)
-    return found[1].replace('\\"', '"') if found else "" if body[:1] in ("{", "[") else body
+    return found[1].strip().replace('\\"', '"') if found else "" if body[:1] in ("{", "[") else body
 
 
 def _errored_finding(reason: Reason) -> _Finding:

@@ -98,6 +98,9 @@ def cause_lines(
             title = (cause.title, STYLES[report.status]), (more, "dim")
             yield line(4, *title, lead=(look.mark(report.status), " "))
         yield from _cause_details(report, cause, look, shown, brief=brief)
+    if not brief and not causes:  # the early end of the run is none
+        early = (each for each in report.result.verdict.reasons if each.kind is ReasonKind.INTERRUPTED)
+        yield from (reason_line(each, look, 4) for each in early)
     if brief and not causes:
         for group in [each for each in report.result.errors if each.fails][:1]:
             yield line(4, shortened(group.explanation, _EXPLANATION_CHARS))
