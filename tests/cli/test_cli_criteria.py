@@ -65,7 +65,8 @@ def test_criteria_decide_about_runs(project: Project) -> None:
     assert "- Offers a voucher (not required)  violated in turn 1: It is violated." in wishes.stdout
     assert "goal_completion 1  rightly not reached: The card is blocked." in wishes.stdout
     assert offline.returncode == 2
-    assert "could not be judged: no model configured; name one" in offline.stdout
+    assert "could not be judged: no model configured  1 scenario" in offline.stdout
+    assert "name one (`model`, --model), or let the criterion decide nothing" in offline.stdout
 
 
 def test_new_criteria_judge_an_earlier_run(project: Project) -> None:
