@@ -237,7 +237,7 @@ class ScenarioReport:
     @property
     def headline(self) -> str:
         """What kept the scenario from passing, in one short row."""
-        others = (shortened(reason.message.partition("\n")[0]) for reason in self.reasons)
+        others = (shortened(reason.message.split("\n", 1)[0]) for reason in self.reasons)
         return next((title for _, title in self.causes), "") or next(others, str(self.status))
 
     @property

@@ -165,7 +165,8 @@ def test_a_real_tool_of_a_reply_that_failed(project: Project) -> None:
         ran = project.run()
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert backend.refunds == 1
-    assert "the real tool ran. If it may run, remove its mock" in ran.stdout
+    assert "no mock was called, and the real tool ran  1 scenario" in ran.stdout
+    assert "If it may run, remove its mock" in ran.stdout
     assert "out of credit" in ran.stdout
 
 

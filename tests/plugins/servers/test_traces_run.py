@@ -115,9 +115,8 @@ def test_a_run_whose_agent_is_seen_by_its_spans(tmp_path: Path) -> None:
             "incomplete": "errored",
         },
     )
-    assert (
-        "calls of agent 'agent' cannot be seen: traces incomplete: the spans of 0 of 1 request" in run.stdout
-    )
+    assert "calls of agent 'agent' cannot be seen: traces incomplete: the spans" in run.stdout
+    assert "traces incomplete: the spans of 0 of 1 request" in str(project.scenario_result("incomplete"))
     assert "traces of agent 'agent' were incomplete in 1 turn" in run.stderr
     [first, _] = project.scenario_result("holds")["conversations"][0]["turns"]
     [made] = first["toolCalls"]
@@ -151,7 +150,7 @@ shop("mocked", {"cancel": 1})
     run = project.run()
     statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
     assert (run.returncode, statuses) == (2, {"its own": "errored", "mocked": "errored"})
-    assert run.stdout.partition("cause:")[0].count("cannot be seen: traces incomplete") == 2
+    assert "cannot be seen: traces incomplete" in run.stdout
 
 
 def test_spans_reach_the_workers_of_a_run(tmp_path: Path) -> None:
