@@ -182,8 +182,7 @@ class Severities:
         """Return True if the conversation passed, False if it failed, None if it is unknown."""
         if not self.severe.isdisjoint(measured.failures):
             return False
-        unknown = measured.passed and measured.failures and not self.graded
-        return None if unknown else measured.passed
+        return None if measured.passed and measured.failures and not self.graded else measured.passed
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:

@@ -64,17 +64,18 @@ def read_results(path: Path) -> RunResult:
     """Read the run in a results.json or a journal.
 
     The conversations in a journal are read when they are used. A results.json in a run's folder has the same
-    content as the journal beside it, which is read in its place.
+    content as the journal beside it, which is read in its place if it is whole.
 
     Raises UsageError with the position at which the file is not in Agentest's format.
     """
     record = read_record(path.parent) if path.name == RESULTS else None
-    journal = path.with_name(JOURNAL) if record and record.ended else path
     try:
         check_user_file(path, most=None)
-        with (journal if journal.is_file() else path).open("rb") as file:
+        with suppress(OSError, JournalError):
+            if record and record.ended and (beside := index_journal(path.with_name(JOURNAL))).end:
+                return _run_in(beside)
+        with path.open("rb") as file:
             found = is_journal(file.readline())
-            path = Path(file.name) if found else path
         return _run_in(index_journal(path)) if found else read_checked(path)[1]
     except OSError as error:
         raise unreadable(path, error) from None

@@ -92,14 +92,18 @@ def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], s
 
 
 def test_a_damaged_run_is_refused(held: Project) -> None:
-    """Without its journal, a run is read from results.json, whose errors are those of the schema."""
+    """Without a whole journal, a run is read from results.json, whose errors are those of the schema."""
     path = held.root / ".agentest" / "runs" / ids(held)[-1] / "results.json"
     whole = json.loads(path.read_text())
     path.write_text("[]")
     assert held.agentest("show").returncode == 0
-    path.with_name("journal.jsonl").unlink()
-    for damage in ([], {**whole, "scenarios": [{"name": 3}]}, {**whole, "mode": "other"}):
-        path.write_text(json.dumps(damage))
+    path.write_text(json.dumps(whole))
+    journal = path.with_name("journal.jsonl")
+    for damage in (b"", journal.read_bytes()[:-10], b"{}\n"):
+        journal.write_bytes(damage)
+        assert "1 failed, 1 passed" in held.agentest("show").stdout
+    for damaged in ([], {**whole, "scenarios": [{"name": 3}]}, {**whole, "mode": "other"}):
+        path.write_text(json.dumps(damaged))
         done = held.agentest("show")
         assert done.returncode == 2
         assert "is not a results.json or a journal of this version of Agentest" in done.stderr
