@@ -10,18 +10,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from urllib.parse import quote
 
 import page_at
 import project
-import terminal_recording
-
-from agentest.store.runs.folder import list_stored_runs
+import terminal_picture
 
 REPOSITORY = Path(__file__).parents[2]
 PICTURES = REPOSITORY / "docs" / "images"
-SIZE = {"width": 1280, "height": 860}
+SIZE = {"width": 600, "height": 560}  # at twice the pixels: legible on a phone
+SHOWN = "user books a morning slot"
 MOST_BYTES = 220_000
 CONFIG = """\
 agent:
@@ -72,28 +72,28 @@ def _without_model() -> dict[str, str]:
 
 
 def take(folder: Path) -> None:
-    """Write the recording of a run and the pictures of the page into a folder."""
+    """Write the pictures of a run, on a terminal and on the page, into a folder."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         make_runs(Path(place))
         command = [sys.executable, "-m", "agentest", "run"]
-        svg = terminal_recording.record(command, Path(place), _without_model(), "agentest run")
+        svg = terminal_picture.picture(command, Path(place), _without_model(), "agentest run")
         (folder / "run.svg").write_text(svg, encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
         with page_at.served(Path(place)) as first:
-            page.goto(first + "#/run")
-            page.locator(".windowed").first.wait_for()
-            page.screenshot(path=folder / "run.png")
-            page.goto(first + f"#/conversation?scenario={quote('user books a morning slot')}&agent=booking")
-            page.locator(".turn").first.wait_for()
-            page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
-            page.screenshot(path=folder / "conversation.png")
-            _, base, new, *_ = [run.id for run in list_stored_runs(Path(place) / ".agentest")]
-            page.goto(first + f"#/compare?base={base}&new={new}")
-            page.locator("table").first.wait_for()
-            page.screenshot(path=folder / "comparison.png")
+            views = {
+                "run": ("#/run", ".causes li"),
+                "conversation": (f"#/conversation?scenario={quote(SHOWN)}&agent=booking&turn=0", ".turn"),
+            }
+            for (name, (view, there)), scheme in product(views.items(), ("light", "dark")):
+                options = {"viewport": SIZE, "device_scale_factor": 2, "reduced_motion": "reduce"}
+                page = browser.new_page(color_scheme=scheme, **options)
+                page.goto(first + view)
+                page.locator(there).first.wait_for()
+                page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+                page.screenshot(path=folder / f"{name}{'-dark' if scheme == 'dark' else ''}.png")
+                page.close()
         browser.close()
 
 
