@@ -298,7 +298,7 @@ def _likely_cause(
 
 def _command(result: ScenarioResult, *, several: bool) -> str:
     case = {"evalId": result.case.eval_id} if result.case else {}
-    return rerun({"file": result.file, "agent": result.agent, "line": result.line, **case}, several)
+    return rerun({"file": result.file, "agent": result.agent, "name": result.name, **case}, several)
 
 
 def rerun(scenario: Json, several: bool) -> str:
@@ -306,7 +306,7 @@ def rerun(scenario: Json, several: bool) -> str:
     file, agent = scenario["file"], scenario["agent"]
     if not file or not agent:  # not a scenario, but a file that did not load
         return shlex.join(["agentest", "run", _path(file)]) if file else ""
-    words = ["agentest", "run", f"{_path(file)}:{scenario['line']}"]
+    words = ["agentest", "run", f"{_path(file)}::{scenario['name']}"]
     if "evalId" in scenario:
         words = ["agentest", "eval", f"{_path(file)}:{scenario['evalId']}"]
     return shlex.join([*words, *(("--agent", agent) if several else ())])

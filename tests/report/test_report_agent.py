@@ -47,7 +47,7 @@ def test_a_failure_says_what_to_repair() -> None:
     assert any(row.startswith("  happened: ") and "cancel_booking" in row for row in rows)
     assert any(row.startswith("  turn 2 of conversation") for row in rows), "the turn of the wrong call"
     assert any(row.startswith("  likely cause: the agent; ") for row in rows)
-    assert rows[-1].startswith("  repeat: agentest run scenarios/booking.sim.py:")
+    assert rows[-1].startswith("  repeat: agentest run 'scenarios/booking.sim.py::")
 
 
 def test_a_shared_error_is_written_once() -> None:

@@ -27,7 +27,7 @@ def test_every_command_with_reports_writes_a_page(project: Project) -> None:
     page = read_report(kept / "report.html")
     assert (page.overview["run"]["id"], page.overview["run"]["commit"]) == (last, "abc123")
     assert [(point["id"], point["passed"]) for point in page.overview["trend"]] == [(first, 1), (last, 1)]
-    assert page.scenario("ten", "agent")["command"] == "agentest run a.sim.py:3"
+    assert page.scenario("ten", "agent")["command"] == "agentest run a.sim.py::ten"
     for arguments in (
         ("show", last, "--reporter", "html=shown.html"),
         ("show", last, "--scenario", "=ten", "--reporter", "html=one.html"),

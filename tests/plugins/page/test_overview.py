@@ -126,7 +126,7 @@ def test_a_row_counts_warnings_and_not_notes() -> None:
 
 
 def test_a_row_leads_to_the_call_that_differs() -> None:
-    """The reason of a failed trajectory has the difference and its turn."""
+    """A conversation's reason has the difference and its turn; the row has the headline of all reports."""
     reason = (
         "expected calls are missing: book\nexpected (in_order): look(), book(time='10:30')\nactual: look()"
     )
@@ -145,8 +145,11 @@ def test_a_row_leads_to_the_call_that_differs() -> None:
     found = brief(conversation)
     assert (found["broke"], found["why"]) == (1, "expected calls are missing: book; book: time: no")
     failed = {**_stored(builders.scenario_result()), "failures": [f"trajectory: {reason}"]}
-    row = scenario_row(failed, [found])
-    assert row["failure"] == "trajectory: expected calls are missing: book; book: time: no"
+    assert scenario_row(failed, [found])["failure"] == "trajectory: expected calls are missing: book"
+    causes = [{"kind": kind, "pattern": "…", "title": kind.title()} for kind in ("errored", "trajectory")]
+    titled = {status: {**failed, "causes": causes, "status": status} for status in ("failed", "errored")}
+    found_titles = {status: scenario_row(each, [found])["failure"] for status, each in titled.items()}
+    assert found_titles == {"failed": "Trajectory", "errored": "Errored"}
 
 
 def test_a_run_without_scenarios_has_figures_of_nothing() -> None:

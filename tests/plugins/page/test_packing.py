@@ -37,15 +37,15 @@ def test_without_pieces_there_is_no_list() -> None:
     assert (chunks.packed, chunks.absent, chunks.left_out) == ([], [], 0)
 
 
-SCENARIO = {"file": "a b.sim.py", "line": 3, "agent": "it's"}
+SCENARIO = {"file": "a b.sim.py", "name": "x y", "agent": "it's"}
 
 
 @pytest.mark.parametrize(
     ("scenario", "several", "command"),
     [
-        (SCENARIO, False, "agentest run 'a b.sim.py:3'"),
-        (SCENARIO, True, "agentest run 'a b.sim.py:3' --agent 'it'\"'\"'s'"),
-        ({**SCENARIO, "file": "-x.sim.py"}, False, "agentest run ./-x.sim.py:3"),
+        (SCENARIO, False, "agentest run 'a b.sim.py::x y'"),
+        (SCENARIO, True, "agentest run 'a b.sim.py::x y' --agent 'it'\"'\"'s'"),
+        ({**SCENARIO, "file": "-x.sim.py"}, False, "agentest run './-x.sim.py::x y'"),
         ({**SCENARIO, "file": "s.test.json", "evalId": "$(id)"}, False, "agentest eval 's.test.json:$(id)'"),
         ({**SCENARIO, "agent": ""}, True, "agentest run 'a b.sim.py'"),
         ({**SCENARIO, "file": "", "agent": ""}, True, ""),

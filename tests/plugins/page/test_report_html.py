@@ -150,12 +150,12 @@ CASE = builders.scenario_result(
 )
 RUNS: dict[str, tuple[RunResult, Mapping[str, str]]] = {
     "one agent": (builders.run_result(), {"user books a morning slot": "agentest run "
-                                          "scenarios/booking.sim.py:7"}),
+                                          "'scenarios/booking.sim.py::user books a morning slot'"}),
     "several agents": (
         builders.run_result(
             builders.scenario_result("s"), builders.scenario_result("s", agent="it's"), comparison=True
         ),
-        {"s": "agentest run scenarios/booking.sim.py:7 --agent booking"},
+        {"s": "agentest run scenarios/booking.sim.py::s --agent booking"},
     ),
     "an evaluation set": (
         builders.run_result(CASE),
@@ -163,11 +163,11 @@ RUNS: dict[str, tuple[RunResult, Mapping[str, str]]] = {
     ),
     "broken and skipped": (
         builders.run_result(builders.broken_file(), builders.skipped_scenario()),
-        {"later": "agentest run scenarios/later.sim.py:3"},
+        {"later": "agentest run scenarios/later.sim.py::later"},
     ),
     "interrupted": (
         builders.run_result(builders.scenario_result("s", ()), interrupted=True, stopped="interrupted"),
-        {"s": "agentest run scenarios/booking.sim.py:7"},
+        {"s": "agentest run scenarios/booking.sim.py::s"},
     ),
 }  # fmt: skip
 

@@ -153,9 +153,13 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
     kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
     no_verdict = scenario["status"] in ("errored", "skipped")
     smallest = margin(scenario["averages"], scenario["thresholds"])
-    # The first failure has the words of its conversation if those are more specific.
-    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
-    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
+    errored = scenario["status"] == "errored"
+    # The same headline as on the console: the first cause of the scenario's status, else the first failure.
+    headlines = [
+        *(c["title"] for c in scenario.get("causes", ()) if (c["kind"] == CauseKind.ERRORED) is errored),
+        *(error["label"] for error in scenario["errors"] if error.get("fails")),
+        *map(without_sides, scenario["failures"][:1]),
+    ]
     return {
         **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
         "passed": sum(row["passed"] for row in rows),
@@ -169,7 +173,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "scripted": is_scripted(row["endedBy"] for row in rows),
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
-        "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
+        "failure": _short(headlines[0]) if headlines else "",
         "failures": len(scenario["failures"]),
         "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
         "warnings": len(scenario.get("warnings", ()))
@@ -502,7 +506,8 @@ def _tools(rows: Iterable[Json]) -> list[Json]:
 def _levels(rows: Iterable[Json]) -> list[Json]:
     found: dict[tuple[str, str], dict[str, str]] = {}
     for row in (each for each in rows if each.get("status") in _WORST_FIRST):
-        levels = [each for each in _LEVELS if each in row["tags"]] or [_level(row)]
+        level = "scenario" if not row.get("scripted") else "integration" if "evalId" in row else "unit"
+        levels = [each for each in _LEVELS if each in row["tags"]] or [level]
         for cell in product(_named(row, "task:"), _named(row, "path:")):
             states = found.setdefault(cell, {})
             for level in levels:
@@ -511,12 +516,6 @@ def _levels(rows: Iterable[Json]) -> list[Json]:
         {"name": f"{task}, {path}", "states": [states.get(level, "") for level in _LEVELS]}
         for (task, path), states in list(found.items())[:_MOST_ROWS]
     ]
-
-
-def _level(row: Json) -> str:
-    if not row.get("scripted"):
-        return "scenario"
-    return "integration" if "evalId" in row else "unit"
 
 
 def _named(row: Json, prefix: str) -> Iterator[str]:

@@ -150,7 +150,7 @@ SHOWN = {
     ),
     "odd call": (
         (WRONG, "1"),
-        ("send_mail(invalid arguments:", "not mocked told by the agent", "✗ invalid arguments: not JSON"),
+        ("send_mail(invalid arguments:", "not mocked the agent reported it", "✗ invalid arguments: not JSON"),
         ("Expected and actual calls of this turn: ✗ differ", "↕ out of order", "· allowed"),
     ),
     "case of a set": (

@@ -26,9 +26,9 @@ SCREENS = ((1440, 900), (1024, 768), (390, 844))
 
 
 def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
-    """A run leads to its comparison, and is run again; so is the scenario of a conversation."""
+    """A run leads to its comparison, and to what ran again; a conversation leads to the new one."""
     run = sample_run.sample_run()
-    _, latest = page_at.keep_runs(tmp_path, [run, run])
+    made, latest = page_at.keep_runs(tmp_path, [run, run])
     asked: list[Any] = []
 
     def take(route: Any) -> None:
@@ -38,16 +38,20 @@ def test_from_a_run_to_what_follows(page: Any, tmp_path: Path) -> None:
         return route.fulfill(status=201, json={"id": "1", "title": "", "state": "waiting"})
 
     page.route("**/api/jobs", take)
+    page.route("**/api/jobs/1", lambda route: route.fulfill(json={"id": "1", "state": "ended", "run": made}))
     with page_at.served(tmp_path) as first:
         page.goto(f"{first}#/run?of={latest}")
         page.get_by_role("button", name="Run again what failed").click()
+        expect(page).to_have_url(re.compile(f"#/run.*of={made}"))
+        page.goto(f"{first}#/run?of={latest}")
         page.get_by_role("link", name="Compare with the run before").click()
         expect(page.get_by_role("heading", name="Scenarios", exact=True)).to_be_visible()
         expect(page).to_have_url(re.compile(f"compare.*new={latest}"))
         name = sample_run.wrong_calls().name
         page.goto(f"{first}#/conversation?of={latest}&scenario={name}&agent=booking")
         page.get_by_role("button", name="Run it again").click()
-        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+        expect(page).to_have_url(re.compile(f"#/conversation.*of={made}"))
+        expect(page.locator(".turn").first).to_be_visible()
         page.close()  # before its server ends, for which it would ask again and again
     assert asked == [{"kind": "rerun", "run": latest}, {"kind": "run", "names": [name]}]
 
@@ -104,7 +108,7 @@ def test_a_run_and_a_conversation_are_printed_on_white_without_controls(page: An
     name = sample_run.wrong_calls().name
     page.set_viewport_size({"width": 718, "height": 1000})
     page.emulate_media(media="print", color_scheme="dark")
-    for place, heading in (("run", "Run"), (f"conversation?scenario={quote(name)}&agent=booking", name)):
+    for place, heading in (("run", "failed"), (f"conversation?scenario={quote(name)}&agent=booking", name)):
         page.goto(f"{(tmp_path / 'report.html').as_uri()}#/{place}")
         expect(page.get_by_role("heading", name=heading).first).to_be_visible()
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -128,8 +132,16 @@ def test_a_red_job_leads_to_the_broken_turn_and_its_reason(
     )
     for link, reason, seen in (
         ("Open the first failure", "create_booking: time", "create_booking(time='09:00')"),
-        ("books late", "create_booking: time: expected '10:30', got '09:00'", "create_booking(time='09:00')"),
-        ("asks twice", 'status 500: {"error": "KeyError: session"}', "Status 500 (see its log) from"),
+        (
+            "create_booking: time expected",
+            "create_booking: time: expected '10:30', got '09:00'",
+            "create_booking(time='09:00')",
+        ),
+        (
+            "the agent answered 500",
+            'status 500: {"error": "KeyError: session"}',
+            "Status 500 (see its log) from",
+        ),
     ):
         page.goto(path.as_uri())
         named = page.get_by_role("link", name=link).first

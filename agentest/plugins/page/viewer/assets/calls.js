@@ -18,11 +18,11 @@ const MARKS = {
   unknown: "? cannot be told",
 };
 const SEEN = {
-  caller: "handed to us",
-  agent: "told by the agent",
-  "mock-server": "asked of a mock server",
-  model: "asked for by its model",
-  spans: "seen in spans",
+  caller: "the agent handed it over",
+  agent: "the agent reported it",
+  "mock-server": "a mock server was asked",
+  model: "the agent's model asked for it",
+  spans: "its spans show it",
 };
 const UNTOLD = /^the agent does not (tell|report) its arguments$/;
 const WORDS = { true: "True", false: "False", null: "None" };
@@ -83,7 +83,7 @@ export function callDetails({ seenBy, alsoSeenBy = [], args, mocked, simulated, 
   return facts([
     ["Arguments", tree(args, "the arguments")],
     [simulated ? "Result, simulated by a model" : mocked ? "Result, from a mock" : "Result", tree(result, "the result")],
-    ["Known", [seenBy, ...alsoSeenBy].map((each) => SEEN[each]).join("; also ")],
+    ["Seen", [seenBy, ...alsoSeenBy].map((each) => SEEN[each]).join("; also ")],
     ["Approval", approval],
     ["Id", id && foreign(id)],
   ]);

@@ -110,7 +110,7 @@ function scenarioFiles(signal) {
 
 async function right(set, params, signal) {
   const { file, as, case: id } = params;
-  if (!file) return h("p.quiet", "Choose a case, or make one.");
+  if (!file) return h("p.quiet", "A case is a conversation with the calls and replies that are expected of it, in ADK's format; `agentest eval` runs it. Choose one, or make one.");
   if (as === "file") return whole(file, signal);
   if (as === "new" || as === "simulated") return fresh(set, file, as, signal);
   if (id === undefined) return set ? setPage(set) : problem(`There is no evaluation set ${file}.`);

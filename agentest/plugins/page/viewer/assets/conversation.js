@@ -141,8 +141,8 @@ function firstTurn({ params, row, troubles: wrong }) {
 
 // What can be done with the conversation; `save` puts it into a file of the project.
 function actions({ scenario, opened, save }) {
-  const button = opened && save && h("button.primary.small", { type: "button", onclick: save }, "Save as a case…");
-  const all = [button, ...offered("conversation", scenario)].filter(Boolean);
+  const button = opened && save && h("button.small", { type: "button", onclick: save }, "Save as a case…");
+  const all = [...offered("conversation", scenario), button].filter(Boolean);
   return all.length > 0 && h("div.row.no-print", all);
 }
 

@@ -124,11 +124,11 @@ export function wholeEvidence(view) {
 }
 
 // What can be taken along: the command, the script, the link.
-function toTake({ found: { command }, opened, params, urlOf }) {
+function toTake({ found: { command }, conversation, opened, params, urlOf }) {
   return h(
     "div.row.no-print",
     command && copyButton(command, "Copy command"),
-    opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
+    opened && opened.script && copyButton(opened.script, `Copy as scripted scenario${conversation.passed ? "" : " that expects this failure"}`),
     copyButton(() => urlOf(params.turn), "Copy link"),
     opened && opened.noScript && h("p.quiet.small", "No scripted scenario: ", foreign(opened.noScript)),
   );

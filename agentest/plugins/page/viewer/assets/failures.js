@@ -4,7 +4,7 @@ import { address } from "./address.js";
 import { fill, foreign, h } from "./dom.js";
 import { bounded, folded } from "./folding.js";
 import { count, turnName } from "./format.js";
-import { badge, wordSearch } from "./parts.js";
+import { STATUS_MARKS, badge, wordSearch } from "./parts.js";
 import { NO_CAUSE, conversationAddress, kinds, sorted, withoutCause } from "./run_list.js";
 
 const CAUSES_SHOWN = 20;
@@ -12,8 +12,7 @@ const CAUSES_SHOWN = 20;
 // `counts`: cause → how many of the scenarios that are looked for have it.
 export function causes(known, counts, { of, cause: chosen }) {
   const found = known.filter(({ id }) => counts.has(id));
-  const most = Math.max(...found.map(timesOf), counts.get(NO_CAUSE) || 1);
-  const entry = (id, times, kind, title, more, where) => {
+  const entry = (id, kind, title, more, where) => {
     const here = id === chosen;
     const only = { href: address("run", { of, cause: here ? "" : id }), id: `only ${id}`, "aria-current": here && "true" };
     return h(
@@ -22,26 +21,23 @@ export function causes(known, counts, { of, cause: chosen }) {
       h("div.row", h("a.only.small", only, here ? "List all scenarios" : where), badge(kind)),
       h("h3", title),
       more && h("p.quiet.small", more),
-      h("div.share", { "aria-hidden": "true" }, h("span", { style: { width: `${(100 * times) / most}%` } })),
     );
   };
   const one = (each) => {
     const { id, kind, title, severity, scenarios, conversations, example, places } = each;
     const text = textOf(each);
-    const more = [placeLink({ ...example, ...places[0] }), text && [": ", foreign(text)]];
+    const more = [placeName({ ...example, ...places[0] }), text && [": ", foreign(text)]];
     const where = conversations ? `${count(conversations, "conversation")} in ${count(scenarios, "scenario")}` : count(scenarios, "scenario");
     const link = h("a", { href: placeAddress({ ...example, name: example.scenario }), id: `cause ${id}`, data: { step: "" } }, foreign(title));
-    return entry(id, timesOf(each), kind === "errored" ? "errored" : severity, link, more, where);
+    return entry(id, kind === "errored" ? "errored" : severity, link, more, where);
   };
   const all = found.map((each) => () => one(each));
   const left = counts.get(NO_CAUSE);
-  if (left) all.push(() => entry(NO_CAUSE, left, "failed", h("a", { href: address("run", { of, cause: NO_CAUSE }), data: { step: "" } }, "Other failures"), "", count(left, "scenario")));
+  if (left) all.push(() => entry(NO_CAUSE, "failed", h("a", { href: address("run", { of, cause: NO_CAUSE }), data: { step: "" } }, "Other failures"), "", count(left, "scenario")));
   return all.length
     ? [h("h2", "Failures by cause ", h("span.quiet", String(all.length))), bounded(h("ol.causes"), all.length, (at) => all[at](), { step: CAUSES_SHOWN, noun: "cause" })]
     : !document.querySelector(".found *") && h("p.quiet", known.length ? "No failure fits the filters." : ["Nothing failed. ", h("code", "agentest explore"), " tries more."]);
 }
-
-const timesOf = ({ conversations, scenarios }) => conversations || scenarios;
 
 const letters = (words) => words.replace(/\W/g, "");
 
@@ -61,16 +57,13 @@ function placeAddress({ name, agent, conversationId: id, turnIndex }) {
   return conversationAddress({ name, agent }, id ? { id, turn: turnIndex ?? "" } : {});
 }
 
-function placeLink({ scenario: name, agent, conversationId, turnIndex }) {
-  const turn = Number.isInteger(turnIndex) && `, ${turnName(turnIndex)}`;
-  return h("a", { href: placeAddress({ name, agent, conversationId, turnIndex }) }, foreign(name), turn);
-}
+const placeName = ({ scenario: name, turnIndex }) => [foreign(name), Number.isInteger(turnIndex) && `, ${turnName(turnIndex)}`];
 
 function causePlace(place) {
-  return h("li", placeLink(place), place.conversations > 1 && ` ×${place.conversations}`);
+  const link = h("a", { href: placeAddress({ ...place, name: place.scenario }) }, placeName(place));
+  return h("li", link, place.conversations > 1 && ` ×${place.conversations}`);
 }
 
-const MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–" };
 const KINDS = ["failed", "errored", "flaky", "passed", "skipped", "unfinished", "running"];
 const STEP = 50;
 
@@ -131,7 +124,7 @@ function place({ scenario: name, agent, conversationId: id, turnIndex, conversat
 function scenario(row, params) {
   const here = row.name === params.scenario && row.agent === (params.agent || "");
   const to = address("conversation", { of: params.of, scenario: row.name, agent: row.agent });
-  const mark = h("span", { class: row.status === "failed" ? "low" : row.status === "passed" ? "met" : "cannot-tell" }, MARKS[row.status] || "…", h("span.off-screen", row.status), " ");
+  const mark = h("span", { class: row.status === "failed" ? "low" : row.status === "passed" ? "met" : "cannot-tell" }, STATUS_MARKS[row.status] || "…", h("span.off-screen", row.status), " ");
   return h("li", mark, link(to, here, foreign(row.name || "(no name)")), row.conversations > 1 && h("span.quiet.small", ` ${row.passed}/${row.conversations}`));
 }
 

@@ -1,6 +1,6 @@
 // What was started from the page: how far it is, what it printed, the run that it became, and how to stop it.
 
-import { address, go } from "./address.js";
+import { address } from "./address.js";
 import { ask } from "./client.js";
 import { foreign, h, refill } from "./dom.js";
 import { announce, badge } from "./parts.js";
@@ -50,15 +50,60 @@ export function jobsPanel() {
 
 // The button that runs what failed in a run once more; nothing where nothing did.
 export function runAgain(run, state, where) {
-  const start = () => post("/api/jobs", { kind: "rerun", run });
-  return ["failed", "errored"].includes(state) && button("Run again what failed", `again-${where}-${run}`, start);
+  const place = (job) => job.run && address("run", { of: job.run });
+  return ["failed", "errored"].includes(state) && starting("Run again what failed", `again-${where}-${run}`, { kind: "rerun", run }, place);
 }
 
-// The button that runs the scenario of a conversation, or the case, once more; what comes of it stands in the list of runs.
-export function runOnce({ name, file, evalId }) {
+// The button that runs the scenario of a conversation, or the case, once more, and opens the new conversation.
+export function runOnce({ name, agent, file, evalId }) {
   const body = evalId ? { kind: "eval", file, cases: [evalId] } : { kind: "run", names: [name] };
-  const start = () => ask("/api/jobs", { method: "POST", body }).then(() => go("runs"), (error) => announce(error.message));
-  return button("Run it again", "run-once", start);
+  const place = ({ state, run }) => state === "ended" && run && address("conversation", { of: run, scenario: name, agent });
+  const again = starting("Run it again", "run-once", body, place);
+  again.classList.add("primary");
+  return again;
+}
+
+const begun = new Set();
+
+// A button that starts a command once, however often its view is drawn anew, and goes to the place that `place` makes of
+// the job; where the command ends without one, to the list of runs, which shows what it printed.
+function starting(text, id, body, place) {
+  const label = (made) => {
+    made.textContent = begun.has(id) ? "Runs…" : text;
+    made.disabled = begun.has(id);
+    return made;
+  };
+  const start = async () => {
+    const here = location.hash;
+    const drawn = () => document.getElementById(id) && label(document.getElementById(id));
+    begun.add(id);
+    drawn();
+    announce("It runs.");
+    try {
+      const job = await ask("/api/jobs", { method: "POST", body });
+      const to = await leadsTo(job.id, (now) => place(now) || (now.state === "ended" && address("runs")));
+      if (location.hash === here) location.assign(to);
+    } catch (error) {
+      announce(error.message);
+    }
+    begun.delete(id);
+    drawn();
+  };
+  return label(button(text, id, start));
+}
+
+// What `place` makes of the job, as soon as that is something; it is asked again whenever the server tells of a change.
+function leadsTo(id, place) {
+  return new Promise((resolve, reject) => {
+    const heard = new AbortController();
+    const look = async () => {
+      const to = place(await ask(`/api/jobs/${id}`));
+      if (to) heard.abort(resolve(to));
+    };
+    const again = () => look().catch(reject);
+    addEventListener("served", again, { signal: heard.signal });
+    again();
+  });
 }
 
 // The id is that of the button which takes its place when the view is drawn anew.

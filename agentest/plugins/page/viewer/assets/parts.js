@@ -2,10 +2,10 @@
 
 import { fill, foreign, h, visible } from "./dom.js";
 
-const MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–", interrupted: "!", running: "…" };
+export const STATUS_MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–", interrupted: "!", running: "…" };
 
 export function badge(status, text = status) {
-  return h("span", { class: `badge ${status.replaceAll(" ", "-")}` }, h("span", { "aria-hidden": "true" }, MARKS[status] || "·"), ` ${text}`);
+  return h("span", { class: `badge ${status.replaceAll(" ", "-")}` }, h("span", { "aria-hidden": "true" }, STATUS_MARKS[status] || "·"), ` ${text}`);
 }
 
 // Long texts are shown in part, and whole when that is wanted: one word may have a megabyte.

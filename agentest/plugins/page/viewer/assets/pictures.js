@@ -3,12 +3,12 @@
 import { foreign, h, svg, visible } from "./dom.js";
 import { decimal, percent } from "./format.js";
 
-const [WIDE, HIGH, LEFT, LOW, NAMES] = [600, 160, 44, 22, 206];
+const [WIDE, HIGH, LEFT, LOW, NAMES] = [600, 160, 44, 22, 266];
 const text = (x, y, content, anchor) => svg("text", { x, y, "text-anchor": anchor || "middle" }, content);
 const line = (x1, y1, x2, y2, kind) => svg("line", { x1, y1, x2, y2, class: kind });
 const box = (x, y, width, height, kind, words) => svg("rect", { x, y, width: Math.max(1, width), height, class: kind }, svg("title", {}, words));
-const dot = (cx, cy, words) => svg("circle", { cx, cy, r: 4, class: "value" }, svg("title", {}, words));
-const clipped = (label) => (label.length > 32 ? `${label.slice(0, 31)}…` : label);
+const dot = (cx, cy, words) => svg("circle", { cx, cy, r: 4, class: "plain" }, svg("title", {}, words));
+const clipped = (label) => (label.length > 42 ? `${label.slice(0, 24)}…${label.slice(-17)}` : label);
 const named = (label, y) => text(NAMES - 6, y, clipped(visible(label)), "end");
 
 // Rows are lists of cells, whose first one heads them; heads that begin with `#` are of numbers.
@@ -51,7 +51,7 @@ export function histogram(title, bins, marks, show) {
   const [at, lines] = axis(most, decimal);
   const wide = (WIDE - LEFT) / bins.length;
   const span = (each) => `${show(each.from)} to ${show(each.to)}`;
-  const bar = (each, n) => box(LEFT + n * wide, at(each.n), wide - 1, HIGH - LOW - at(each.n), "value", `${span(each)}: ${each.n}`);
+  const bar = (each, n) => box(LEFT + n * wide, at(each.n), wide - 1, HIGH - LOW - at(each.n), "plain", `${span(each)}: ${each.n}`);
   const mark = (value) => {
     const x = LEFT + wide * (Math.max(0, bins.findIndex((each) => value <= each.to)) + 0.5);
     return line(x, 6, x, HIGH - LOW, "mark");
@@ -62,10 +62,10 @@ export function histogram(title, bins, marks, show) {
 
 // Rows {label, value, words}, largest first.
 export function bars(title, rows) {
-  const wide = (value) => (280 * value) / rows[0].value;
+  const wide = (value) => (250 * value) / rows[0].value;
   const row = ({ label, value, words }, n) => [
     named(label, 20 * n + 14),
-    box(NAMES, 20 * n + 3, wide(value), 14, "value", label),
+    box(NAMES, 20 * n + 3, wide(value), 14, "plain", label),
     text(NAMES + 6 + wide(value), 20 * n + 14, words, "start"),
   ];
   return picture(title, 20 * rows.length, rows.map(row), ["", ""], rows.map((each) => [each.label, each.words]));
@@ -98,7 +98,7 @@ export function matrix(title, columns, rows) {
 // others on a scale with 0 in its middle.
 export function forest(title, rows, head, show) {
   const most = show ? 1 : Math.max(...rows.flatMap((each) => [Math.abs(each.low), Math.abs(each.high)])) || 1;
-  const x = (value) => (show ? 220 + 360 * value : 400 + (180 * value) / most);
+  const x = (value) => (show ? 280 + 300 * value : 430 + (150 * value) / most);
   const row = ({ label, value, low, high, words }, n) => [
     named(label, 20 * n + 14),
     line(x(low), 20 * n + 10, x(high), 20 * n + 10, "sure"),

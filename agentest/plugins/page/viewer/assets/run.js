@@ -203,7 +203,7 @@ function listOf(signal) {
   signal.addEventListener("abort", () => (near.disconnect(), searching.abort()));
   addEventListener("viewkey", pressed, { signal });
   addEventListener("beforeprint", () => reached.rows < MOST_PRINTED && grow(MOST_PRINTED - reached.rows), { signal });
-  const order = h("p.quiet.small", "Failed, errored and flaky scenarios first. Click a column to sort by it.");
+  const order = h("p.quiet.small", "What did not pass is first; click a column to sort.");
   const element = h("section.pane.scenarios", { "aria-label": "Scenarios" }, title, places, said, hits, table, more, order);
   return { element, form, causes: byCause, show, deep };
 }

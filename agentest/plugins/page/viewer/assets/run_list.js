@@ -196,7 +196,7 @@ function status(row) {
 
 function about(row) {
   const tags = row.tags.slice(0, 8).map((tag) => [" ", foreign(tag, "span.tag")]);
-  const place = row.evalId ? `${row.evalSetId}:${row.evalId}` : `${row.file}:${row.line}`;
+  const place = row.evalId ? `${row.evalSetId}:${row.evalId}` : [row.file, row.line].filter(Boolean).join(":");
   const more = row.failures > 1 && h("span.quiet", ` and ${count(row.failures - 1, "more reason")}`);
   const why = row.failure ? [foreign(row.failure), more] : row.warnings > 0 && count(row.warnings, "warning");
   return [

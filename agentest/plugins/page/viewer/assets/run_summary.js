@@ -14,8 +14,7 @@ const ORDER = ["failed", "errored", "passed", "skipped", "unfinished", "running"
 export function head(overview) {
   const { run } = overview;
   return [
-    h("div.row.between", h("h1", "Run ", foreign(run.id || "")), h("div.row.no-print", firstFailure(overview), offered("run", run))),
-    h("p.verdict", badge(run.state), " ", verdict(overview)),
+    h("div.row.between", h("h1", badge(run.state), " ", verdict(overview)), h("div.row.no-print", firstFailure(overview), offered("run", run))),
     run.state === "under way" && run.planned > 0 && progress(run),
     earlyEnd(overview),
     h("p.quiet.small", foreign(context(overview))),
@@ -39,7 +38,7 @@ function verdict({ run, head, scenarios: rows }) {
   const usd = head ? head.summary.usage.cost : run.cost;
   const took = ms > 0 ? ` in ${duration(ms)}` : "";
   const price = usd === null ? " · cost unknown" : usd > 0 ? ` · ${cost(usd)}` : "";
-  return [h("strong", said.join(", ") || "0 passed"), ` (${extent.filter(Boolean).join(", ")})${took}${price}`];
+  return [said.join(", ") || "0 passed", h("small.quiet", ` (${extent.filter(Boolean).join(", ")})${took}${price}`)];
 }
 
 // The one thing that most want of a run that did not pass.
@@ -91,6 +90,7 @@ function context({ run, head }) {
   const { models, startedAt, version } = { ...run, ...head };
   const used = Object.entries(models || {}).filter(([, model]) => model);
   return [
+    run.id && `Run ${run.id}`,
     moment(startedAt),
     used.map(([role, model]) => `${role}: ${model}`).join(", "),
     run.commit && `commit ${String(run.commit).slice(0, 12)}`,
@@ -158,7 +158,7 @@ function drawing(kind, high, content) {
 function interval({ value, low: least, high: most }, [low, high] = [0, 1], threshold = null) {
   const at = (each) => Math.max(0, Math.min(100, (100 * (each - low)) / (high - low)));
   return drawing("bar", 10, [
-    rect(0, 3, at(value), 4, "value"),
+    rect(0, 3, at(value), 4, threshold === null ? "plain" : value < threshold ? "limit" : "value"),
     typeof least === "number" && rect(at(least), 4.5, Math.max(1, at(most) - at(least)), 1, "sure"),
     threshold !== null && rect(at(threshold) - 0.75, 0, 1.5, 10, "limit"),
   ]);

@@ -9,7 +9,7 @@ import { cost, count, duration, moment } from "./format.js";
 import { jobsPanel, runAgain } from "./jobs.js";
 import { badge, problem, wordSearch } from "./parts.js";
 
-const HEADS = ["Compare", "Run", "State", "Passed", "Failed", "Errored", "Cost", "Time", "Commit"];
+const HEADS = ["Compare", "Run", "State", "Scenarios", "Cost", "Time", "Commit"];
 
 export function addRunsView() {
   addView("runs", { title: "Runs", nav: true, show, keys: [["c", "compare the two that are marked"]] });
@@ -35,7 +35,7 @@ async function show(place, params, signal) {
   }
   function draw() {
     const shown = runs.filter((run) => search.fits(textOf(run)));
-    refill(list, shown.length ? table("runs", HEADS, shown.length, (at) => row(shown[at], marked, mark)) : nothing(runs));
+    refill(list, shown.length ? table("runs stacked", HEADS, shown.length, (at) => row(shown[at], marked, mark)) : nothing(runs));
   }
   async function load() {
     const found = await ask("/api/runs", { signal });
@@ -65,14 +65,22 @@ function row(run, marked, mark) {
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, id, checked, onchange });
   const link = { href: address("run", { of: run.id }), data: { step: "" }, id: `run-${run.id}` };
   const name = [h("a", link, moment(run.startedAt) || run.id), h("div.quiet", run.id)];
-  const numbers = [ended.passed, ended.failed, ended.errored, run.ended && cost(ended.cost), duration(ended.durationMs)];
+  const numbers = [run.ended && cost(ended.cost), duration(ended.durationMs)];
   return h(
     "tr",
     h("td", box),
     h("th", { scope: "row" }, name),
-    h("td", badge(run.state), " ", h("span.quiet", besides(run)), runAgain(run.id, run.state, "run")),
+    h("td", badge(run.state), " ", h("span.quiet", besides(run)), h("span.on-demand", runAgain(run.id, run.state, "run"))),
+    h("td", run.ended && shares(ended)),
     [...numbers, foreign((run.commit || "").slice(0, 7), "code")].map((each) => h("td.number", each)),
   );
+}
+
+// A bar of the scenarios by outcome, with the numbers in words.
+function shares(ended) {
+  const there = ["passed", "failed", "errored"].filter((kind) => ended[kind]);
+  const part = (kind) => h("span", { class: kind, style: { "flex-grow": ended[kind] } });
+  return [h("div.bar.outcomes", { "aria-hidden": "true" }, there.map(part)), h("span.small", there.map((kind) => `${ended[kind].toLocaleString("en")} ${kind}`).join(", ") || "none")];
 }
 
 function besides(run) {

@@ -58,7 +58,7 @@ export function addTalkView() {
 async function show(place, params, signal) {
   if (params.id) return void talk(place, params.id, signal);
   const found = await ask("/api/talks", { signal });
-  const what = "The mocks of a scenario answer the agent's tools; you can change every answer.";
+  const what = "Play the user yourself: write to the agent, see each call, and save the conversation as a scenario or case. The mocks of the scenario answer the agent's tools; you can change every answer.";
   const broken = found.broken.map((each) => problem(each));
   fill(place, h("h1", "Talk"), h("p.quiet", what), beginning(found, params), others(found.talks), broken);
 }
