@@ -136,11 +136,11 @@ _FRAMEWORKS_WORDS = re.compile(
     r"|is not of type|additional properties are not allowed|mandatory input parameters"
     r"|invalid (?:input|arguments|tool call|tool parameters)|did not match (?:expected )?schema"
     r"|does not match (?:expected )?schema|unknown tool|no such tool|not a valid tool|tool \S+ not found"
-    r"|unexpected keyword argument|fix the errors and try again",
+    r"|unexpected keyword argument|fix the errors and try again|not run: no answer",
     re.IGNORECASE,
 )
-"""How frameworks word a rejected call: pydantic-ai, LangGraph, google-adk, the AI SDK, FastMCP and the
-libraries that they check arguments with.
+"""How frameworks word a rejected call: pydantic-ai, LangGraph, google-adk, the AI SDK, FastMCP, the libraries
+that they check arguments with, and the gate of agents in this process about calls that they did not run.
 """
 _OPENS_WRONG = re.compile(
     r"error|invalid|unknown tool|no such tool|not found|not a valid|not match|unexpected", re.IGNORECASE

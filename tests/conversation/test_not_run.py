@@ -76,6 +76,7 @@ NOT_RUN: dict[str, ToolCall] = {
         {},
         {"error": "Invoking `check_stock()` failed: mandatory input parameters are not present"},
     ),
+    "in this process, and the framework raised": seen("check_stock", GOOD, {"error": "not run: no answer"}),
     "AI SDK": seen("check_stock", {}, error="Invalid input for tool check_stock: Type validation failed"),
     "told by nothing but that the arguments do not fit": seen("check_stock", {"item": 3}, error="failed"),
     "nor by that": seen("check_stock", {"item": None}),

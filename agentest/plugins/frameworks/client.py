@@ -177,6 +177,7 @@ class AskedCall(NamedTuple):
     args: Any = None
     call_id: str | None = None
     question: str = ""
+    runs: bool = True  # False if its tool does not run, whatever the user answers
 
 
 def decide(gate: ToolGate, asked: Sequence[AskedCall]) -> Decision:
@@ -187,7 +188,7 @@ def decide(gate: ToolGate, asked: Sequence[AskedCall]) -> Decision:
             continue
         call = ToolCall(each.name, each.args, None, False, gate.turn_index, seen_by=SeenBy.AGENT)
         call = replace(call, call_id=each.call_id)
-        if decision is not None and decision.about(each.name).approved:
+        if decision is not None and each.runs and decision.about(each.name).approved:
             gate.decided[each.call_id] = replace(call, approval=Approval.GRANTED)
             continue
         approval = Approval.DENIED if decision else Approval.PENDING

@@ -31,7 +31,7 @@ from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.frameworks.adk_settings import AdkModuleAgent
 from agentest.plugins.frameworks.client import AskedCall, decide, with_decisions
-from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
+from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_in_front
 from agentest.plugins.protocols.adk_server.client import (
     confirmation_answer,
     confirmations,
@@ -269,14 +269,11 @@ async def _found_in_module(source: str, root: Path) -> AdkAgentSource:
         if agent is None and app is not None:
             agent = app.root_agent
         if agent is not None:
-            _check_agent(agent, module.__name__)
+            if not any(kind.__module__.startswith("google.adk.") for kind in type(agent).__mro__):
+                problem = f"the agent of module {module.__name__!r} is none of google-adk's, but"
+                raise ValueError(f"{problem} {agent!r:.100}")
             return AdkAgentSource(agent=agent, app=app, app_name=app.name if app else name, closes=closes)
     raise ValueError(f"module {modules[0].__name__!r} has no {_EXPECTED_NAMES}, and neither has its `agent`")
-
-
-def _check_agent(agent: Any, module: str) -> None:
-    if not any(kind.__module__.startswith("google.adk.") for kind in type(agent).__mro__):
-        raise ValueError(f"the agent of module {module!r} is none of google-adk's, but {agent!r:.100}")
 
 
 async def _agent_of(module: Any) -> tuple[Any, Any]:
@@ -359,16 +356,13 @@ async def open_object(
     if make_context is not None:
         raise ConfigError(f"agent {name!r}: context: agents of google-adk take none; leave the key out")
     load_google_adk(name)
-    config = AdkModuleAgent(type="adk_module", name=name, module=AgentObject(_with_mocks(agent)))
+    mocks = _plugin_class()("agentest", any_gate, records_transfers=True)
+    if _is_app(agent):
+        app = agent.model_copy(update={"plugins": [mocks, *agent.plugins]})
+    else:
+        app = import_module("google.adk.apps.app").App(name=agent.name, root_agent=agent, plugins=[mocks])
+    config = AdkModuleAgent(type="adk_module", name=name, module=AgentObject(app))
     return MockedAdkAgent(await open_agent(name, config, resources))
-
-
-def _with_mocks(agent: Any) -> Any:
-    app = import_module("google.adk.apps.app").App
-    mocks = _plugin_class()("agentest", lambda _: current_gate(), records_transfers=True)
-    if isinstance(agent, app):
-        return agent.model_copy(update={"plugins": [mocks, *agent.plugins]})
-    return app(name=agent.name, root_agent=agent, plugins=[mocks])
 
 
 class MockedAdkAgent:
@@ -388,7 +382,8 @@ class MockedAdkAgent:
                 reply = await self._client.reply(messages, ctx)
         except NoReply as error:
             _record_other_calls(error.observed, gate)
-            waits = tuple(call for call in error.observed if not call.ran)
+            left = ((call, call.approval) for call in error.observed if not call.ran)
+            waits = tuple(call for call, how in left if how and not gate.leave(call.call_id, how))
             raise gate.ended or NoReply(str(error), error.retries, waits) from error
         _record_other_calls(reply.observed, gate)
         if gate.ended is not None:
@@ -444,7 +439,8 @@ def _plugin_class() -> type[Any]:
                 if self._records_transfers and (gate := self._find(tool.name)):
                     gate.note(tool.name, dict(tool_args), result)
             elif gate := self._find(tool.name):
-                gate.end(tool_context.function_call_id, result)
+                call_id = tool_context.function_call_id
+                gate.end(call_id, result, asks=call_id in tool_context.actions.requested_tool_confirmations)
 
         async def on_tool_error_callback(
             self, *, tool: Any, tool_context: Any, error: Exception, **_: Any

@@ -14,12 +14,15 @@ from agentest.agents.chat_completions import to_wire
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import Message, last_user_message
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, Usage
 from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_method
 from agentest.plugins.protocols.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
+    Decision,
+    approvals_of,
     asked_tools,
     question_text,
     resume,
@@ -294,14 +297,16 @@ def _answered(state: Any, new: Sequence[Any], gate: ToolGate) -> Any:
     calls = [call for message in new for call in getattr(message, "tool_calls", ())]
     done = {message.tool_call_id for message in new if message.type == "tool"}
     open_calls = [call for call in calls if call["id"] not in done]
-    asked: list[AskedCall] = []
-    for name in asked_tools(each["value"] for each in interrupts):
+    asked, values = list[AskedCall](), [each["value"] for each in interrupts]
+    granting = approvals_of(values, Decision(True))
+    for name in asked_tools(values):
         call = next((call for call in open_calls if call["name"] == name), None)
         if call is None:
             asked.append(AskedCall(None, question=f"an answer: {question_text(interrupts):.500}"))
             continue
         open_calls.remove(call)
-        asked.append(AskedCall(name, call["args"], call["id"]))
+        runs = granting.get(str(name)) is Approval.GRANTED
+        asked.append(AskedCall(name, call["args"], call["id"], runs=runs))
     for call in open_calls:
         gate.let_pass(call["id"])  # it waits for the answer, too
     try:

@@ -142,7 +142,11 @@ class OpenAIAgentsConversation:
 
 def _answered(result: Any, gate: ToolGate) -> Any:
     items = result.interruptions
-    asked = [_asked_call(item) for item in items]
+    raws = [(item.name, item.raw_item) for item in items]
+    asked = [
+        AskedCall(name, _parsed_arguments(_field(raw, "arguments")), _field(raw, "call_id"))
+        for name, raw in raws
+    ]
     try:
         decision = decide(gate, asked)
     except NoReply:
@@ -152,11 +156,6 @@ def _answered(result: Any, gate: ToolGate) -> Any:
     for item in items:
         (state.approve if decision.about(item.name).approved else state.reject)(item)
     return state
-
-
-def _asked_call(item: Any) -> AskedCall:
-    arguments = _parsed_arguments(_field(item.raw_item, "arguments"))
-    return AskedCall(item.name, arguments, _field(item.raw_item, "call_id"))
 
 
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:

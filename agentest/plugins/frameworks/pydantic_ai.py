@@ -73,15 +73,29 @@ def asking_capability(find: FindGate) -> Any:
                     )
                 raise
 
-        async def wrap_tool_execute(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
+        async def wrap_tool_execute(self, ctx: Any, *, call: Any, args: Any, handler: Any, **_: Any) -> Any:
             if call.tool_kind in _OF_THE_FRAMEWORK or (gate := find(call.tool_name)) is None:
                 return await handler(args)
+            if not ctx.tool_call_approved and _toolset_asks(ctx, call.tool_name, args):
+                raise import_module("pydantic_ai").ApprovalRequired
             answer = await gate.answer(
                 call.tool_name, _parsed_arguments(call), lambda: handler(args), call.tool_call_id
             )
             return answer.value
 
     return MockCapability()
+
+
+def _toolset_asks(ctx: Any, name: str, args: Any) -> bool:
+    """Return True if a toolset around the tool asks for approval, which its mock must not answer before."""
+    tool: Any = (getattr(ctx.tool_manager, "tools", None) or {}).get(name)
+    toolset = getattr(tool, "source_toolset", getattr(tool, "toolset", None))
+    while toolset is not None:
+        asks = getattr(toolset, "approval_required_func", None)
+        if asks is not None and asks(ctx, tool.tool_def, args):
+            return True
+        toolset = getattr(toolset, "wrapped", None)
+    return False
 
 
 def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:

@@ -139,10 +139,13 @@ class ToolGate:
         self._running[key] = real
         return None
 
-    def end(self, key: str, result: Any) -> None:
-        """Record the result of a real tool that `begin` allowed."""
+    def end(self, key: str, result: Any, *, asks: bool = False) -> None:
+        """Record the result of a real tool that `begin` allowed, or that it asks for approval."""
         if real := self._running.pop(key, None):
-            real.answered(result)
+            if asks:
+                self._ask(key, real)
+            else:
+                real.answered(result)
 
     def fail(self, key: str, error: BaseException) -> None:
         """Record the exception of a real tool that `begin` allowed."""
@@ -189,7 +192,7 @@ class ToolGate:
         if self._turn.is_over:
             raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
-        real = self._waiting.pop(call_id or "", None) or self._ctx.real_call(name, args)
+        real = self._waiting.pop(call_id or key, None) or self._ctx.real_call(name, args)
         if real is not None and (approved := self.decided.pop(call_id or key, None)):
             real.approval = approved.approval
         return real
@@ -198,6 +201,7 @@ class ToolGate:
         """Note that a call does not run now. Returns True if its tool was called and asked itself."""
         self.let_pass(call_id)
         if real := self._waiting.get(call_id or ""):
+            real.approval = approval  # also if the tool is called again, to hear that it was denied
             real.not_run(approval)
         return real is not None
 
@@ -213,11 +217,14 @@ class ToolGate:
             yield
         except Exception as error:
             if call_id and type(error).__name__ in _QUESTIONS:
-                real.not_run(Approval.PENDING)
-                self._waiting[call_id] = real
+                self._ask(call_id, real)
             else:
                 real.failed(error)
             raise
+
+    def _ask(self, call_id: str, real: RealCall) -> None:
+        real.not_run(Approval.PENDING)
+        self._waiting[call_id] = real
 
     @contextmanager
     def _storing_error(self) -> Iterator[None]:
@@ -269,7 +276,15 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
     if isinstance(who, TurnContext):
         return ToolGate.of(who)
     if is_run_in_progress():
-        raise _unknown_conversation(name)
+        error = MockError(
+            f"tool {name!r} was called where it is not known for which conversation, in thread "
+            f"{threading.current_thread().name!r}, so that mocks cannot answer; it was not run. Call it in "
+            "the task of the request, by asyncio.to_thread, or with its context: "
+            "contextvars.copy_context().run; or give ctx to agentest.mocks"
+        )
+        for turn in tuple(InProcessTurn.in_progress):
+            turn.end(error)
+        raise error
     if any(environ.get(variable) for variable in _MOCK_SERVER_VARIABLES):
         raise MockError(
             f"tool {name!r} was not run: Agentest has started this process, and its mocks are at the mock "
@@ -282,18 +297,6 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
 def any_gate(_: str) -> ToolGate | None:
     """Return the gate of the current conversation, for a tool of any name."""
     return current_gate()
-
-
-def _unknown_conversation(name: str) -> MockError:
-    error = MockError(
-        f"tool {name!r} was called where it is not known for which conversation, in thread "
-        f"{threading.current_thread().name!r}, so that mocks cannot answer; it was not run. Call it in the "
-        "task of the request, by asyncio.to_thread, or with its context: contextvars.copy_context().run; "
-        "or give ctx to agentest.mocks"
-    )
-    for turn in tuple(InProcessTurn.in_progress):
-        turn.end(error)
-    return error
 
 
 @contextmanager

@@ -82,7 +82,10 @@ class LiveKitConversation:
         }
         for event in result.events:
             if event.type == "function_call":
-                _note_not_run(event.item, outputs.get(event.item.call_id), gate)
+                call, output = event.item, outputs.get(event.item.call_id)
+                if not gate.saw(call.call_id, call.name, call.arguments):
+                    why = output.output if output else "no answer"
+                    gate.note_not_run(call.name, call.arguments, why, call.call_id)
             elif event.type == "message" and event.item.role == "assistant" and event.item.text_content:
                 texts.append(event.item.text_content)
         author = self._session.current_agent.label
@@ -98,11 +101,6 @@ class LiveKitConversation:
         self._session = session_class(**({} if self._context is None else {"userdata": self._context}))
         _gates[self._session] = gate
         await self._session.start(made, record=False)
-
-
-def _note_not_run(call: Any, output: Any, gate: ToolGate) -> None:
-    if not gate.saw(call.call_id, call.name, call.arguments):
-        gate.note_not_run(call.name, call.arguments, output.output if output else "no answer", call.call_id)
 
 
 def prepare_pipecat(pipeline: Any, next_pipeline: NextAgent) -> Begin:

@@ -210,16 +210,28 @@ def test_a_real_tool_that_hangs(framework: str) -> None:
     assert [c.name for c in conversation.unfinished.tool_calls] == ["wait"]
 
 
-APPROVING = {"langgraph": "approving"}
-"""The objects whose tool `pay` waits for approval, if it is another than `agent`."""
+each_approving = pytest.mark.parametrize(
+    ("framework", "name"),
+    [
+        pytest.param(framework, name, marks=needs(framework))
+        for framework, name in [
+            ("pydantic_ai", "agent"),
+            ("pydantic_ai", "guarded"),
+            ("openai_agents", "agent"),
+            ("langgraph", "approving"),
+            ("google_adk", "agent"),
+        ]
+    ],
+)
+"""The objects whose tool `pay` waits for approval."""
 
 
-@each_framework
+@each_approving
 @pytest.mark.parametrize("unmocked", ["error", "passthrough"])
-def test_tools_that_wait_for_approval(framework: str, unmocked: str) -> None:
+def test_tools_that_wait_for_approval(framework: str, name: str, unmocked: str) -> None:
     """Without an answer, such a tool ends the conversation with a reason, and has not run."""
     tools = {"pay": 7} if unmocked == "error" else {}
-    agent = getattr(shop(framework), APPROVING.get(framework, "agent"))
+    agent = getattr(shop(framework), name)
     conversation = talk(agent, "pay", tools=tools, unmocked_tools=unmocked)
     assert "waits for approval of 'pay', and the scenario has no answer" in why(conversation)
     assert "approve={'pay': True}" in why(conversation)
@@ -229,14 +241,16 @@ def test_tools_that_wait_for_approval(framework: str, unmocked: str) -> None:
     assert really_run() == []
 
 
-@each_framework
+@each_approving
 @pytest.mark.parametrize("approve", [True, False, {"pay": True}, {"pay": False}])
 @pytest.mark.parametrize("unmocked", ["error", "passthrough"])
-def test_the_scenario_answers_a_tool_that_needs_approval(framework: str, approve: Any, unmocked: str) -> None:
+def test_the_scenario_answers_a_tool_that_needs_approval(
+    framework: str, name: str, approve: Any, unmocked: str
+) -> None:
     really_run()
     tools = {"pay": 7} if unmocked == "error" else {}
     given = scenario("s", turns=["pay", "hello"], tools=tools, approve=approve)
-    agent = {"type": "custom", "handler": getattr(shop(framework), APPROVING.get(framework, "agent"))}
+    agent = {"type": "custom", "handler": getattr(shop(framework), name)}
     (result,) = run_scenarios([given], agent=agent, unmocked_tools=unmocked).scenarios
     assert not [each for each in result.verdict_warnings if each.code is WarningCode.VACUOUS_CHECK]
     conversation = result.conversations[0].conversation
@@ -263,6 +277,44 @@ def test_a_tool_that_asks_within(approve: bool | None) -> None:
     assert really_run() == (["paid 5"] if approve else [])
     if not approve:
         assert 'waits for an answer: {"approve": 5}' in why(conversation)
+
+
+@needs("google_adk")
+@pytest.mark.parametrize("approve", [None, True, False])
+def test_a_function_that_asks_by_itself(approve: bool | None) -> None:
+    really_run()
+    given = scenario("s", turns=["pay"], **({} if approve is None else {"approve": approve}))
+    agent = {"type": "custom", "handler": shop("google_adk").asking}
+    (result,) = run_scenarios([given], agent=agent, unmocked_tools="passthrough").scenarios
+    conversation = result.conversations[0].conversation
+    turn = conversation.turns[0] if conversation.turns else conversation.unfinished
+    assert turn is not None
+    (call,) = turn.tool_calls
+    decided = {None: Approval.PENDING, True: Approval.GRANTED, False: Approval.DENIED}
+    assert (call.name, call.approval) == ("pay", decided[approve])
+    assert really_run() == (["paid 5"] if approve else [])
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "raises"),
+    [
+        pytest.param("pydantic_ai", "undeferred", "UserError", marks=needs("pydantic_ai")),
+        pytest.param("langgraph", "editing", "ValueError", marks=needs("langgraph")),
+        pytest.param("langgraph", "responding", None, marks=needs("langgraph")),
+    ],
+)
+def test_a_tool_that_no_approval_runs(framework: str, name: str, raises: str | None) -> None:
+    """It has not run, so the run goes on."""
+    really_run()
+    given = scenario("s", turns=["pay"], tools={"pay": 7}, approve=True)
+    agent = {"type": "custom", "handler": getattr(shop(framework), name)}
+    (result,) = run_scenarios([given], agent=agent).scenarios
+    conversation = result.conversations[0].conversation
+    if raises:
+        assert f"agent raised {raises}" in why(conversation)
+    else:
+        assert [(call.name, call.ran) for call in conversation.tool_calls] == [("pay", False)]
+    assert really_run() == []
 
 
 @each_but_adk

@@ -60,7 +60,10 @@ class AnthropicMessages(wire.WireForm):
                 # The framework wrote a call as text, such as that of an output tool.
                 messages += answer.before
                 if answer.owed:
-                    messages += [_only_hidden(answer), {"role": "user", "content": answer.owed}]
+                    blocks = _blocks(answer.message[0])
+                    hidden = [blocks[call.place] for call in answer.hidden_calls]
+                    messages.append({"role": "assistant", "content": hidden})
+                    messages.append({"role": "user", "content": answer.owed})
             elif answer is not None and answer.hides:
                 messages += [*answer.before, *_with_cache_mark(answer.message, message)]
                 owed = answer.owed
@@ -191,11 +194,6 @@ class _MessageStream(wire.AnswerStream):
 
 def _calls_in(message: Json) -> list[Json]:
     return [block for block in _blocks(message) if block.get("type") == "tool_use"]
-
-
-def _only_hidden(answer: wire.PassedAnswer) -> Json:
-    blocks = _blocks(answer.message[0])
-    return {"role": "assistant", "content": [blocks[call.place] for call in answer.hidden_calls]}
 
 
 def _blocks(message: Json) -> list[Json]:

@@ -56,7 +56,9 @@ class ChatCompletions(wire.WireForm):
             if _calls_in(message) or not answer.shown.ids:
                 messages += [*answer.message, *answer.owed]
             elif answer.owed:  # the framework wrote its calls as text
-                messages += [_only_hidden(answer), *answer.owed, message]
+                calls = _calls_in(answer.message[0])
+                hidden = [calls[call.place] for call in answer.hidden_calls]
+                messages += [{**answer.message[0], "tool_calls": hidden}, *answer.owed, message]
             else:
                 messages.append(message)
         return {**request.body, "messages": messages}
@@ -236,12 +238,6 @@ def _collect(now: _ChatRound, delta: Json) -> None:
             now.message[key] = before + value
         elif value is not None:
             now.message[key] = value
-
-
-def _only_hidden(answer: wire.PassedAnswer) -> Json:
-    message = answer.message[0]
-    calls = _calls_in(message)
-    return {**message, "tool_calls": [calls[call.place] for call in answer.hidden_calls]}
 
 
 def _calls_in(message: Json) -> list[Json]:

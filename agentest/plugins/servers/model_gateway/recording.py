@@ -82,8 +82,14 @@ class RecordedApi:
         hidden = dict.fromkeys(keys_in(live.headers, live.url), HIDDEN)
         if self.session_id:
             hidden[self.session_id] = _SESSION
-        hide = partial(_hidden, hidden)
-        body = _body_of(data)
+
+        def hide(text: str) -> str:
+            for part, replacement in hidden.items():
+                text = text.replace(part, replacement)
+            return text
+
+        body = json_or(data, data.decode(errors="backslashreplace")) if data else {}
+        body = body if isinstance(body, dict) else {"body": body}
         sent = _mapped({live.method: self.path, **body}, hide)
         model = body.get("model")
         compared = partial(without_ignored, ignored=self.ignored)
@@ -162,12 +168,6 @@ class _Taped:
             raise self._fail(error) from None
 
 
-def _hidden(hidden: Mapping[str, str], text: str) -> str:
-    for part, replacement in hidden.items():
-        text = text.replace(part, replacement)
-    return text
-
-
 def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
     """Return a request without what differs from run to run.
 
@@ -176,7 +176,8 @@ def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
             `/session-\\w+/`.
     """
     patterns = [re.compile(each[1:-1]) for each in ignored if is_pattern(each)]
-    paths = [_steps(each) for each in ignored if not is_pattern(each)]
+    steps = (re.split(r"[.\[\]]+", each) for each in ignored if not is_pattern(each))
+    paths = [[*filter(None, each)] for each in steps]
 
     def replaced(text: str) -> str:
         for pattern in patterns:
@@ -192,10 +193,6 @@ def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
 def is_pattern(ignored: str) -> bool:
     """Return True if an entry of `ignore` is a regular expression between slashes."""
     return len(ignored) > 2 and ignored.startswith("/") and ignored.endswith("/")
-
-
-def _steps(path: str) -> list[str]:
-    return [step for step in re.split(r"[.\[\]]+", path) if step]
 
 
 def _blank(value: Any, steps: Sequence[str]) -> None:
@@ -220,10 +217,3 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list):
         return [_mapped(item, change) for item in value]
     return {key: _mapped(item, change) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _body_of(data: bytes | None) -> Json:
-    if not data:
-        return {}
-    value = json_or(data, data.decode(errors="backslashreplace"))
-    return value if isinstance(value, dict) else {"body": value}

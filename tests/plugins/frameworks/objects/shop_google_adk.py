@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from google.adk.agents import LlmAgent
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
-from google.adk.tools import FunctionTool
+from google.adk.tools import FunctionTool, ToolContext
 from google.adk.tools.agent_tool import AgentTool
 from google.genai.types import Content, GenerateContentResponseUsageMetadata, Part
 from shop_talk import next_step, ran
@@ -60,6 +60,16 @@ def pay(amount: int) -> str:
     return ran(f"paid {amount}")
 
 
+def ask_and_pay(amount: int, tool_context: ToolContext) -> str:
+    """Pay, after it has asked by itself."""
+    if tool_context.tool_confirmation is None:
+        tool_context.request_confirmation(hint="Really?")
+        return "it waits"
+    return ran(f"paid {amount}") if tool_context.tool_confirmation.confirmed else "not paid"
+
+
+ask_and_pay.__name__ = "pay"
+asking = LlmAgent(name="asking", model=Rules(), tools=[ask_and_pay])
 clerk = LlmAgent(name="ask_clerk", model=Rules(), tools=[check_stock, reserve_item])
 agent = LlmAgent(
     name="shop",

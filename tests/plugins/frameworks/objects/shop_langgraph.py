@@ -160,7 +160,13 @@ def pay_at_once(amount: int) -> str:
     return ran(f"paid {amount}")
 
 
-approving = create_agent(MODEL, [pay_at_once], middleware=[HumanInTheLoopMiddleware({"pay": True})])
+def approving_by(pay: Any) -> Any:
+    return create_agent(MODEL, [pay_at_once], middleware=[HumanInTheLoopMiddleware({"pay": pay})])
+
+
+approving = approving_by(True)
+responding = approving_by({"allowed_decisions": ["respond"]})
+editing = approving_by({"allowed_decisions": ["edit"]})
 
 
 def make_graph() -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, FunctionToolset, RunContext, Tool
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -90,6 +90,18 @@ def customer(ctx: RunContext[Deps]) -> str:
 @agent.tool_plain(requires_approval=True)
 def pay(amount: int) -> str:
     return ran(f"paid {amount}")
+
+
+def pay_at_once(amount: int) -> str:
+    return ran(f"paid {amount}")
+
+
+guarded = Agent(
+    FunctionModel(respond),
+    output_type=[str, DeferredToolRequests],
+    toolsets=[FunctionToolset([Tool(pay_at_once, name="pay")]).approval_required()],
+)
+undeferred = Agent(FunctionModel(respond), tools=[Tool(pay_at_once, name="pay", requires_approval=True)])
 
 
 class Answer(BaseModel):
