@@ -56,12 +56,19 @@ def test_the_site_has_every_key_command_and_name(build: Any, tmp_path: Path) -> 
     """The reference is complete, and no link of the pages that are built leads out of the site."""
     import agentest
     from agentest.cli.main import cli
+    from agentest.config.agent_types import settings_class
     from agentest.config.config import Config
+    from agentest.plugin import PLUGINS
 
     build.write_pages(tmp_path)
     text = {page.stem: page.read_text("utf-8") for page in tmp_path.glob("reference-*.md")}
     assert all(f"| `{key}` |" in text["reference-configuration"] for key in Config.model_fields)
-    assert all(f"## agentest {name}\n" in text["reference-cli"] for name in cli.commands)
+    agents = text["reference-agents"]
+    for name in PLUGINS.all("agent type"):
+        keys = [field.alias or key for key, field in settings_class(name).model_fields.items()]
+        assert [key for key in keys if f"| `{key}` |" not in agents] == []
+    commands = text["reference-cli"] + text["reference-cli-authoring"]
+    assert [name for name in cli.commands if commands.count(f"## agentest {name}\n") != 1] == []
     assert all(f"### {name}\n" in text["reference-python"] for name in agentest.__all__)
     assert "`scenarios`" in text["reference-results"]
     for page in tmp_path.rglob("*.md"):

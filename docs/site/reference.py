@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _ARGUMENT = re.compile(r" {4}(\*{0,2}\w+): (.+)$")
 _QUOTED = re.compile(r"(: |-> )'([^']*)'")
 _TABLE_ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \|[^|]*\| (.+) \|$", re.M)
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.M)
+HEAD = ("key", "meaning", "type", "default")
 Schema = Mapping[str, Any]
 
 
@@ -37,20 +39,61 @@ def fill(text: str) -> str:
 
 
 def configuration() -> str:
-    """A table of keys for the whole configuration, for each of its parts, and for each type of agent."""
+    """A table of keys for the whole configuration, and for each of its parts that is not an agent's."""
     parts: dict[str, Schema] = {}
-    text = ["## Top level", _settings(Config, parts)]
-    for name in PLUGINS.all("agent type"):
-        text += [f"## Agents of type `{name}`", _first_line(settings_class(name))]
-        text.append(_settings(settings_class(name), parts))
+    table = _settings(Config, parts)
+    return _with_contents({"Top level": [table], **_parts(parts, but=_agents()[1])})
+
+
+def agents() -> str:
+    """The keys that most types of agents share, those of each type alone, and those of their parts."""
+    own, parts = _agents()
+    shown = {f"Type `{name}`": own[name] for name in own if name != EVERY}
+    return _with_contents({EVERY: own[EVERY], **shown, **_parts(parts, but={})})
+
+
+EVERY = "Keys of most types"
+ROWS = re.compile(r"^\| `.*$", re.M)
+
+
+def _agents() -> tuple[dict[str, list[str]], dict[str, Schema]]:
+    """The text of each type of agent without the rows that most share, and the schemas of their parts."""
+    parts: dict[str, Schema] = {}
+    tables = {name: _settings(settings_class(name), parts) for name in PLUGINS.all("agent type")}
+    times = Counter(row for table in tables.values() for row in ROWS.findall(table))
+    shared = [row for row, number in times.items() if number > len(tables) / 2]
+    text = {EVERY: [_table(HEAD, []) + "\n" + "\n".join(shared)]}
+    for name, table in tables.items():
+        own = [line for line in table.split("\n") if line not in shared]
+        lacking = [key for row in shared if f"| {(key := row.split('|')[1].strip())} |" not in table]
+        lacks = [f"It has no {', '.join(lacking)}."] if lacking else []
+        text[name] = [_first_line(settings_class(name)), "\n".join(own) if len(own) > 2 else "", *lacks]
+    return text, parts
+
+
+def _parts(parts: Mapping[str, Schema], *, but: Mapping[str, Schema]) -> dict[str, list[str]]:
+    text = {}
     for name, part in sorted(parts.items()):
         rows = [
             (key, _type(value), _default(value), value.get("description", ""))
             for key, value in part.get("properties", {}).items()
         ]
-        if rows:
-            text += [f"## {name}", str(part.get("description", "")).split("\n\n")[0], _key_table(rows)]
+        if rows and name not in but:
+            text[name] = [str(part.get("description", "")).split("\n\n")[0], _key_table(rows)]
+    return text
+
+
+def _with_contents(sections: Mapping[str, Sequence[str]]) -> str:
+    """Sections below a line that links to each of them, for screens that show no table of contents."""
+    links = [f"[{title}](#{_anchor(title)})" for title in sections]
+    text = [" · ".join(links)]
+    for title, content in sections.items():
+        text += [f"## {title}", *content]
     return "\n\n".join(part for part in text if part)
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace("`", "").replace(" ", "-")
 
 
 def _settings(settings: type[BaseModel], parts: dict[str, Schema]) -> str:
@@ -92,10 +135,10 @@ def _guide() -> dict[str, str]:
 
 def _key_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
     with_code = [
-        (f"`{key}`", kind, default if default in ("", "required") else f"`{default}`", meaning)
+        (f"`{key}`", meaning, kind, default if default in ("", "required") else f"`{default}`")
         for key, kind, default, meaning in rows
     ]
-    return _table(("key", "type", "default", "meaning"), with_code)
+    return _table(HEAD, with_code)
 
 
 def _attribute_docstrings(settings: type[BaseModel]) -> dict[str, str]:
@@ -142,9 +185,28 @@ def _default(schema: Schema) -> str:
     return "" if default in (None, [], {}, "") else json.dumps(default, ensure_ascii=False)
 
 
-def commands() -> str:
-    """Every command with its usage, arguments and options."""
-    return "\n\n".join(_commands(cli, click.Context(cli, info_name="agentest", **cli.context_settings)))
+RUNNING = ("chat", "compare", "eval", "explore", "judge", "merge", "run", "runs", "show", "ui")
+
+
+def running() -> str:
+    """The commands that run scenarios, and look at what came of it."""
+    return _commands_of(RUNNING)
+
+
+def authoring() -> str:
+    """The other commands: they set up, write and check."""
+    return _commands_of([name for name in cli.commands if name not in RUNNING])
+
+
+def _commands_of(names: Sequence[str]) -> str:
+    context = click.Context(cli, info_name="agentest", **cli.context_settings)
+    shown = {
+        name: list(_commands(command, click.Context(command, info_name=name, parent=context)))
+        for name, command in sorted(cli.commands.items())
+        if name in names
+    }
+    links = [f"[{name}](#agentest-{name})" for name, text in shown.items() if text]
+    return "\n\n".join([" · ".join(links), *(part for text in shown.values() for part in text)])
 
 
 def _commands(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -290,7 +352,9 @@ def _first_paragraph(text: str) -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "configuration": configuration,
-    "commands": commands,
+    "agents": agents,
+    "running": running,
+    "authoring": authoring,
     "python": python_names,
     "results": results,
 }
