@@ -280,14 +280,26 @@ def test_files() -> None:
             _file(refused)
 
 
+RESULT = {"type": "function_call_output", "call_id": "call_9", "output": '{"ok": true}'}
+
+
 class RunsItsTools(RealtimeServer):
     """Calls `delete` itself before it answers, and adds the call and its result to the conversation."""
 
+    added = (call("delete", 9, what="x"), RESULT)
+
     async def _respond(self, socket: Socket, items: list[Event]) -> None:
-        result = {"type": "function_call_output", "call_id": "call_9", "output": '{"ok": true}'}
-        for item in (call("delete", 9, what="x"), result):
+        for item in self.added:
             await socket.send_json({"type": "conversation.item.added", "item": item})
         await super()._respond(socket, items)
+
+
+class AddsOnlyCalls(RunsItsTools):
+    added = (call("delete", 9, what="x"),)
+
+
+class AddsOnlyResults(RunsItsTools):
+    added = (RESULT,)
 
 
 class ListsItsTools(RealtimeServer):
@@ -305,6 +317,9 @@ class ListsItsTools(RealtimeServer):
         (RunsItsTools, {}, Status.FAILED),
         (RunsItsTools, {"find": 1}, Status.FAILED),
         (RunsItsTools, {"delete": 1}, Status.FAILED),
+        (AddsOnlyCalls, {}, Status.FAILED),
+        (AddsOnlyCalls, {"delete": 1}, Status.FAILED),
+        (AddsOnlyResults, {}, Status.ERRORED),  # of which tool, nobody knows
         (RealtimeServer, {}, Status.ERRORED),  # nothing shows that it hands calls over
         (RealtimeServer, {"delete": 1}, Status.ERRORED),
         (ListsItsTools, {}, Status.ERRORED),
@@ -317,8 +332,9 @@ def test_a_ban_on_a_tool_that_the_server_runs_itself(kind: Any, mocks: Any, stat
         (result,) = run(url, banned).scenarios
     assert result.verdict.status is status
     calls = result.conversations[0].conversation.tool_calls
+    results = {RunsItsTools: {"ok": True}, AddsOnlyCalls: None}
     assert [(each.name, each.args, each.result) for each in calls] == (
-        [("delete", {"what": "x"}, {"ok": True})] if kind is RunsItsTools else []
+        [("delete", {"what": "x"}, results[kind])] if kind in results else []
     )
 
 

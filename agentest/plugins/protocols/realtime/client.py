@@ -55,6 +55,7 @@ _HIDES = (
     "the server handed no call over, and calls of tools that it runs itself would not be seen. If it runs "
     "none itself, write tool_visibility: returned"
 )
+_NAMELESS = "the server reported the result of a tool that it ran itself, but not its name"
 _RECIPIENT = "an agent that speaks Realtime"
 _TEXTS = {
     "response.text": "response.output_text",
@@ -155,24 +156,28 @@ class _RealtimeConversation:
         self._added.setdefault((text_at(item, "type"), text_at(item, "call_id")), item)
 
     def _with_own_calls(self, reply: AgentReply, turn_index: int) -> AgentReply:
-        added = [each for each in self._added if each[0] == "function_call_output"]
-        results = {known: self._added.pop((kind, known)) for kind, known in added}
+        added, self._added = self._added, {}
+        outputs = {
+            known: text_at(item, "output")
+            for (kind, known), item in added.items()
+            if kind == "function_call_output" and known not in self._answered
+        }
+        asked = tuple(each for each in reply.tool_requests if each.id not in outputs)
+        ours = self._answered | {each.id for each in asked}
         own = tuple(
             agent_call(
                 name=text_at(item, "name"),
                 args=json_or(text_at(item, "arguments")),
                 turn_index=turn_index,
-                result=json_or(text_at(result, "output"), text_at(result, "output")),
+                result=None if (output := outputs.pop(known, None)) is None else json_or(output, output),
                 call_id=known,
             )
-            for known, result in results.items()
-            if known not in self._answered and (item := self._added.get(("function_call", known)))
+            for (kind, known), item in added.items()
+            if kind == "function_call" and known not in ours
         )
-        ran = {call.call_id for call in own}
-        asked = tuple(each for each in reply.tool_requests if each.id not in ran)
         observed = (*reply.observed, *own)
         self._shows_calls |= bool(asked or observed) or self._client.is_visible
-        hidden = "" if self._shows_calls else _HIDES
+        hidden = _NAMELESS if outputs else "" if self._shows_calls else _HIDES
         return replace(reply, observed=observed, tool_requests=asked, calls_hidden=hidden)
 
     def _problem(self, error: Exception) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import field
 from time import monotonic
-from typing import Any
 
 import anyio
 
@@ -577,12 +576,7 @@ def is_output_tool(tool: ToolSpec) -> bool:
         name.fullmatch(tool.name) and description.fullmatch(tool.description.strip())
         for name, description in _SIGNATURES
     )
-    return known and not _is_of_a_function(tool.parameters)
-
-
-def _is_of_a_function(parameters: Mapping[str, Any]) -> bool:
     # pydantic-ai offers functions as output tools, too. pydantic sorts a schema's keys, and forbids other
     # parameters in that of a function. In that of a type, a client may have added this at the end.
-    return next((key for key in parameters if key in ("additionalProperties", "properties")), "") == (
-        "additionalProperties"
-    )
+    first = next((key for key in tool.parameters if key in ("additionalProperties", "properties")), "")
+    return known and first != "additionalProperties"
