@@ -61,10 +61,12 @@ from agentest.domain.transcript import (
     Usage,
 )
 from agentest.domain.verdict import averages, decide, skipped_metrics, with_failing_groups
+from agentest.report import github
 from agentest.report.console.printer import Printer, open_console
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
+from agentest.report.transcripts import Transcripts
 from agentest.support.terminal import clean
 from agentest.support.text import cut_names, is_in, shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
@@ -835,6 +837,19 @@ def test_the_number_of_lines_depends_on_causes(count: int, causes: int, most: in
     assert len(heads) == min(causes, count)
     shown = sum(int(number) for number in re.findall(r"^  and (\d+) more$", written(to), re.M)) + len(names)
     assert shown == sum(not each.verdict.passed for each in results)
+
+
+@pytest.mark.parametrize(("count", "causes"), [(43, 1), (43, 5), (2000, 4)])
+def test_the_summary_on_github_depends_on_causes_too(count: int, causes: int) -> None:
+    """It has the same blocks, with a folded transcript each."""
+    results = run_of(count, causes)
+    kept = Transcripts(1 << 20)
+    for result in results:
+        kept.add(result)
+    run = RunResult(tuple(results), ("booking",), False, "2026-01-01T00:00:00.000Z", 12_345.0, "1.2.3")
+    rows = github.summary(run, kept, 1 << 20, detailed=False).splitlines()
+    assert len(rows) <= 120, "\n".join(rows)
+    assert sum(row.startswith(("- ❌ **", "- ⚠️ **")) for row in rows) == causes
 
 
 def test_a_block_has_the_turn_and_what_differs() -> None:
