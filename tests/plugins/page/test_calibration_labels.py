@@ -375,7 +375,7 @@ def test_the_most_informative_questions_come_first(tmp_path: Path) -> None:
     )
     assert set(first[:2]) == {unsure, disputed}
     assert (first[2], first.index(unasked) > 2) == (asked, True)
-    assert progress_text(12) == "12 labels; 8 more make 20, which tell agreement within ±17 points"
+    assert progress_text(12) == "12 labels; 8 more make 20, enough to know agreement within ±17 points"
 
 
 def test_a_goal_reached_wrongly_is_a_fault_that_people_can_label() -> None:

@@ -296,7 +296,7 @@ def progress_text(labelled: int) -> str:
     points = round(50 * (interval.high - interval.low))
     return (
         f"{count(labelled, 'label')}; {following - labelled} more make {following}, "
-        f"which tell agreement within ±{points} points"
+        f"enough to know agreement within ±{points} points"
     )
 
 
