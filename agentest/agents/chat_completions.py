@@ -169,12 +169,10 @@ async def read_stream(events: EventStream, names: Collection[str] = ()) -> Agent
 
 def _pieces(data: str) -> list[str]:
     lines = [line.strip() for line in data.split("\n")]
-    careless = len(lines) > 1 and all(_is_whole(line) for line in lines if line)
+    careless = len(lines) > 1 and all(
+        line == "[DONE]" or isinstance(read_any(line), Mapping) for line in lines if line
+    )
     return lines if careless else [data.strip()]
-
-
-def _is_whole(line: str) -> bool:
-    return line == "[DONE]" or isinstance(read_any(line), Mapping)
 
 
 class _Deltas:

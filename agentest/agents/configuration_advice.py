@@ -78,16 +78,13 @@ class Advisor:
         if detected_type is None:
             return await self._advice_for_unknown(response)
         if detected_type != self._kind:
-            return await self._advice_for_type(detected_type)
+            finding, probe = None, probe_of(detected_type)
+            if probe.at_root:
+                with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
+                    finding = await probe.find(self._endpoint)
+            settings = f"type: {detected_type}" if finding is None else settings_line(finding.settings)
+            return f"this looks like {probe.about}: `{settings}`"
         return await self._first_model_advice() if is_missing_model_error(response) else ""
-
-    async def _advice_for_type(self, detected_type: str) -> str:
-        finding, probe = None, probe_of(detected_type)
-        if probe.at_root:
-            with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-                finding = await probe.find(self._endpoint)
-        settings = f"type: {detected_type}" if finding is None else settings_line(finding.settings)
-        return f"this looks like {probe.about}: `{settings}`"
 
     async def _advice_for_unknown(self, response: ProbeResponse) -> str:
         if response.status in (401, 403):
@@ -106,9 +103,6 @@ class Advisor:
             if of_kind:
                 return describe_detected(of_kind)
             return f"at another path of this server: {describe_detected(detected[0])}"
-        return self._advice_from_response(response)
-
-    def _advice_from_response(self, response: ProbeResponse) -> str:
         missing = missing_fields(response.json)
         lacking = [name for name in missing if name not in self._configured]
         if missing and not lacking:

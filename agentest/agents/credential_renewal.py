@@ -87,9 +87,7 @@ class CommandValue:
             printed = f"printed {len(lines)} lines" if lines else "printed nothing"
             said = f". Its standard error:\n{log}" if log else ""
             raise CannotSend(f"{subject} {printed}; it must print the value, on one line{said}")
-        return self._checked(subject, lines[0])
-
-    def _checked(self, subject: str, value: str) -> str:
+        value = lines[0]
         prefix = self._config.prefix
         if prefix is None:
             is_token = self.name.lower() == "authorization" and " " not in value

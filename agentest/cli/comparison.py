@@ -164,7 +164,11 @@ def read_baseline(prepared: Prepared) -> MeasuredRun | None:
     try:
         path = run_file(wanted, output_dir(prepared), folder)
         run = read_run(path, run_label(path, Project(request.root, folder)))
-        check_common_scenarios(run, _planned_run(prepared))
+        entries = prepared.plan.entries
+        agents, scenarios = tuple(prepared.plan.agents), tuple(map(_unmeasured, entries))
+        check_common_scenarios(
+            run, MeasuredRun(label=_THIS_RUN, started_at="", version="", agents=agents, scenarios=scenarios)
+        )
     except UsageError as error:
         raise UsageError(f"baseline: {error}") from None
     return run
@@ -327,12 +331,6 @@ def format_comparisons(comparisons: Sequence[Comparison], form: Form, *, several
     for comparison in comparisons:
         print_text(comparison, open_console({"NO_COLOR": "1"}, text))
     return text.getvalue()
-
-
-def _planned_run(prepared: Prepared) -> MeasuredRun:
-    entries = prepared.plan.entries
-    agents, scenarios = tuple(prepared.plan.agents), tuple(map(_unmeasured, entries))
-    return MeasuredRun(label=_THIS_RUN, started_at="", version="", agents=agents, scenarios=scenarios)
 
 
 def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:

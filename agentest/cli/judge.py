@@ -30,7 +30,7 @@ from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
 from agentest.plugin import PLUGINS, if_command
 from agentest.runner.plan import Options, Plan, Unit, unrun_result
-from agentest.runner.prepare import Prepared, ReportOptions, prepare
+from agentest.runner.prepare import ReportOptions, prepare
 from agentest.scenarios.model import Criterion
 from agentest.store.reader import conversations_of, read_results
 from agentest.support.errors import ExitCode, UsageError
@@ -100,7 +100,16 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
         hint = if_command("eval", "; it has cases of evaluation sets, which `agentest eval` runs and grades")
         of_sets = any(each.case for each in earlier.scenarios)
         raise UsageError(f"{path} has no conversation of the selected scenarios{hint if of_sets else ''}")
-    if unchecked := _unchecked_thresholds(prepared, plan):
+    requested = prepared.request.options.metrics
+    scenario_thresholds = (unit.scenario.thresholds for unit in plan.units)
+    with_threshold = {
+        name
+        for thresholds in (prepared.loaded.config.thresholds, *scenario_thresholds)
+        for name in thresholds
+    }
+    if unchecked := ", ".join(
+        sorted(name for name in with_threshold if requested and name in BUILTIN and name not in requested)
+    ):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
 
@@ -132,19 +141,6 @@ def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
     return unrun_result(name, agent, "", 0, message)
 
 
-def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:
-    requested = prepared.request.options.metrics
-    scenario_thresholds = (unit.scenario.thresholds for unit in plan.units)
-    with_threshold = {
-        name
-        for thresholds in (prepared.loaded.config.thresholds, *scenario_thresholds)
-        for name in thresholds
-    }
-    return ", ".join(
-        sorted(name for name in with_threshold if requested and name in BUILTIN and name not in requested)
-    )
-
-
 _MODES = {"false": "off", "true": "turn"}
 _OTHERS = {
     "criteria": lambda: (
@@ -153,14 +149,6 @@ _OTHERS = {
     ),
     "user.check": role_check_prompt,
 }
-
-
-def _other_prompts() -> dict[str, dict[str, Callable[[], str]]]:
-    prompts: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHERS}}
-    for hook in PLUGINS.all("hook").values():
-        if heading := hook.facts.get("prompts"):
-            prompts.setdefault(heading, {}).update(hook.load())
-    return prompts
 
 
 def prompt_text(metric: str | None, mode: str | None = None) -> str:
@@ -176,7 +164,10 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
         raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
     if mode:
         return render_example_prompts(_MODES.get(mode, mode))
-    others = _other_prompts()
+    others: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHERS}}
+    for hook in PLUGINS.all("hook").values():
+        if heading := hook.facts.get("prompts"):
+            others.setdefault(heading, {}).update(hook.load())
     if metric is None:
         lists = (
             f"# {heading}, shown with --metric NAME\n{', '.join(names)}" for heading, names in others.items()

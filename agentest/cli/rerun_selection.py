@@ -418,7 +418,11 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
     agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
 
     def marked(unit: Unit) -> Unit:
-        unit_text = redact(canonical(_unit_values(unit, prepared)))
+        scenario = unit.scenario
+        custom = sorted({metric.name for metric in prepared.plan.custom} - unit.unmeasured)
+        judged = [unit.metrics, custom, unit.thresholds, unit.graders, unit.information, unit.max_turns]
+        values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug]
+        unit_text = redact(canonical([*values, prepared.unmocked_tools, *judged]))
         parts = (common, unit_text, agents[unit.agent], files.digest(files.of(unit)))
         return replace(unit, fingerprint=_content_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
@@ -467,24 +471,12 @@ def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
     own_code = prepared.loaded.path.suffix == ".py" and CODE in settings + agents
     code = {*files.modules, *({prepared.loaded.path} if own_code else ())}
     text = "\n".join([__version__, settings, canonical(models), canonical(prepared.model_names)])
-    return prepared.loaded.redact(text) + files.digest(code) + files.digest(_named_files(prepared))
-
-
-def _named_files(prepared: Prepared) -> set[Path]:
     paths = set()
     for agent in prepared.plan.agents.values():
         for holder in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):
             named = (getattr(holder, name, None) for name in ("openapi", "tools", "instructions_file"))
             paths |= {Path(each) for each in named if isinstance(each, str | Path)}
-    return paths
-
-
-def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
-    scenario = unit.scenario
-    custom = sorted({metric.name for metric in prepared.plan.custom} - unit.unmeasured)
-    judged = [unit.metrics, custom, unit.thresholds, unit.graders, unit.information, unit.max_turns]
-    values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug]
-    return [*values, prepared.unmocked_tools, *judged]
+    return prepared.loaded.redact(text) + files.digest(code) + files.digest(paths)
 
 
 def _content_hash(content: bytes) -> str:

@@ -47,7 +47,14 @@ def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact
 def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return _unknown_key(details["loc"])
+        loc = details["loc"]
+        key, section = str(loc[-1]), _section_at(loc[:-1])
+        valid = key_names(section)
+        hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, valid)
+        if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
+            names = ", ".join(f"`{name}`" for name in sorted(key_names(section)))
+            hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
+        return f"unknown key `{key}`; {hint}"
     if kind == "union_tag_invalid":
         return unknown_type_message(details["ctx"]["tag"])
     if kind == "missing":
@@ -87,16 +94,6 @@ def _key_path(details: Any) -> Path_:
     if loc and kind not in ("extra_forbidden", "missing") and loc[-1] in _UNION_MEMBERS:
         loc = loc[:-1]
     return tuple(loc)
-
-
-def _unknown_key(loc: Path_) -> str:
-    key, section = str(loc[-1]), _section_at(loc[:-1])
-    valid = key_names(section)
-    hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, valid)
-    if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
-        names = ", ".join(f"`{name}`" for name in sorted(key_names(section)))
-        hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
-    return f"unknown key `{key}`; {hint}"
 
 
 def _correct_parent(key: str, holder: Path_) -> str | None:

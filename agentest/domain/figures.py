@@ -159,6 +159,11 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         for talk in talks
         for turn in talk.turns
     )
+    by_metric: dict[str, Counter[Evidence]] = {}
+    for result in conversations:
+        for name, score in result.metric_results:
+            if isinstance(score, Score) and score.evidence not in (None, Evidence.SUPPORTED):
+                by_metric.setdefault(name, Counter())[score.evidence] += 1
     return Totals(
         conversations=len(talks),
         passed=sum(map(conversation_passed, conversations)),
@@ -174,7 +179,10 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         ),
         reporting_turns=sum(turn.tells_calls for turn in turns),
         withholds_calls=any(c.withholds_calls for c in talks),
-        evidence=_evidence(conversations),
+        evidence={
+            name: {each: counts[each] for each in Evidence if counts[each]}
+            for name, counts in by_metric.items()
+        },
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
         agent_cost=_sum_of_known([turn.model_cost for turn in turns if turn.model_calls]),
@@ -202,17 +210,6 @@ def agent_effort(scenarios: Sequence[ScenarioResult]) -> AgentEffort | None:
 def _sum_of_known(costs: Sequence[float | None]) -> float | None:
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
-
-
-def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:
-    by_metric: dict[str, Counter[Evidence]] = {}
-    for result in conversations:
-        for name, score in result.metric_results:
-            if isinstance(score, Score) and score.evidence not in (None, Evidence.SUPPORTED):
-                by_metric.setdefault(name, Counter())[score.evidence] += 1
-    return {
-        name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in by_metric.items()
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

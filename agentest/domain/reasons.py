@@ -45,7 +45,8 @@ def conversation_reasons(result: ConversationResult) -> list[Reason]:
     if result.criteria:
         reasons += _criterion_reasons(result, failed=any_failed(reasons))
     if GOAL in result.metrics and missed_goal(result):
-        message = missed_goal_message(result)
+        why = shortened(goal_reason(result), _REASON_CHARS)
+        message = f"goal {goal_outcome(result)}" + (f": {why}" if why else "")
         reasons.append(Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL))
     return reasons
 
@@ -173,7 +174,12 @@ def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[
                 criterion=criterion,
             )
     if unasked := [c for c in undecided if c.without_model]:
-        yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
+        more = f" and {len(unasked) - 1} more" if unasked[1:] else ""
+        message = (
+            f"criterion {unasked[0].text!r}{more} could not be judged: {NO_MODEL}; name one (`model`, "
+            "--model), or let the criterion decide nothing: Criterion(…, required=False)"
+        )
+        yield Reason(Status.ERRORED, ReasonKind.CRITERION, message, conversation_id=id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,12 +285,6 @@ def goal_reason(result: ConversationResult) -> str:
     return score.reason if isinstance(score, Score) else ""
 
 
-def missed_goal_message(result: ConversationResult) -> str:
-    """Explain why the goal counts as missed, with the outcome and the judge's reason."""
-    why = shortened(goal_reason(result), _REASON_CHARS)
-    return f"goal {goal_outcome(result)}" + (f": {why}" if why else "")
-
-
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
     """List the first conversations that missed their goal, with end and reason, each after a line break."""
     missed = [each for each in conversations if missed_goal(each)]
@@ -303,15 +303,6 @@ def criterion_message(criterion: CriterionResult) -> str:
     """Describe a criterion that is violated or unknown, with its text and the reason."""
     what = "violated" if criterion.result is CriterionOutcome.VIOLATED else "could not be judged"
     return f"criterion {criterion.text!r} {what}: {shortened(criterion.reason, _REASON_CHARS)}"
-
-
-def unasked_message(criteria: Sequence[CriterionResult]) -> str:
-    """Name, in one sentence, the criteria that no model judged."""
-    more = f" and {len(criteria) - 1} more" if criteria[1:] else ""
-    return (
-        f"criterion {criteria[0].text!r}{more} could not be judged: {NO_MODEL}; name one (`model`, --model), "
-        "or let the criterion decide nothing: Criterion(…, required=False)"
-    )
 
 
 def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[CriterionTotals, ...]:

@@ -124,6 +124,7 @@ def measure_scenario(result: ScenarioResult) -> MeasuredScenario:
     measured = list(
         stored.measured() if isinstance(stored, StoredConversations) else map(measured_conversation, stored)
     )
+    models = sum(result.usage.values(), ModelUsage())
     return MeasuredScenario(
         name=result.name,
         agent=result.agent,
@@ -134,7 +135,13 @@ def measure_scenario(result: ScenarioResult) -> MeasuredScenario:
         unfinished=result.unfinished,
         repeated=result.repeat is not None,
         conversations=tuple(_counted(each, severities, result.information) for each in measured),
-        spent=_spent(result),
+        spent=CostAndTime(
+            cost=models.cost,
+            tokens=models.tokens.total_tokens,
+            turns=result.totals.turns,
+            agent_ms=result.totals.time.agent_ms,
+            total_ms=result.totals.time.total_ms,
+        ),
     )
 
 
@@ -211,17 +218,6 @@ def did_not_load(pair: ScenarioPair, new: MeasuredRun) -> bool:
         each.name for each in new.scenarios if each.status is Status.ERRORED and not each.conversations
     }
     return pair.new is None and pair.base is not None and pair.base.file in errored
-
-
-def _spent(result: ScenarioResult) -> CostAndTime:
-    models = sum(result.usage.values(), ModelUsage())
-    return CostAndTime(
-        cost=models.cost,
-        tokens=models.tokens.total_tokens,
-        turns=result.totals.turns,
-        agent_ms=result.totals.time.agent_ms,
-        total_ms=result.totals.time.total_ms,
-    )
 
 
 def _counted(

@@ -180,7 +180,16 @@ def differing_conditions(
             yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
     if left_out:
         yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
-    yield from _count_notes(pairs)
+    both = [
+        (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
+    ]
+    other = [(b, n) for b, n in both if len(b.conversations) != len(n.conversations)]
+    if other:
+        first, second = other[0]
+        yield (
+            f"conversations: other numbers in {count(len(other), 'scenario')}, "
+            f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
+        )
     ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
     if ended:
         yield (
@@ -279,16 +288,3 @@ def _worst(draft: ScenarioChange) -> Change:
     changes = {row.change for row in draft.rows} - {Change.UNCHANGED}
     otherwise = Change.UNCHANGED if base.status is new.status else Change.WITHIN_NOISE
     return next((each for each in Change if each in changes), otherwise)
-
-
-def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
-    both = [
-        (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
-    ]
-    other = [(b, n) for b, n in both if len(b.conversations) != len(n.conversations)]
-    if other:
-        first, second = other[0]
-        yield (
-            f"conversations: other numbers in {count(len(other), 'scenario')}, "
-            f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
-        )

@@ -268,11 +268,7 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
             f"merge: {first.name} and {second.name} overlap: both have {shared}"
             f"{_split_difference(first, second)}"
         )
-    _check_covered(parts)
-
-
-def _check_covered(parts: Sequence[MergedPart]) -> None:
-    """Raise UsageError if a complete set of shards lacks scenarios, because the splits differed."""
+    # A complete set of shards lacks scenarios if they were split differently.
     known = list(_shards(parts))
     if not known or missing_shards_text(parts):
         return
@@ -439,6 +435,10 @@ class MergedRun:
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
         results = {(each.name, each.agent): each for each in scenarios}
         visibilities = {name: _visibility_of(name, self.parts, results) for name in self.agents}
+        called = {
+            agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls
+        }
+        warnings = _unique(part.journal.end.summary.silent_agents for part in self.parts if part.journal.end)
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
@@ -450,7 +450,7 @@ class MergedRun:
             interrupted=self.interrupted,
             stopped=self.stopped,
             visibilities={name: each for name, each in visibilities.items() if each},
-            silent=_silent_agent_warnings(self.parts, results),
+            silent=tuple(warning for warning in warnings if warning.agent not in called),
             unanswered=_unique(end.summary.unanswered_calls for end in self._ends),
             unclaimed=_unique(end.summary.unclaimed_calls for end in self._ends),
             calibrations=self.calibrations,
@@ -473,12 +473,6 @@ def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResu
             agents = end.agents if end and name in end.agents else part.journal.run.agents
             ends.add(agents[name].tool_calls)
     return ends.pop() if len(ends) == 1 else with_agent[0].journal.run.agents[name].tool_calls
-
-
-def _silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
-    called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
-    warnings = _unique(part.journal.end.summary.silent_agents for part in parts if part.journal.end)
-    return tuple(warning for warning in warnings if warning.agent not in called)
 
 
 def _unique(warnings: Iterable[Iterable[RunWarning]]) -> tuple[RunWarning, ...]:

@@ -169,14 +169,6 @@ def _failures_named(known: Sequence[str], data: Mapping[str, Any]) -> Any:
     return named_failures
 
 
-def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
-    choice: Any = Literal[tuple(label for label in metric.labels if label != NO_FAILURE)]
-    labels: Any = (list[choice], Field())
-    shape = create_model("LabelsAnswer", __base__=LabelsAnswer, labels=labels)
-    shape.known = tuple(metric.labels)
-    return _without_evidence_in_schema(shape) if metric.judges_tool_calls else shape
-
-
 def _without_evidence_in_schema(shape: type[_Shape]) -> type[_Shape]:
 
     def drop_evidence(schema: dict[str, Any]) -> None:
@@ -192,7 +184,11 @@ def _without_evidence_in_schema(shape: type[_Shape]) -> type[_Shape]:
 
 def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
     if metric.kind is Kind.LABEL:
-        return _labels_answer(metric)
+        choice: Any = Literal[tuple(label for label in metric.labels if label != NO_FAILURE)]
+        labels: Any = (list[choice], Field())
+        shape = create_model("LabelsAnswer", __base__=LabelsAnswer, labels=labels)
+        shape.known = tuple(metric.labels)
+        return _without_evidence_in_schema(shape) if metric.judges_tool_calls else shape
     if metric.name == GOAL:
         return GoalAnswer
     return EvidencedAnswer if metric.name == "faithfulness" else ScaleAnswer

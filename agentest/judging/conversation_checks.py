@@ -184,7 +184,7 @@ async def _checks(
     results = []
     for check in checks:
         unknown = None
-        if has_state_parameter(check):
+        if "state" in accepted_values(check, CHECK_PARAMETERS).names:
             inexact = _keys_inexact(sorted(end.inexact)) if end.inexact else None
             unknown = _STATE_NOT_STORED if end.state is None else inexact
         if unknown is None:
@@ -196,11 +196,6 @@ async def _checks(
 
 def _keys_inexact(keys: list[str]) -> str:
     return f"only the JSON form of the mocks' state was stored for {', '.join(keys)}; {_RUN_AGAIN}"
-
-
-def has_state_parameter(check: Callable[..., Any]) -> bool:
-    """Return True if a check has a parameter for the mocks' state."""
-    return "state" in accepted_values(check, CHECK_PARAMETERS).names
 
 
 async def run_check(

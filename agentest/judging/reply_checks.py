@@ -205,7 +205,18 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
             failed = failed or error
     if failed:
         return _undecided_saying(saying, str(failed))
-    return _result_not_found(saying, looked_at, len(turns))
+    expected = f"expected {_expectation_text(saying)}"
+    if saying.never:
+        return CheckResult(check="never_says", passed=True, summary=expected)
+    if len(looked_at) == 1:
+        reply = _quoted(looked_at[0].agent_message, 0)
+        index = looked_at[0].turn_index
+        return CheckResult(check="says", passed=False, summary=expected, reply=reply, turn_index=index)
+    none = f"none of {len(looked_at)} replies"
+    outcome = f"; it holds for {none}" if _is_function(saying) else f"; {none} has it"
+    if not looked_at:
+        outcome = f", but the conversation has {count(len(turns), 'turn')}"
+    return CheckResult(check="says", passed=False, summary=f"{expected}{outcome}")
 
 
 def _turns_to_search(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
@@ -282,21 +293,6 @@ def _matching_part(wanted: Text, reply: str) -> str:
     end = bisect_left(places, True, key=lambda at: wanted.is_in(reply[:at]))
     begin = bisect_left(places[: end + 1], True, key=lambda at: not wanted.is_in(reply[at:end])) - 1
     return reply[begin:end]
-
-
-def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int) -> CheckResult:
-    expected = f"expected {_expectation_text(saying)}"
-    if saying.never:
-        return CheckResult(check="never_says", passed=True, summary=expected)
-    if len(looked_at) == 1:
-        reply = _quoted(looked_at[0].agent_message, 0)
-        index = looked_at[0].turn_index
-        return CheckResult(check="says", passed=False, summary=expected, reply=reply, turn_index=index)
-    none = f"none of {len(looked_at)} replies"
-    outcome = f"; it holds for {none}" if _is_function(saying) else f"; {none} has it"
-    if not looked_at:
-        outcome = f", but the conversation has {count(turn_count, 'turn')}"
-    return CheckResult(check="says", passed=False, summary=f"{expected}{outcome}")
 
 
 def _undecided_saying(saying: Saying, why: str) -> CheckResult:

@@ -188,7 +188,11 @@ class CallRecord:
                 if recorded is None:
                     recorded = self._insert(call, following)
                 else:
-                    self._merge(recorded, call)
+                    if call.call_id and recorded not in self._by_id[call.call_id]:
+                        self._by_id[call.call_id].append(recorded)
+                    recorded.add(call)
+                    self._sources[recorded.call.turn_index].add(call.seen_by)
+                    self.on_change(recorded)
                 following = recorded
 
     def _drop_waiting(self, reported: ToolCall) -> None:
@@ -215,13 +219,6 @@ class CallRecord:
             self._by_id[call.call_id].append(recorded)
         self.on_change(recorded)
         return recorded
-
-    def _merge(self, recorded: RecordedCall, reported: ToolCall) -> None:
-        if reported.call_id and recorded not in self._by_id[reported.call_id]:
-            self._by_id[reported.call_id].append(recorded)
-        recorded.add(reported)
-        self._sources[recorded.call.turn_index].add(reported.seen_by)
-        self.on_change(recorded)
 
     def _known(self, calls: Sequence[ToolCall], may_repeat: bool) -> list[RecordedCall | None]:
         known: list[RecordedCall | None] = []

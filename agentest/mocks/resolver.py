@@ -247,24 +247,20 @@ class MockResolver:
         )
         return outcome.sent, outcome.as_text
 
-    @property
-    def _called_mocks(self) -> ConversationMocks:
-        if self._called is None:
-            from agentest.mocks.answering import ConversationMocks
-
-            self._called = ConversationMocks(
-                self._tools,
-                scenario=self._scenario,
-                conversation_id=self._conversation_id,
-                timeout_s=self._timeout_s,
-                redact=self._redact,
-                state=self.state,
-            )
-        return self._called
-
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
         if call.name in self._tools:
-            return await self._called_mocks.outcome(call.name, args, call.turn_index)
+            if self._called is None:
+                from agentest.mocks.answering import ConversationMocks
+
+                self._called = ConversationMocks(
+                    self._tools,
+                    scenario=self._scenario,
+                    conversation_id=self._conversation_id,
+                    timeout_s=self._timeout_s,
+                    redact=self._redact,
+                    state=self.state,
+                )
+            return await self._called.outcome(call.name, args, call.turn_index)
         answers = self._recorded_for(call.name, args)
         if not answers and self._simulator:
             result = await self._simulator.answer(
@@ -462,10 +458,6 @@ def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
         return {_key(key): _in_words(item, inside) for key, item in [*value.items()]}
     if isinstance(value, list | tuple | set | frozenset):
         return [_in_words(item, inside) for item in [*value]]
-    return _object_in_words(value, inside)
-
-
-def _object_in_words(value: Any, inside: tuple[int, ...]) -> Any:
     json_form = _form(value)
     if json_form is not None:
         return json_form

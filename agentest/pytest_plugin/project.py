@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from agentest.config.file import NAMES, config_in
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import if_command
 from agentest.report.content import ScenarioReport
-from agentest.runner.plan import Options, Plan, Unit, make_plan
+from agentest.runner.plan import Options, Unit, make_plan
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
 from agentest.scenarios.model import Scenario
@@ -103,7 +103,13 @@ class PytestProject:
         names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
         selected = DiscoveredScenarios(tuple(each for each in self._scenarios if each.name in names))
         plan = make_plan(self.loaded.config, selected, self.request.options, self.root, self._scenarios)
-        prepared = prepared_for(self.request, self.loaded, _only(plan, wanted))
+        by_scope = {unit.scope: unit for unit in plan.units}
+        entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
+        units = tuple(each for each in entries if isinstance(each, Unit))
+        used = {unit.agent: plan.agents[unit.agent] for unit in units}
+        prepared = prepared_for(
+            self.request, self.loaded, replace(plan, entries=entries, units=units, agents=used)
+        )
         config = self.loaded.config
         files = search(self.root, config.include, config.exclude, self.loaded.path).files
         known = DiscoveredScenarios(tuple(self._scenarios), is_partial=not self._read.issuperset(files))
@@ -135,14 +141,6 @@ def _request(config: pytest.Config) -> RunRequest:
     )
     reports = ReportOptions(verbosity=2 if verbosity(config) > 1 else 0)
     return RunRequest(folder if named else file.parent, file, options, reports, folder)
-
-
-def _only(plan: Plan, wanted: Sequence[Entry]) -> Plan:
-    by_scope = {unit.scope: unit for unit in plan.units}
-    entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
-    units = tuple(each for each in entries if isinstance(each, Unit))
-    used = {unit.agent: plan.agents[unit.agent] for unit in units}
-    return replace(plan, entries=entries, units=units, agents=used)
 
 
 class ResultSource(Protocol):
@@ -193,9 +191,6 @@ class ScenarioFile(pytest.File):
             self.warn(
                 pytest.PytestCollectionWarning(f"{self.name} defines no scenario: it never calls scenario(…)")
             )
-        yield from self._items(entries)
-
-    def _items(self, entries: Iterable[Entry]) -> Iterator[ScenarioItem]:
         counts: dict[str, int] = {}
         for entry in entries:
             name = item_name(name_of(entry), entry.agent)

@@ -86,7 +86,13 @@ class SessionHooks:
         if not isinstance(item, ScenarioItem) or self._reporting or self._in_pytest_order:
             return None
         if item not in self._reported:
-            self._report_all(item.session)
+            self._reporting = True
+            item.session._setupstate.teardown_exact(self._placeholder)
+            try:
+                with self._other_output if self._capture else nullcontext():
+                    self._report_each(item.session)
+            finally:
+                self._reporting = False
         # Tear down the fixtures that the next item does not share.
         item.session._setupstate.teardown_exact(nextitem)
         return True
@@ -94,15 +100,6 @@ class SessionHooks:
     @property
     def _in_pytest_order(self) -> bool:
         return hasattr(self._config, "workerinput") or is_setup_only(self._config)
-
-    def _report_all(self, session: pytest.Session) -> None:
-        self._reporting = True
-        session._setupstate.teardown_exact(self._placeholder)
-        try:
-            with self._other_output if self._capture else nullcontext():
-                self._report_each(session)
-        finally:
-            self._reporting = False
 
     def _report_each(self, session: pytest.Session) -> None:
         for item in self._as_they_finish(session.items):

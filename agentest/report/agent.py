@@ -158,6 +158,8 @@ class Failures:
                 for index, (expected, happened) in zip(indices, sides, strict=True)
             ]
         expected, happened = (tuple(shortened(each[at], _SIDE_CHARS) for each in sides) for at in (0, 1))
+        place = {"file": result.file, "agent": result.agent, "name": result.name}
+        place |= {"evalId": result.case.eval_id} if result.case else {}
         return FailureBlock(
             scenario=shortened(scenario.label, _NAME_CHARS),
             agent=result.agent,
@@ -168,7 +170,7 @@ class Failures:
             more=len(reasons) - len(sides),
             turn=self._turns.get(scenario.key),
             cause=_likely_cause(scenario, reasons, cause, (*expected, *happened)),
-            command=_command(result, several=scenario.several_agents),
+            command=rerun(place, scenario.several_agents),
         )
 
 
@@ -294,11 +296,6 @@ def _likely_cause(
     others = cause.scenarios - 1 if cause else 0
     also = f" (also in {count(others, 'other scenario')})" if others else ""
     return f"{'; '.join((where, *titles[:1]))}{also}{''.join(f'; {title}' for title in titles[1:])}"
-
-
-def _command(result: ScenarioResult, *, several: bool) -> str:
-    case = {"evalId": result.case.eval_id} if result.case else {}
-    return rerun({"file": result.file, "agent": result.agent, "name": result.name, **case}, several)
 
 
 def rerun(scenario: Json, several: bool) -> str:

@@ -105,20 +105,16 @@ def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) 
         yield open_tag("testsuite", {**totals, "timestamp": _timestamp(result), "file": path}) + "\n"
         yield _properties(suite_properties(result, [each.result for each in scenarios])) + "\n"
         for case in cases:
-            yield _testcase(case, path, names)
+            classname = _classname(path) if path else _THE_RUN
+            name = cut(case.name, _NAME_CHARS)
+            while names[classname, name]:
+                names[classname, name] += 1
+                name = f"{name} ({names[classname, name]})"
+            names[classname, name] += 1
+            where = {"classname": classname, "name": name, "file": path, "line": case.line or None}
+            yield element("testcase", {**where, "time": _time(case.seconds)}, case.content()) + "\n"
         yield "</testsuite>\n"
     yield "</testsuites>\n"
-
-
-def _testcase(case: _Case, path: str | None, names: Counter[tuple[str, str]]) -> str:
-    classname = _classname(path) if path else _THE_RUN
-    name = cut(case.name, _NAME_CHARS)
-    while names[classname, name]:
-        names[classname, name] += 1
-        name = f"{name} ({names[classname, name]})"
-    names[classname, name] += 1
-    where = {"classname": classname, "name": name, "file": path, "line": case.line or None}
-    return element("testcase", {**where, "time": _time(case.seconds)}, case.content()) + "\n"
 
 
 def _case(scenario: ScenarioReport, texts: CaseTexts) -> _Case:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from agentest.domain.reasons import conversation_passed, threshold_counted_trajectories
-from agentest.domain.results import ConversationResult, Reason, ScenarioResult
+from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
@@ -120,12 +120,6 @@ class Transcripts:
         return self._missing.get(scenario.key, 0)
 
 
-def reason_title(reason: Reason) -> str:
-    """Return the heading of a mismatched trajectory's table: its position and its fault."""
-    turn = "" if reason.turn_index is None else f", {turn_name(reason.turn_index)}"
-    return f"{reason.conversation_id}{turn}: {without_sides(reason)}"
-
-
 def _mismatches(
     scenario: ScenarioReport, result: ConversationResult
 ) -> Iterator[tuple[str, str, AlignmentTable | None]]:
@@ -133,7 +127,9 @@ def _mismatches(
     for reason in scenario.reasons_by_conversation.get(id, ()):
         table = alignment_of_reason(reason, result)
         message = without_sides(reason) if table else reason.message
-        yield reason_title(reason), _message_text(f"{reason.status}: ", message), table
+        turn = "" if reason.turn_index is None else f", {turn_name(reason.turn_index)}"
+        title = f"{reason.conversation_id}{turn}: {without_sides(reason)}"
+        yield title, _message_text(f"{reason.status}: ", message), table
     for trajectory, text in threshold_counted_lines(result):
         table = alignment_of_trajectory(trajectory, result.conversation)
         yield f"{id}: {text}", _message_text("", text), table

@@ -114,7 +114,9 @@ def managed_servers_of(
     managed: list[ManagedServer] = []
     for server, agent_names in owned:
         for lane in range(1, server.copies + 1):
-            name = _free_name(_name_of(server, redact), names)
+            words = [server.name] if server.name else _command_words(server.command)
+            slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
+            name = _free_name(slug.strip("-.")[:_NAME_CHARS] or "server", names)
             managed.append(
                 ManagedServer(
                     name=name,
@@ -131,12 +133,6 @@ def _room_for_output(name: str) -> RecentOutput:
     from agentest.agents.server_output import RecentOutput
 
     return RecentOutput(name)
-
-
-def _name_of(server: Server, redact: Callable[[str], str]) -> str:
-    words = [server.name] if server.name else _command_words(server.command)
-    slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
-    return slug.strip("-.")[:_NAME_CHARS] or "server"
 
 
 def _command_words(command: str | list[str]) -> list[str]:

@@ -320,16 +320,12 @@ def unit_notes(
     )
 
 
-def _checks_the_goal(scenario: Scenario) -> bool:
+def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    """Warn if the judge contradicts required calls or a final state, once per direction."""
     # `within` makes every expected call optional.
     requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
     state = scenario.final_session_state is not None or scenario.final_state is not None
-    return state or (requires_call and not scenario.expected_outcome)
-
-
-def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Warn if the judge contradicts required calls or a final state, once per direction."""
-    if not _checks_the_goal(scenario):
+    if not (state or (requires_call and not scenario.expected_outcome)):
         return ()
     outcomes = [(each, _reached(each), goal_outcome(each)) for each in conversations]
     missed = [

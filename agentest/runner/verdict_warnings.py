@@ -351,23 +351,6 @@ def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
             yield f"model_faults[{number}]: no request of the agent to its model met the fault {due}", ()
     if evidence.scenario.faults or evidence.scenario.injections:
         yield from _changes_without_effect(evidence)
-    yield from _approvals_without_effect(evidence)
-
-
-def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
-    most: Counter[str] = Counter()
-    for each in evidence.conversations:
-        most |= Counter(call.name for call in each.conversation.tool_calls)
-    for number, fault in enumerate(evidence.scenario.faults):
-        if most[str(fault.tool)] < fault.at:
-            message = f"faults[{number}]: no call met the fault {fault.kind!r}, due from call {fault.at} on"
-            yield message, [str(fault.tool)]
-    for number, injected in enumerate(evidence.scenario.injections):
-        if injected.place in evidence.scenario.tools and not most[injected.place]:
-            yield f"inject[{number}]: {injected.place} was never called, so nobody read it", [injected.place]
-
-
-def _approvals_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
     conversations = [each.conversation for each in evidence.conversations]
     calls = [call for each in conversations for call in each.tool_calls]
     decided = {call.name for call in calls if call.approval in (Approval.GRANTED, Approval.DENIED)}
@@ -383,12 +366,39 @@ def _approvals_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
             yield f"{key}: the agent never asked for approval", ()
 
 
+def _changes_without_effect(evidence: UnitEvidence) -> Iterator[Finding]:
+    most: Counter[str] = Counter()
+    for each in evidence.conversations:
+        most |= Counter(call.name for call in each.conversation.tool_calls)
+    for number, fault in enumerate(evidence.scenario.faults):
+        if most[str(fault.tool)] < fault.at:
+            message = f"faults[{number}]: no call met the fault {fault.kind!r}, due from call {fault.at} on"
+            yield message, [str(fault.tool)]
+    for number, injected in enumerate(evidence.scenario.injections):
+        if injected.place in evidence.scenario.tools and not most[injected.place]:
+            yield f"inject[{number}]: {injected.place} was never called, so nobody read it", [injected.place]
+
+
 def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
     scenario = unit.scenario
-    yield from _thresholds_without_effect(unit.thresholds)
+    for name, least in unit.thresholds.items():
+        if name == PASS_RATE and least <= 0:
+            yield f"thresholds.{name}: {least:g} is met even if every conversation fails"
+        elif name in METRICS and least <= (1 if METRICS[name].kind is Kind.SCALE else 0):
+            yield f"thresholds.{name}: no average is below {least:g}"
     turns = len(scenario.turns) if scenario.scripted else unit.max_turns
     for key, trajectory in keyed_trajectories(scenario):
-        if not _demands_anything(trajectory, turns):
+        expected = trajectory.expected
+        if not (
+            trajectory.forbidden
+            or trajectory.orders
+            or expected
+            or (expected is not None and trajectory.forbids_others)
+            or trajectory.max_calls is not None
+            or trajectory.max_calls_per_tool not in (None, {})
+            or trajectory.min_calls
+            or (trajectory.max_turns is not None and trajectory.max_turns < turns)
+        ):
             yield f"{key} requires nothing, so every conversation meets it"
         for banned in trajectory.forbidden:
             yield from _unknown_arguments(key, banned, scenario.tools)
@@ -398,28 +408,6 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
                 yield f"turns[{at}].expect.regex: {pattern.pattern!r} matches every reply"
     if scenario.final_state is not None and not _is_state_written(scenario):
         yield "final_state: no mock of the scenario takes `ctx`, so none can change the state"
-
-
-def _thresholds_without_effect(thresholds: Mapping[str, float]) -> Iterator[str]:
-    for name, least in thresholds.items():
-        if name == PASS_RATE and least <= 0:
-            yield f"thresholds.{name}: {least:g} is met even if every conversation fails"
-        elif name in METRICS and least <= (1 if METRICS[name].kind is Kind.SCALE else 0):
-            yield f"thresholds.{name}: no average is below {least:g}"
-
-
-def _demands_anything(trajectory: Trajectory, turns: int) -> bool:
-    expected = trajectory.expected
-    return bool(
-        trajectory.forbidden
-        or trajectory.orders
-        or expected
-        or (expected is not None and trajectory.forbids_others)
-        or trajectory.max_calls is not None
-        or trajectory.max_calls_per_tool not in (None, {})
-        or trajectory.min_calls
-        or (trajectory.max_turns is not None and trajectory.max_turns < turns)
-    )
 
 
 def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]) -> Iterator[str]:

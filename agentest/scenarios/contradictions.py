@@ -54,7 +54,15 @@ def check_writes(trajectory: Trajectory, key: str) -> None:
 
 
 def _problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
-    yield from _setting_problems(trajectory, key)
+    if trajectory.rounds and trajectory.match_mode not in _ORDERED:
+        yield f"{key}.rounds: is about an order, which `match_mode` {trajectory.match_mode!r} has not"
+    if trajectory.rounds and trajectory.expected is None and not trajectory.orders:
+        yield f"{key}.rounds: is about an order, but there is no `expected`"
+    if trajectory.at_most_once and trajectory.expected is None:
+        yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
+    most, least = trajectory.max_calls, trajectory.min_calls
+    if most is not None and least is not None and least > most:
+        yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
     yield from _position_problems(trajectory, calls, key)
     for call_key, each in _calls_with_keys(trajectory.expected or (), calls):
         for at, banned in enumerate(trajectory.forbidden):
@@ -69,18 +77,6 @@ def _problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
                 f"{key}.before: {_step_text(order.first)} is expected before {_step_text(order.then)}, which "
                 "no call can be: it would have to come before itself"
             )
-
-
-def _setting_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
-    if trajectory.rounds and trajectory.match_mode not in _ORDERED:
-        yield f"{key}.rounds: is about an order, which `match_mode` {trajectory.match_mode!r} has not"
-    if trajectory.rounds and trajectory.expected is None and not trajectory.orders:
-        yield f"{key}.rounds: is about an order, but there is no `expected`"
-    if trajectory.at_most_once and trajectory.expected is None:
-        yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
-    most, least = trajectory.max_calls, trajectory.min_calls
-    if most is not None and least is not None and least > most:
-        yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
 
 
 def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:

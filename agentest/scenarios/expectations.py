@@ -169,7 +169,12 @@ def _parsed_saying(value: Any, key: str) -> Any:
         )
     for each in value.values if isinstance(value, OneOf) else (value,):
         if isinstance(each, FUNCTIONS):
-            _check_function(each, key)
+            if is_async(each):
+                raise ValueError(f"{key}: a function that checks texts cannot be async; `check` may be")
+            if is_generator(each):
+                raise ValueError(f"{key}: a function that checks texts must return; this one yields")
+            with errors_as(ValueError, f"{key}: the function cannot be called: ", TypeError):
+                accepted_values(each, SAYS_PARAMETERS)
         else:
             check_expected(each, key, of_key=False)
     return value
@@ -182,15 +187,6 @@ def _may_match_reply(value: Any) -> bool:
     room = type(value).__module__.partition(".")[0]
     is_somebodys = room != "agentest" and room not in sys.stdlib_module_names
     return is_somebodys and compares_itself(value) and not isinstance(value, Mapping | Set)
-
-
-def _check_function(function: Any, key: str) -> None:
-    if is_async(function):
-        raise ValueError(f"{key}: a function that checks texts cannot be async; `check` may be")
-    if is_generator(function):
-        raise ValueError(f"{key}: a function that checks texts must return; this one yields")
-    with errors_as(ValueError, f"{key}: the function cannot be called: ", TypeError):
-        accepted_values(function, SAYS_PARAMETERS)
 
 
 def parse_expect(value: Any, key: str = "expect") -> Expect:

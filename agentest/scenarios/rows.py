@@ -185,7 +185,8 @@ class RowTemplate:
     def options_of(self, row: Row) -> dict[str, Any]:
         """Return the options for a row. Columns give options, unless a placeholder uses them as data."""
         filler = _Filler(row)
-        name = self._filled_name(filler)
+        template = self.options["name"]
+        name = filler.text(template, "name") if isinstance(template, str) else template
         filler.used.clear()
         filled = {key: filler.fill(value, key) for key, value in self.options.items() if key != "name"}
         given = {snake_case(column): column for column in row.columns if column not in filler.used}
@@ -196,10 +197,6 @@ class RowTemplate:
         }
         filled |= {key: value for key, value in columns.items() if value is not None}
         return {"name": name, **filled, **self._made(row)}
-
-    def _filled_name(self, filler: _Filler) -> Any:
-        template = self.options["name"]
-        return filler.text(template, "name") if isinstance(template, str) else template
 
     def _made(self, row: Row) -> dict[str, Any]:
         if self._make is None:

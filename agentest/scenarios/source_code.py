@@ -527,7 +527,13 @@ def value_of(value: Any, at: str = "") -> SourceNode:
     if isinstance(value, DataMatcher):  # it was written as data
         return value_of(value.word, at)
     if isinstance(value, Matcher):
-        return _matcher(value, at)
+        word, options = snake_case(type(value).__name__), dict(_set_fields(value))
+        if not options:
+            return word
+        first, *more = options
+        several = options[first] if first in ("values", "types") else [options[first]]
+        nodes = [_inner_source(each, at) for each in several]
+        return call_of(word, nodes, {name: _inner_source(options[name], at) for name in more})
     if isinstance(value, re.Pattern):
         return _pattern(value, at)
     if isinstance(value, Mapping):
@@ -540,16 +546,6 @@ def value_of(value: Any, at: str = "") -> SourceNode:
     if value is None or type(value) in (str, int, float, bool):
         return node(value)
     raise _no_form(value, at)
-
-
-def _matcher(value: Matcher, at: str) -> SourceNode:
-    word, options = snake_case(type(value).__name__), dict(_set_fields(value))
-    if not options:
-        return word
-    first, *more = options
-    several = options[first] if first in ("values", "types") else [options[first]]
-    nodes = [_inner_source(each, at) for each in several]
-    return call_of(word, nodes, {name: _inner_source(options[name], at) for name in more})
 
 
 def _inner_source(value: Any, at: str) -> SourceNode:

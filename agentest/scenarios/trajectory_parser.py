@@ -363,10 +363,6 @@ def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
         raise ValueError(f"{key}.expected: is missing; write the calls that {about} is about")
     if "expected_writes" not in options:
         return (_built_trajectory(options, key),)
-    return _with_writes(options, key)
-
-
-def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
     writes, rest = options.pop("expected_writes"), options
     if "expected" not in rest:
         return (_built_trajectory({**rest, "expected": writes}, key, "expected_writes"),)

@@ -6,7 +6,7 @@ described in `schemas/results.schema.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -86,15 +86,6 @@ def conversation_json(
 
         data |= plain(invocations_json(thresholds, result))
     return data
-
-
-def with_conversations(
-    scenario: ScenarioResult, conversations: Iterable[ConversationResult]
-) -> ScenarioResult:
-    """Return a stored scenario with its conversations, and with what depends on them."""
-    graded = not scenario.severity_unknown
-    graded_conversations = with_severe_failures(tuple(conversations), scenario.errors, graded=graded)
-    return replace(scenario, conversations=graded_conversations, totals=totals_of(graded_conversations))
 
 
 def mark_vacuous(conversation: Json) -> Json:
@@ -202,8 +193,9 @@ def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> Scen
         decided_after=data.get("decidedAfter"),
         metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=result.case is not None),
     )
-    conversations = (CODECS.read(ConversationResult, each) for each in data.get("conversations", ()))
-    return with_conversations(scenario, conversations)
+    read = tuple(CODECS.read(ConversationResult, each) for each in data.get("conversations", ()))
+    conversations = with_severe_failures(read, scenario.errors, graded=not scenario.severity_unknown)
+    return replace(scenario, conversations=conversations, totals=totals_of(conversations))
 
 
 def _with_summary(result: TrajectoryResult, _: Mapping[str, Any]) -> TrajectoryResult:

@@ -246,12 +246,6 @@ CONVERSATION_START = re.compile(
 """What precedes the conversation in its line: scenario, agent, number, and measurements if there are any."""
 
 
-def _conversation_start(event: ConversationFinished, measured: bytes) -> bytes:
-    names = encoded({"type": CONVERSATION, "scenario": event.name, "agent": event.agent})
-    figures = b', "measured": ' + measured if measured else b""
-    return b'%s, "number": %d%s, "conversation": ' % (names[:-1], event.number, figures)
-
-
 class Journal:
     """Writes the journal, and reads conversations from it until it is closed.
 
@@ -363,7 +357,9 @@ class Journal:
         if not isinstance(body, bytes):
             measured = encoded(CODECS.write(measured_conversation(body)))
             body = encoded(conversation_json(body, event.case, event.thresholds))
-        head = _conversation_start(event, measured)
+        names = encoded({"type": CONVERSATION, "scenario": event.name, "agent": event.agent})
+        figures = b', "measured": ' + measured if measured else b""
+        head = b'%s, "number": %d%s, "conversation": ' % (names[:-1], event.number, figures)
         start = self._file.add(head + body + b"}\n")
         if start is not None:
             places = self._places.setdefault((event.name, event.agent), array("q"))

@@ -108,7 +108,12 @@ class Imports:
             return  # modules imported since then were found in this folder first
         self._last = folder
         self._record_imports()
-        for top in self._names_in_folder(folder) & self._loaded.keys():
+        if folder not in self._names:
+            paths: list[Path] = []
+            with suppress(OSError):
+                paths += folder.iterdir()
+            self._names[folder] = frozenset(path.name.removesuffix(".py") for path in paths)
+        for top in self._names[folder] & self._loaded.keys():
             is_importable = (folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))
             for name in list(self._loaded[top]) if is_importable else ():
                 if _is_from_other_folder(name, folder):
@@ -116,14 +121,6 @@ class Imports:
                 if name not in sys.modules:
                     del self._loaded[top][name]
         self._seen = next(reversed(sys.modules))  # the previous last module may be gone
-
-    def _names_in_folder(self, folder: Path) -> frozenset[str]:
-        if folder not in self._names:
-            paths: list[Path] = []
-            with suppress(OSError):
-                paths += folder.iterdir()
-            self._names[folder] = frozenset(path.name.removesuffix(".py") for path in paths)
-        return self._names[folder]
 
 
 def import_file(path: Path) -> ModuleType:

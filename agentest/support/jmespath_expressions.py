@@ -130,7 +130,9 @@ def _compiled(text: str) -> ParsedResult:
     except RecursionError:
         raise ValueError("is nested too deeply for a JMESPath expression") from None
     _check_functions(compiled.parsed)
-    _check_quotes(text)
+    if match := _TEXT_IN_DOUBLE_QUOTES.search(re.sub(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`", "''", text)):
+        quoted = match[1] or match[2]
+        raise ValueError(f"compares with the key {quoted}; a text stands in single quotes: '{quoted[1:-1]}'")
     return compiled
 
 
@@ -166,12 +168,6 @@ def _check_functions(parsed: Any) -> None:
         is_variadic = bool(signature and signature[-1].get("variadic"))
         if count < len(signature) or (count > len(signature) and not is_variadic):
             raise ValueError(f"gives {name}() {count} arguments, and it takes {len(signature)}")
-
-
-def _check_quotes(text: str) -> None:
-    if match := _TEXT_IN_DOUBLE_QUOTES.search(re.sub(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`", "''", text)):
-        quoted = match[1] or match[2]
-        raise ValueError(f"compares with the key {quoted}; a text stands in single quotes: '{quoted[1:-1]}'")
 
 
 def path_to(parts: Sequence[str | int]) -> str:

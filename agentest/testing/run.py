@@ -29,7 +29,7 @@ from agentest.models.factory import scripted
 from agentest.models.port import ChatModel, Ledger, Models
 from agentest.report.console.scenario import block
 from agentest.runner.plan import Options, make_plan
-from agentest.runner.prepare import MODEL_VARIABLE, Prepared, RunRequest, prepared_for
+from agentest.runner.prepare import MODEL_VARIABLE, RunRequest, prepared_for
 from agentest.runner.run import RunMode, run_steps
 from agentest.runner.session import RunOutcome, RunSession, Stop, settings_of
 from agentest.scenarios.discovery import DiscoveredScenarios
@@ -96,7 +96,10 @@ class Runner:
         A call of `stop` stops the run. Raises UsageError if something cannot be run. Its subclass ConfigError
         names the key and the expected value.
         """
-        prepared = self._prepared(scenarios)
+        loaded, root, environ = self._configuration()
+        request = RunRequest(root, options=self._run_options())
+        plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
+        prepared = prepared_for(request, loaded, plan, environ=environ)
 
         def note(text: str) -> None:
             self._emit(Noted(text))
@@ -112,12 +115,6 @@ class Runner:
         for text in prepared.notes:
             note(text)
         return to_checked_run(await run_session(session))
-
-    def _prepared(self, scenarios: tuple[Scenario, ...]) -> Prepared:
-        loaded, root, environ = self._configuration()
-        request = RunRequest(root, options=self._run_options())
-        plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
-        return prepared_for(request, loaded, plan, environ=environ)
 
     @property
     def _named_agent(self) -> str | None:

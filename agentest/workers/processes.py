@@ -293,18 +293,7 @@ def _follow_parent() -> None:
     for number in PARENT_SIGNALS:
         signal.signal(number, _ignore_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENT_SIGNALS)
-    _request_death_signal()
-
-
-def _ignore_signal(number: int, frame: object) -> None:
-    """Ignore a signal to the process group, such as Ctrl-C: the parent decides what to do."""
-
-
-def _request_death_signal() -> None:
-    """Have the system kill this process when its parent exits.
-
-    No thread of ours runs while C code holds the interpreter lock.
-    """
+    # The system kills this process when its parent exits: no thread runs while C code holds the lock.
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -313,6 +302,10 @@ def _request_death_signal() -> None:
     parent = parent_process()
     if parent and os.getppid() != parent.pid:  # it exited before the request
         os._exit(ExitCode.ERRORED)
+
+
+def _ignore_signal(number: int, frame: object) -> None:
+    """Ignore a signal to the process group, such as Ctrl-C: the parent decides what to do."""
 
 
 def _watch_parent() -> None:

@@ -225,9 +225,7 @@ class BodyTemplate:
             return None
         tree = without(self._tree, absent)
         is_xml = self._is_xml and isinstance(tree, str)
-        return self._encode(Template(tree).filled(_Converted(values, _in_xml) if is_xml else values))
-
-    def _encode(self, value: Any) -> tuple[bytes, str]:
+        value = Template(tree).filled(_Converted(values, _in_xml) if is_xml else values)
         if self._form == "multipart":
             return _multipart(value)
         if self._form:

@@ -236,9 +236,6 @@ class CallerCheck:
         signature = headers.get(name, "")
         if not any(_equal(signature, each[name]) for each in expected):
             return f"no valid signature in its header {name}"
-        return self._replayed(signature, now)
-
-    def _replayed(self, signature: str, now: float) -> str:
         while self._seen and now - next(iter(self._seen.values())) > 2 * _FRESH_S:
             del self._seen[next(iter(self._seen))]
         if signature in self._seen:
@@ -279,16 +276,15 @@ class WebhookReceiver:
             if not self.check and not any(webhook.is_named_in(request.path) for webhook in self.webhooks):
                 problem = "reply_webhook refused a call that names no conversation of this run"
                 return web.json_response({"error": problem}, status=403)
-        return web.json_response(self._ack(call))
+        paths = {f"call.{path}": JsonPath(path).find(call) for path in self.settings.ack_paths}
+        return web.json_response(
+            Template(self.settings.ack).filled({"call_id": str(next(self._numbers)), **paths})
+        )
 
     async def report_fault(self, _: web.Request, problem: str) -> None:
         """End all conversations that wait for a call: this one may have been theirs."""
         for inbox in (inbox for webhook in self.webhooks for inbox in webhook.inboxes):
             inbox.calls.put_nowait(OwnFault(problem))
-
-    def _ack(self, call: Any) -> Any:
-        paths = {f"call.{path}": JsonPath(path).find(call) for path in self.settings.ack_paths}
-        return Template(self.settings.ack).filled({"call_id": str(next(self._numbers)), **paths})
 
 
 def _value_of(request: web.Request, body: bytes) -> dict[str, Any]:

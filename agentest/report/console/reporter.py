@@ -206,15 +206,12 @@ class ConsoleReporter:
             self._keep_example(ScenarioReport(result))
             return
         if self._quiet:
-            self._show_dot(result)
+            status = result.verdict.status
+            if self._dots and self._dots % _DOTS_PER_LINE == 0:
+                self._printer.write([_LINE_END])
+            self._printer.write_part((_DOTS[status], STYLES[status]))
+            self._dots += 1
         self._show_result(result)
-
-    def _show_dot(self, result: ScenarioResult) -> None:
-        status = result.verdict.status
-        if self._dots and self._dots % _DOTS_PER_LINE == 0:
-            self._printer.write([_LINE_END])
-        self._printer.write_part((_DOTS[status], STYLES[status]))
-        self._dots += 1
 
     def _show_end(self, result: RunResult) -> None:
         if self._dots:

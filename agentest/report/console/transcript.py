@@ -257,7 +257,11 @@ def transcript_lines(
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
-    yield from conversation_criteria(result, display, indent)
+    for each in result.criteria:
+        turn = "" if each.turn_index is None else f" in {turn_name(each.turn_index)}"
+        answer: Part = (f"{each.result}{turn}", "bold")
+        why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
+        yield line(indent, f"{criterion_name(each)}  ", answer, why, lead=(_mark(each, display), " "))
     yield from _trajectories(result, None, display, indent, faults)
     yield from _checks(result.checks, display, indent, faults)
 
@@ -398,17 +402,6 @@ def _criteria_line(
 ) -> ConsoleLine:
     counted = f"{count(len(criteria), 'criterion', 'criteria')} {text}"
     return line(4, (counted, style or STYLES[status]), lead=(display.mark(status), " "))
-
-
-def conversation_criteria(
-    result: ConversationResult, display: DisplayOptions, indent: int
-) -> Iterator[ConsoleLine]:
-    """Show each criterion of a conversation with the judge's answer."""
-    for each in result.criteria:
-        turn = "" if each.turn_index is None else f" in {turn_name(each.turn_index)}"
-        answer: Part = (f"{each.result}{turn}", "bold")
-        why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
-        yield line(indent, f"{criterion_name(each)}  ", answer, why, lead=(_mark(each, display), " "))
 
 
 def _criterion(

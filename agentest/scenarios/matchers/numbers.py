@@ -286,17 +286,13 @@ def numbers_in(text: str) -> list[Fraction]:
 
 def _number_in_text(match: re.Match[str], text: str) -> Fraction | None:
     before = text[max(0, match.start() - 6) : match.start()]
-    if _is_within_word(before):
+    word = before.removesuffix("-")
+    if word and _joins_with_digits(word[-1]) and not word.endswith(_CURRENCIES):
         return None
     size = size_of(match[0])
     if OVER in match[0]:
         before = before.removesuffix(GAP)  # characters like ½ are replaced with a gap before them
     return -size if size is not None and _is_negative(before) else size
-
-
-def _is_within_word(before: str) -> bool:
-    word = before.removesuffix("-")
-    return bool(word) and _joins_with_digits(word[-1]) and not word.endswith(_CURRENCIES)
 
 
 def _joins_with_digits(letter: str) -> bool:
