@@ -107,7 +107,9 @@ class MockedTools:
             tool = tool_called(call.name, mocked, self.own)
             if tool is None:
                 continue
-            if refusal := refused_by_us(call):
+            _, begins, rest = _text(call).partition(REFUSED)
+            if begins:
+                refusal = f"{begins}{rest}".splitlines()[0].rstrip('"}] ')
                 raise MockBypassed(
                     f"agent {self.agent!r} called {call.name!r}, and got no mock's answer, but "
                     f"{refusal!r}. Its behavior with an answer is unknown"
@@ -149,13 +151,6 @@ _OPENING_CHARS = 100
 """A rejection appears within this many characters; later text may belong to a tool's result."""
 _SOUNDS_WRONG = re.compile(r"error|invalid|required|missing|expected|fail|not allowed", re.IGNORECASE)
 _SHOWN_CHARS = 4000
-
-
-def refused_by_us(call: ToolCall) -> str | None:
-    """Return a mock server's refusal, as the agent reports it; None if there was none."""
-    text = _text(call)
-    at = text.find(REFUSED)
-    return text[at:].splitlines()[0].rstrip('"}] ') if at >= 0 else None
 
 
 def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:

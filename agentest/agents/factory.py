@@ -40,7 +40,7 @@ async def make_agents(
     agents: dict[str, Agent] = {}
     for name, config in configs.items():
         own = replace(resources, client=apps[name]) if name in apps else resources
-        if isinstance(config, HttpAgent) and config.needs_credentials:
+        if isinstance(config, HttpAgent) and (config.header_commands or (config.sign and config.sign.aws)):
             from agentest.agents.credential_renewal import authorized
 
             sender = await authorized(name, config, own.client, own.root, own.on_secret)

@@ -273,10 +273,8 @@ class HttpSender:
             filled |= turn.headers(filled)
         if request.content is None:
             filled.pop("content-type", None)  # some servers expect a body if there is a content-type
-        try:
+        with errors_as(CannotSend, f"{request.url}: a header "):
             return list(check_headers({**filled, **by_name}).items())
-        except ValueError as error:
-            raise CannotSend(f"{request.url}: a header {error}") from None
 
     async def _attempt(
         self,

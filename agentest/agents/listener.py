@@ -93,8 +93,7 @@ async def listen(
 
     connections = connections or ConnectionLimit(most=_MOST_CONNECTIONS)
     guard = callers_of(settings, key).middleware(refuse)
-    faults = _faults(key, on_note, on_fault)
-    app.middlewares[:0] = [guard, connections.middleware(), faults]
+    app.middlewares[:0] = [guard, connections.middleware(), _faults(key, on_note, on_fault)]
     runner = web.AppRunner(
         app,
         access_log=None,

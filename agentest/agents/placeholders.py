@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from agentest.agents.port import TurnContext
@@ -73,11 +72,6 @@ class TurnValues:
                 )
             value = value[key]
         return value
-
-
-def phone_of(session_id: str) -> str:
-    """Return a telephone number for a session: fifteen digits, the same for the same session."""
-    return f"15550{int(sha256(session_id.encode()).hexdigest()[:15], 16) % 10**10:010}"
 
 
 class PartialValues:

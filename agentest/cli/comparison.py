@@ -43,7 +43,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
-from agentest.support.errors import ExitCode, UsageError
+from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import write_atomically, write_for_user
 from agentest.support.json_text import Json
 from agentest.support.redaction import CredentialFilter
@@ -161,7 +161,7 @@ def read_baseline(prepared: Prepared) -> MeasuredRun | None:
                 "--fail-on-regression: there is nothing to compare with; name a run: --baseline RUN"
             )
         return None
-    try:
+    with errors_as(UsageError, "baseline: ", UsageError):
         path = run_file(wanted, output_dir(prepared), folder)
         run = read_run(path, run_label(path, Project(request.root, folder)))
         entries = prepared.plan.entries
@@ -169,8 +169,6 @@ def read_baseline(prepared: Prepared) -> MeasuredRun | None:
         check_common_scenarios(
             run, MeasuredRun(label=_THIS_RUN, started_at="", version="", agents=agents, scenarios=scenarios)
         )
-    except UsageError as error:
-        raise UsageError(f"baseline: {error}") from None
     return run
 
 

@@ -209,23 +209,6 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the `agentest` command and exit with its status."""
-    run_to_exit(cli)
-
-
-def exit_status_of(command: Callable[[], int]) -> int:
-    """Run a command and return its exit status. A user's mistake is printed as one message."""
-    try:
-        return command()
-    except (UsageError, OutputError) as error:
-        return print_user_error(error)
-    except click.ClickException:
-        raise
-    except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code would set our status
-        return print_crash(error)
-
-
-def run_to_exit(cli: click.Group) -> NoReturn:
-    """Run the command line and exit with its status."""
     while (
         free := os.open(os.devnull, os.O_RDWR)
     ) < 3:  # the parent process closed it: no file of ours gets it
@@ -249,6 +232,18 @@ def run_to_exit(cli: click.Group) -> NoReturn:
         status = ExitCode.ERRORED
     exec("")  # Python would end by SIGINT after an interrupt of code that was executed as text, like this
     sys.exit(ExitCode.INTERRUPTED if was_interrupted() else status)
+
+
+def exit_status_of(command: Callable[[], int]) -> int:
+    """Run a command and return its exit status. A user's mistake is printed as one message."""
+    try:
+        return command()
+    except (UsageError, OutputError) as error:
+        return print_user_error(error)
+    except click.ClickException:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code would set our status
+        return print_crash(error)
 
 
 def _flushed(cli: click.Group) -> int:

@@ -398,8 +398,7 @@ def _identity(entry: PlanEntry) -> str:
 
 
 def _hash(texts: Iterable[str]) -> str:
-    text = "\n".join(texts)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 _CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")

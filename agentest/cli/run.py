@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from agentest.report.registry import Broadcast
     from agentest.runner.session import RunOutcome, Spending
     from agentest.runner.sources import SourceFactory
-    from agentest.store.journal import Journal
 
 
 def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
@@ -102,9 +101,11 @@ def _end(
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
     missing = list(comparison.store(output)) if comparison and output else []
     missing += output.end(outcome.result, written) if output else ()
-    journal = (*journal_problem(output.journal),) if output else ()
+    cut = []
+    if output and output.journal.held and not output.journal.flush():
+        cut.append(f"{output.journal.path} is not complete: the disk was full")
     files = files_of(written, output, prepared)
-    for text in (*outcome.notes, *journal, *missing, *in_a_line(outcome.result, broadcast, files)):
+    for text in (*outcome.notes, *cut, *missing, *in_a_line(outcome.result, broadcast, files)):
         _note(prepared, text)
     decide = variant.exploration.exit_code if variant.exploration else exit_code
     code = status(outcome, prepared, broadcast, decide, complete=not missing)
@@ -240,12 +241,6 @@ def in_a_line(result: RunResult | None, broadcast: Broadcast, written: Sequence[
         where = f"; {', '.join(written)}" if written else ""
         yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
         yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
-
-
-def journal_problem(journal: Journal) -> Iterator[str]:
-    """Yield a note if the journal is incomplete."""
-    if journal.held and not journal.flush():
-        yield f"{journal.path} is not complete: the disk was full"
 
 
 def _last_words(prepared: Prepared, output: RunOutput | None, variant: RunVariant) -> str:

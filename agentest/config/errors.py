@@ -49,8 +49,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "extra_forbidden":
         loc = details["loc"]
         key, section = str(loc[-1]), _section_at(loc[:-1])
-        valid = key_names(section)
-        hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, valid)
+        hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, key_names(section))
         if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
             names = ", ".join(f"`{name}`" for name in sorted(key_names(section)))
             hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"

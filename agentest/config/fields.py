@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from agentest.domain.events import ReportRequest
 from agentest.plugin import PLUGINS, Kind, PluginError
+from agentest.support.errors import errors_as
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.text import snake_case, snake_keys
 
@@ -120,12 +121,10 @@ def check_url(value: str) -> str:
     """Check that a value is an http or https URL with a host. Raises ValueError."""
     if any(c.isspace() or not c.isprintable() for c in value):
         raise ValueError("is not a URL: it has a space, a line break or another invisible character")
-    try:
+    with errors_as(ValueError, "is not a URL: "):
         parts = urlsplit(value)
         port_is_valid = has_valid_port(parts)
         _check_international(value)
-    except ValueError as error:
-        raise ValueError(f"is not a URL: {error}") from None
     if parts.scheme not in ("http", "https"):
         hint = f"; write http://{value}" if _HOST_AND_PORT.match(value) else ""
         raise ValueError(f"must start with http:// or https://, but is {value!r}{hint}")
@@ -152,20 +151,16 @@ def _check_international(url: str) -> None:
         return
     import httpx  # importing httpx takes 0.1 s, and few configurations need it
 
-    try:
+    with errors_as(ValueError, "", httpx.InvalidURL):
         host = httpx.URL(url).host
-    except httpx.InvalidURL as error:
-        raise ValueError(str(error)) from None
     if not host:
         raise ValueError("it has no host")
 
 
 def check_feature(kind: Kind, name: str) -> str:
     """Return the name of a feature. Raises ValueError with the most similar name if no plug-in has it."""
-    try:
+    with errors_as(ValueError, "", PluginError):
         return PLUGINS.get(kind, name).name
-    except PluginError as error:
-        raise ValueError(str(error)) from None
 
 
 CallSourceName = Annotated[str, AfterValidator(partial(check_feature, "call source"))]

@@ -18,7 +18,7 @@ from agentest.config.config import Config, read_plugins
 from agentest.config.fields import Path_, Section, key_location
 from agentest.config.yaml_file import MAX_BYTES, TOO_DEEP, read_yaml
 from agentest.plugin import if_command
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import check_user_file, read_text_file, user_text
 from agentest.support.importing import Imports, import_file, user_traceback
 from agentest.support.lazy_dataclasses import dataclass
@@ -128,11 +128,9 @@ def load_values(
 def with_changes(data: Any, changes: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a configuration's keys in snake case with changes applied. Raises ConfigError."""
     keys = Config.model_fields
-    try:
+    with errors_as(ConfigError, f"{path}: "):  # a key is given in both spellings
         old = _explicit_values(data) if isinstance(data, Section) else snake_keys(data, keys)
         return {**old, **snake_keys(changes, keys)}
-    except ValueError as error:  # a key is given in both spellings
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def _read_yaml(path: Path) -> tuple[dict[str, Any], dict[Path_, int]]:
@@ -171,15 +169,12 @@ def _checked(
 
 
 def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
-    try:
+    with errors_as(ConfigError, f"{path}: cannot be read: ", (UnicodeDecodeError, OSError)):
         if not path.exists() or path.is_dir():
             return
         from dotenv import dotenv_values
 
         variables = dotenv_values(stream=StringIO(user_text(path, MAX_BYTES)))
-    except (UnicodeDecodeError, OSError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigError(f"{path}: cannot be read: {why}") from None
     for name, value in variables.items():
         if value is not None:
             environ.setdefault(name, value)

@@ -6,7 +6,7 @@ The values are small, so that conversations can be released from memory after me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import field, replace
 
 from agentest.domain.metrics import METRICS, Kind
@@ -16,6 +16,7 @@ from agentest.domain.verdict import Severities
 from agentest.store.reader import StoredConversations
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import first_names
 
 _MAX_NAMES_SHOWN = 5
 
@@ -201,11 +202,6 @@ def check_common_scenarios(base: MeasuredRun, new: MeasuredRun) -> None:
         )
 
 
-def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
-    """Remove pairs with a scenario that one run did not select, because it is neither new nor gone."""
-    return [pair for pair in pairs if (pair.new or not new.partial) and (pair.base or not base.partial)]
-
-
 def part_of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     """Return the part of a run that belongs to one agent, for comparison with another agent."""
     scenarios = tuple(each for each in run.scenarios if each.agent == agent)
@@ -241,5 +237,4 @@ def _by_key(run: MeasuredRun, alone: bool, twice: set[Hashable]) -> dict[Hashabl
 def _names(run: MeasuredRun) -> str:
     several = len(run.agents) > 1
     names = [f"{each.name!r} [{each.agent}]" if several else repr(each.name) for each in run.scenarios]
-    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
-    return ", ".join(names[:_MAX_NAMES_SHOWN]) + more if names else "none"
+    return first_names(names, _MAX_NAMES_SHOWN) or "none"

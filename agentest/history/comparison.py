@@ -16,7 +16,6 @@ from agentest.history.compared_runs import (
     counts_failures,
     did_not_load,
     pair_scenarios,
-    selected_pairs,
 )
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.differences import (
@@ -123,7 +122,8 @@ def compare_measured_runs(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     """Compare a new run with a base run. Raises UsageError if they have no scenario in common."""
     check_common_scenarios(base, new)
     every = pair_scenarios(base, new)
-    pairs = selected_pairs(every, base, new)
+    # A scenario that one run did not select is neither new nor gone.
+    pairs = [pair for pair in every if (pair.new or not new.partial) and (pair.base or not base.partial)]
     drafts = [_draft(pair, base, new) for pair in pairs]
     rows = iter(decide([row for draft in drafts for row in draft.rows]))
     scenarios = [replace(draft, rows=tuple(next(rows) for _ in draft.rows)) for draft in drafts]

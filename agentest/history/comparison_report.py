@@ -291,8 +291,7 @@ def _foot(comparison: Comparison) -> Iterator[ConsoleLine]:
 
 
 def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
-    bad = comparison.regressed
-    icon = "❌" if bad else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
+    icon = "❌" if comparison.regressed else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
     yield f"{heading} {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
     yield f"**{inline(conclusion(comparison))}**\n\n"
     yield from (f"{inline(text)}\n\n" for text in resource_lines(comparison))

@@ -391,8 +391,7 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
         return CheckResult.undecided("remarks", str(error), comparison)
-    unseen = turn.author is None and not banned and (not matches or expected.not_contains)
-    if unseen:
+    if turn.author is None and not banned and (not matches or expected.not_contains):
         return None
     passed = matches and not banned
     return CheckResult(

@@ -155,7 +155,9 @@ class ScenarioEvaluator(ScenarioJudge):
         redacted = why_redacted(conversation.turns)
 
         async def grade(grader: Grader) -> None:
-            key, model = CallKey("judge", self.scope, number, metric=grader.name), self._model_for(grader)
+            key = CallKey("judge", self.scope, number, metric=grader.name)
+            named = self.named.get(grader.judge) if grader.judge else None
+            model = named or (self.judge.model if self.judge else None)
             grades[grader.name] = await graded(grader, conversation, model, key, self.redact)
 
         async with anyio.create_task_group() as tasks:
@@ -172,10 +174,6 @@ class ScenarioEvaluator(ScenarioJudge):
             else grades[grader.name]
             for grader in self.graders
         }
-
-    def _model_for(self, grader: Grader) -> Model | None:
-        named = self.named.get(grader.judge) if grader.judge else None
-        return named or (self.judge.model if self.judge else None)
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """Match the calls of the whole conversation against the scenario's trajectory."""

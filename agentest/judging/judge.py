@@ -273,17 +273,15 @@ class ConfirmedJudge(Judge):
     def _confirmed(
         self, first: Mapping[JudgeQuestion, SampledAnswers], second: Mapping[JudgeQuestion, SampledAnswers]
     ) -> dict[JudgeQuestion, SampledAnswers]:
+        agreed = self._failing({question: second[question] for question in first})
         return {
             question: answers
-            if self._agrees(question, second[question])
+            if question in agreed
             else SampledAnswers(
                 (), answers.requested, self._disagreement(question, answers, second[question])
             )
             for question, answers in first.items()
         }
-
-    def _agrees(self, question: JudgeQuestion, answers: SampledAnswers) -> bool:
-        return bool(answers.usable) and self._fails(question, self._result_of(question, answers))
 
     def _fails(self, question: JudgeQuestion, opinion: _Result) -> bool:
         match opinion:

@@ -29,6 +29,7 @@ from pydantic import (
 from agentest.domain.changes import ChangedAnswers
 from agentest.domain.messages import ToolSpec
 from agentest.support.calling import is_async
+from agentest.support.errors import errors_as
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -200,10 +201,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     target: Any = function if inspect.isroutine(function) else type(function).__call__
     if isinstance(function, type):
         target = getattr(function, "__init__")  # noqa: B009 - mypy refuses the plain form
-    try:
+    unresolved = (NameError, AttributeError, SyntaxError, TypeError)
+    with errors_as(TypeError, "its annotations cannot be resolved: ", unresolved):
         return get_type_hints(target, include_extras=True)
-    except (NameError, AttributeError, SyntaxError, TypeError) as error:
-        raise TypeError(f"its annotations cannot be resolved: {error}") from None
 
 
 def _validated(model: type[BaseModel], args: Mapping[str, Any]) -> dict[str, Any]:

@@ -358,7 +358,9 @@ def same(first: Any, second: Any) -> bool:
 def alike(first: Any, second: Any) -> bool:
     """Return True if two values may be the same: one source may omit what the other fills in."""
     if isinstance(first, dict) and isinstance(second, dict):
-        return _alike_objects(_without_nulls(first), _without_nulls(second))
+        first, second = _without_nulls(first), _without_nulls(second)
+        is_part = first.keys() <= second.keys() or second.keys() <= first.keys()
+        return is_part and all(alike(first[key], second[key]) for key in first.keys() & second.keys())
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(alike, first, second))
     if isinstance(first, str) is not isinstance(second, str):
@@ -368,12 +370,6 @@ def alike(first: Any, second: Any) -> bool:
 
 def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _alike_objects(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    if not (first.keys() <= second.keys() or second.keys() <= first.keys()):
-        return False
-    return all(alike(first[key], second[key]) for key in first.keys() & second.keys())
 
 
 def _as_number(value: Any) -> float | str | None:

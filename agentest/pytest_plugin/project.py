@@ -193,7 +193,7 @@ class ScenarioFile(pytest.File):
             )
         counts: dict[str, int] = {}
         for entry in entries:
-            name = item_name(name_of(entry), entry.agent)
+            name = _in_a_row(name_of(entry)) + (f"[{_in_a_row(entry.agent)}]" if entry.agent else "")
             counts[name] = counts.get(name, 0) + 1
             if counts[name] > 1:
                 name += f"~{counts[name]}"
@@ -261,30 +261,20 @@ _MEANINGFUL = frozenset({*_PYTEST, *_PLUGINS, *_WORDS})
 """Names with a meaning for pytest or its plugins, and words that `-m` cannot parse."""
 
 
-def marker_name(tag: str) -> str:
-    """Return the marker for a tag.
+def mark(item: pytest.Item, tag: str) -> None:
+    """Mark an item with a tag, and register the marker for `--strict-markers`.
 
     Characters that `-m` cannot parse become `_`. Names with a meaning for pytest get the prefix `tag_`.
     """
     name = re.sub(r"[^\w.+/-]", "_", tag)
-    return f"tag_{name}" if name in _MEANINGFUL or name[:1] in ("", "_") else name
-
-
-def mark(item: pytest.Item, tag: str) -> None:
-    """Mark an item with a tag, and register the marker for `--strict-markers`."""
-    name = marker_name(tag)
+    name = f"tag_{name}" if name in _MEANINGFUL or name[:1] in ("", "_") else name
     if not any(re.split("[:(]", line)[0].strip() == name for line in item.config.getini("markers")):
         item.config.addinivalue_line("markers", f"{name}: tag of scenarios")
     item.add_marker(getattr(pytest.mark, name))
 
 
-def item_name(scenario: str, agent: str) -> str:
-    """Return the name of an item: the scenario without `::`, which separates node ids, and the agent."""
-    return f"{_in_a_row(scenario)}[{_in_a_row(agent)}]" if agent else _in_a_row(scenario)
-
-
 def _in_a_row(name: str) -> str:
-    row = " ".join(clean(name).split())
+    row = " ".join(clean(name).split())  # without `::`, which separates node ids
     while "::" in row:
         row = row.replace("::", ": :")
     return row

@@ -67,15 +67,10 @@ class SessionHooks:
     ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
         """Collect scenario files only as scenarios, even if another plugin collects them as tests."""
         others = yield
-        if not self._is_scenario_file(file_path, parent):
+        named = file_path.name.endswith(ENDINGS) and parent.session.isinitpath(file_path)
+        if not (is_scenario_name(file_path.name) and (named or self.project.has(file_path))):
             return others
         return [ScenarioFile.from_parent(parent, path=file_path, project=self.project, runs=self._runs)]
-
-    def _is_scenario_file(self, path: Path, parent: pytest.Collector) -> bool:
-        if not is_scenario_name(path.name):
-            return False
-        named = path.name.endswith(ENDINGS) and parent.session.isinitpath(path)
-        return named or self.project.has(path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -83,7 +78,8 @@ class SessionHooks:
 
         A pytest-xdist worker reports items in the order in which it received them.
         """
-        if not isinstance(item, ScenarioItem) or self._reporting or self._in_pytest_order:
+        in_pytest_order = hasattr(self._config, "workerinput") or is_setup_only(self._config)
+        if not isinstance(item, ScenarioItem) or self._reporting or in_pytest_order:
             return None
         if item not in self._reported:
             self._reporting = True

@@ -99,8 +99,7 @@ class RunningUnit:
         """The current phase in a few words; "" while it waits for a place."""
         talking = f"{len(self.talking)} talking" if self.talking else ""
         judging = f"{len(self.judging)} judging" if self.judging else ""
-        named = ", ".join(filter(None, (talking, judging)))
-        return "grouping errors" if self.grouping else named
+        return "grouping errors" if self.grouping else ", ".join(filter(None, (talking, judging)))
 
 
 class Progress:
@@ -145,7 +144,9 @@ class Progress:
                 self.turns += 1
             case ConversationHeld():
                 self._used[event.name, event.agent] = event.used
-                self._on_conversation_ended(self._unit(event), event.number, now)
+                unit = self._unit(event)
+                self._pace.talked(now - unit.talking.pop(event.number, now), now)
+                unit.judging[event.number] = now
             case ConversationFinished():
                 self._used[event.name, event.agent] = event.used
                 unit = self._unit(event)
@@ -188,10 +189,6 @@ class Progress:
 
     def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> RunningUnit:
         return self.running.setdefault((event.name, event.agent), RunningUnit(1))
-
-    def _on_conversation_ended(self, unit: RunningUnit, number: int, now: float) -> None:
-        self._pace.talked(now - unit.talking.pop(number, now), now)
-        unit.judging[number] = now
 
     def _end(self, event: ScenarioFinished) -> None:
         key = event.result.name, event.result.agent

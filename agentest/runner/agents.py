@@ -344,22 +344,19 @@ def agents_without_calls(
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             untold = f"{_HIDDEN[visibility]} (then set `tool_visibility: unseen`)"
-            why = plan.agents[name].why_silent or untold
-            warnings[_silence_warning(name, why, of_calls)] = of_calls
+            message = (
+                f"not one tool call of agent {name!r} was seen in the whole run, though {_listed(of_calls)} "
+                f"{'has' if len(of_calls) == 1 else 'have'} mocks, trajectories or expected calls. Either it "
+                "needed none (then add a scenario in which it calls a tool), or "
+                f"{plan.agents[name].why_silent or untold}"
+            )
+            warnings[RunWarning(message, name, of_calls[0].file, of_calls[0].scenario.line)] = of_calls
     return warnings
 
 
 def speaks_of_calls(unit: Unit) -> bool:
     """Return True if an agent of which no call was seen questions the verdict on the unit."""
+    # The criteria of an evaluation set determine if the calls that it expects count.
     graded = any(grader.name in ABOUT_CALLS for grader in unit.graders)
-    return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
-
-
-def _silence_warning(agent: str, why: str, units: Sequence[Unit]) -> RunWarning:
-    first = units[0]
-    message = (
-        f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
-        f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none (then add a scenario in which it calls a tool), or {why}"
-    )
-    return RunWarning(message, agent, first.file, first.scenario.line)
+    expected = any(turn.reference and turn.reference.tool_calls for turn in unit.scenario.turns)
+    return unit.scenario.speaks_of_calls or (graded and expected)

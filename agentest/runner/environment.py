@@ -94,7 +94,10 @@ def _agents(prepared: Prepared) -> Iterator[ReachProblem]:
                     )
                     yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {remedy}"
         if is_opened_per_worker(agent, is_remote=True):
-            yield from _real_tools(name, agent)
+            for key, url in agent.real_tools.items():
+                if is_loopback(url):
+                    where = f"the real tools of agent {name!r} (`{key}`: {url})"
+                    yield where, f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}"
 
 
 def is_over_network(agent: AgentConfig) -> bool:
@@ -113,12 +116,6 @@ def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     if agent.server and is_loopback(agent.server.ready):
         where = f"`server` of agent {name!r} (`ready`: {agent.server.ready})"
         yield where, f"it starts on this machine, and this agent runs on each node; {_REMEDY}"
-
-
-def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
-    for key, url in agent.real_tools.items():
-        if is_loopback(url):
-            yield (f"the real tools of agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}")
 
 
 def _servers(prepared: Prepared) -> Iterator[ReachProblem]:

@@ -139,7 +139,7 @@ class _Scheduler:
         self._slots = anyio.Semaphore(settings.concurrency, fast_acquire=True)
         self._rejoining = anyio.Lock()
         """Serializes re-queueing: two conversations that alternate could block each other forever."""
-        self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(_single_slot)
+        self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(lambda: anyio.Semaphore(1))
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._queues: dict[str, _Queue] = {}  # by exclusive agent that is running now: the units in its queue
         self.trials = Trials(live=origin.earlier is None)
@@ -283,14 +283,15 @@ class _Scheduler:
         if not progress.unit.is_parallel(self._settings.parallel):
 
             async def run_in_slot() -> None:
-                await self._run_one_by_one(progress, _single_slot(), tasks)
+                await self._run_one_by_one(progress, anyio.Semaphore(1), tasks)
                 self._slots.release()
 
             tasks.start_soon(run_in_slot)
             await self._slots.acquire()
             return
         first = progress.wanted + 1
-        for number in [left for left in progress.missing_numbers if left not in begun]:
+        left = [n for n in range(1, progress.wanted + 1) if n not in progress.results and n not in begun]
+        for number in left:
             if self._allowance:
                 await self._wait_for_budget(progress.unit, number, self._slots)
             tasks.start_soon(self._run_conversation, progress, number, self._slots)
@@ -505,10 +506,6 @@ class _RunningConversation:
 class _Queue:
     waiting: deque[Unit]
     free: anyio.Semaphore
-
-
-def _single_slot() -> anyio.Semaphore:
-    return anyio.Semaphore(1)
 
 
 class StartDelay:

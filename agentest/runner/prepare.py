@@ -29,6 +29,7 @@ from agentest.support.errors import ConfigError, UsageError, errors_as
 from agentest.support.files import path_from
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import with_reminders
+from agentest.support.text import first_names
 
 if TYPE_CHECKING:
     from agentest.agents.server_output import AgentServers, RecentOutput
@@ -322,7 +323,7 @@ def prepare(
     notes = [f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty]
     if folders := discovered.left_out:
         first = path_from(request.here or request.root, request.root / folders[0])
-        which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
+        which = first_names(folders, _SHOWN)
         notes.append(
             f"left out, as there is another configuration: {which}; agentest run --cwd {first} runs it"
         )
@@ -510,10 +511,8 @@ def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> fr
     from agentest.models.cassette import recorded_named_models
     from agentest.models.tape import CassetteError
 
-    try:
+    with errors_as(ConfigError, "", CassetteError):
         return recorded_named_models(folder, scopes)
-    except CassetteError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:

@@ -45,6 +45,7 @@ from agentest.runner.verdict_warnings import RunEvidence, amended, run_warnings
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.text import quoted_names
 from agentest.version import __version__
 
 if TYPE_CHECKING:
@@ -452,7 +453,6 @@ def _unanswered_warning(tool: str, finished: Sequence[Held]) -> RunWarning:
 
 
 def _scenario_list(units: Iterable[Unit], of_cases: bool) -> str:
-    names = list(dict.fromkeys(unit.scenario.name for unit in units))
+    names = {unit.scenario.name: None for unit in units}
     what = ("case" if of_cases else "scenario") + "s" * (len(names) != 1)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{what} {', '.join(map(repr, names[:_SHOWN]))}{more}"
+    return f"{what} {quoted_names(names, _SHOWN)}"

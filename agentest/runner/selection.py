@@ -17,13 +17,12 @@ from agentest.scenarios.discovery import (
     SearchedFiles,
     is_scenario_name,
     matches_name,
-    nearest_to_line,
     search,
     select_by_path,
     separate_run_folder,
 )
 from agentest.support.files import contains_any, path_from, readable, shown_path
-from agentest.support.text import nearest_part
+from agentest.support.text import nearest_part, quoted_names
 
 _SHOW_ALL = "agentest run --list shows all"
 _SHOWN = 5
@@ -94,11 +93,9 @@ def _missed(discovered: DiscoveredScenarios, choice: PathChoice) -> str:
     if choice.name is not None:
         names = [scenario.name for scenario in in_place]
         what = f"no scenario in {file} is named {readable(choice.name)!r}"
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        return what + (
-            _nearest(choice.name, names) or f"; it has {', '.join(map(repr, names[:_SHOWN]))}{more}"
-        )
-    near = nearest_to_line(in_place, choice.line or 0)
+        return what + (_nearest(choice.name, names) or f"; it has {quoted_names(names, _SHOWN)}")
+    line = choice.line or 0
+    near = min(in_place, key=lambda scenario: abs(scenario.line - line), default=None)
     hint = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
     return f"line {choice.line} of {file} is in no scenario{hint}"
 

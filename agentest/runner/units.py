@@ -111,11 +111,6 @@ class UnitProgress:
         changed.set()
 
     @property
-    def missing_numbers(self) -> list[int]:
-        """The numbers of the needed conversations that have not finished."""
-        return [n for n in range(1, self.wanted + 1) if n not in self.results]
-
-    @property
     def ordered(self) -> tuple[ConversationResult, ...]:
         """The results in the order of their conversations."""
         return tuple(self.results[number] for number in sorted(self.results))
@@ -148,7 +143,24 @@ class UnitEvaluation:
     def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> ConversationEvaluation:
         """Begin to evaluate one conversation, turn by turn as they close, or with `at_end` all at once."""
         if unit.scope not in self._evaluators:
-            self._evaluators[unit.scope] = self._evaluator(unit)
+            self._evaluators[unit.scope] = ScenarioEvaluator(
+                scenario=unit.scenario,
+                scope=unit.scope,
+                metrics=unit.metrics,
+                custom=[metric for metric in self._custom if metric.name not in unit.unmeasured],
+                graders=unit.graders,
+                judge=self._judge_of(unit),
+                named=self._named,
+                redact=self._redact.error,
+                agent=known_agent(unit, self._redact, is_judged=self._judge is not None),
+                unstreamed=unit.traits.unstreamed,
+                metrics_named=unit.metrics_named,
+                credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
+                information=unit.information,
+                idle_user=None if self._user_for(None) else idle_user(unit.scenario),
+                # If some conversations may fail, judges of a failed one can still affect the verdict.
+                skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
+            )
         return ConversationEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
 
     def end(self, unit: Unit) -> None:
@@ -162,26 +174,6 @@ class UnitEvaluation:
 
         criteria = unit.scenario.criteria
         return confirmed_judge(self._judge, self._confirm, criteria, unit.thresholds, self._fail_on)
-
-    def _evaluator(self, unit: Unit) -> ScenarioEvaluator:
-        return ScenarioEvaluator(
-            scenario=unit.scenario,
-            scope=unit.scope,
-            metrics=unit.metrics,
-            custom=[metric for metric in self._custom if metric.name not in unit.unmeasured],
-            graders=unit.graders,
-            judge=self._judge_of(unit),
-            named=self._named,
-            redact=self._redact.error,
-            agent=known_agent(unit, self._redact, is_judged=self._judge is not None),
-            unstreamed=unit.traits.unstreamed,
-            metrics_named=unit.metrics_named,
-            credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
-            information=unit.information,
-            idle_user=None if self._user_for(None) else idle_user(unit.scenario),
-            # If some conversations may fail, judges of a failed one can still affect the verdict.
-            skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
-        )
 
 
 class UnitDecision:

@@ -40,7 +40,7 @@ from agentest.scenarios.trajectory import (
     names_in,
 )
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.text import shortened, turn_name
+from agentest.support.text import first_names, shortened, turn_name
 
 _SHOWN_TOOLS = 5
 _SHOWN_CHARS = 80
@@ -159,8 +159,7 @@ def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
     skipped = any(isinstance(score, Skipped) for _, score in results)
     why = "the only check was that the agent replied"
     why += ", because the judged metrics need a `model`" if skipped else ""
-    is_python = evidence.unit.file.endswith(".py")
-    line = 'expect={"says": "…"}' if is_python else 'expect: {says: "…"}'
+    line = 'expect={"says": "…"}' if evidence.unit.file.endswith(".py") else 'expect: {says: "…"}'
     yield f"{why}. Add what a reply must contain to the scenario: {line}", ()
 
 
@@ -237,8 +236,7 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:
         return
-    more = f" and {len(idle) - _SHOWN_TOOLS} more" if len(idle) > _SHOWN_TOOLS else ""
-    names = ", ".join(idle[:_SHOWN_TOOLS]) + more
+    names = first_names(idle, _SHOWN_TOOLS)
     message = (
         f"the mock of tool {idle[0]!r} was never called: remove it or forbid its calls"
         if len(idle) == 1

@@ -96,7 +96,15 @@ def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator
                 f"{_nth_key(call_key, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
             )
     if trajectory.match_mode != "within":
-        yield from _duplicate_positions(trajectory, calls)
+        first_uses: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
+        for at, step in enumerate(trajectory.expected or ()):
+            if isinstance(step, ExpectedCall) and step.nth is not None:
+                position = step.name, step.nth
+                if position in first_uses:
+                    other = _nth_key(f"{calls}[{first_uses[position][0]}]", first_uses[position][1])
+                    name = name_text(step.name)
+                    yield f"{_nth_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
+                first_uses.setdefault(position, (at, step))
 
 
 def _positions_of_free_calls(trajectory: Trajectory, call_key: str, each: ExpectedCall) -> Iterator[str]:
@@ -133,18 +141,6 @@ def _is_never_empty(wanted: Any) -> bool:
     if isinstance(wanted, Text):
         return bool(wanted.value.strip())
     return isinstance(wanted, str | int | float | Mapping | list | tuple) and bool(wanted)
-
-
-def _duplicate_positions(trajectory: Trajectory, calls: str) -> Iterator[str]:
-    first_uses: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
-    for at, step in enumerate(trajectory.expected or ()):
-        if isinstance(step, ExpectedCall) and step.nth is not None:
-            position = step.name, step.nth
-            if position in first_uses:
-                other = _nth_key(f"{calls}[{first_uses[position][0]}]", first_uses[position][1])
-                name = name_text(step.name)
-                yield f"{_nth_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
-            first_uses.setdefault(position, (at, step))
 
 
 def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:

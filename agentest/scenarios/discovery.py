@@ -373,22 +373,17 @@ def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Sc
         return [scenario for scenario in in_file if scenario.name == choice.name]
     if choice.line is None:
         return in_file
-    return _scenarios_at_line(in_file, choice.line)
-
-
-def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
-    if not scenarios:
+    if not in_file:
         return []
-    if scenarios[0].file.endswith(DATA_ENDINGS):  # a scenario reaches to the line before the next one
-        begin = max((scenario.line for scenario in scenarios if scenario.line <= line), default=0)
-        return [scenario for scenario in scenarios if scenario.line == begin]
-    tree = ast.parse(Path(scenarios[0].file).read_bytes())
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for nodes in (calls, tree.body):
-        spans = [_span(node) for node in nodes if line in _span(node)]
+    if in_file[0].file.endswith(DATA_ENDINGS):  # a scenario reaches to the line before the next one
+        begin = max((scenario.line for scenario in in_file if scenario.line <= choice.line), default=0)
+        return [scenario for scenario in in_file if scenario.line == begin]
+    tree = ast.parse(Path(in_file[0].file).read_bytes())
+    for nodes in ([node for node in ast.walk(tree) if isinstance(node, ast.Call)], tree.body):
+        spans = [_span(node) for node in nodes if choice.line in _span(node)]
         # Try the narrowest span first, because a call may be an argument of another one.
         for span in sorted(spans, key=len):
-            at_line = [scenario for scenario in scenarios if scenario.line in span]
+            at_line = [scenario for scenario in in_file if scenario.line in span]
             if at_line:
                 return at_line
     return []
@@ -396,8 +391,3 @@ def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenari
 
 def _span(node: ast.expr | ast.stmt) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-
-
-def nearest_to_line(scenarios: Sequence[Scenario], line: int) -> Scenario | None:
-    """Return the scenario of a file that begins nearest to a line."""
-    return min(scenarios, key=lambda scenario: abs(scenario.line - line), default=None)

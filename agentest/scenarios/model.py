@@ -275,11 +275,6 @@ class Scenario:
         """True if it has mocks, or expects, limits or forbids tool calls."""
         return bool(self.tools) or any(each.about_calls for each in self.trajectories)
 
-    @property
-    def expects_calls(self) -> bool:
-        """True if an evaluation set expects tool calls in a turn. Its criteria determine if they count."""
-        return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
-
 
 def parse_approve(value: Any, key: str = "approve") -> Approve:
     """Parse true, false or a dict from tool to true or false. Raises ValueError."""

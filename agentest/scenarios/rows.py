@@ -20,6 +20,7 @@ from agentest.plugin import PLUGINS, PluginError
 from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.parser import has_text_keys, kind_of
 from agentest.support.calling import message_of_error
+from agentest.support.errors import errors_as
 from agentest.support.files import readable, user_text
 from agentest.support.importing import raised_at
 from agentest.support.json_text import json_value
@@ -145,10 +146,8 @@ def json_lines(path: Path) -> Iterator[Row]:
     for line_number, line in enumerate(_text_of(path).split("\n"), 1):
         location = f"{name}:{line_number}"
         if line.strip():
-            try:
+            with errors_as(ValueError, f"{location}: the JSON does not parse: "):
                 value = json_value(line)
-            except ValueError as error:
-                raise ValueError(f"{location}: the JSON does not parse: {error}") from None
             number += 1
             yield Row(_columns(value, location), location, number)
 
@@ -157,10 +156,8 @@ def json_rows(path: Path) -> Iterator[Any]:
     """Yield the objects of a list."""
     name = readable(path.name)
     text = _text_of(path)
-    try:
+    with errors_as(ValueError, f"{name}: the JSON does not parse: "):
         values = json_value(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: the JSON does not parse: {error}") from None
     if not isinstance(values, list):
         raise ValueError(f"{name}: expected a list of objects, found {kind_of(values)}")
     yield from values

@@ -41,6 +41,7 @@ from agentest.scenarios.options import OF_MODEL, parse_check
 from agentest.scenarios.parser import ProblemCollector, checked, known_keys, listed, names_of, nonempty_text
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
+from agentest.support.errors import errors_as
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import did_you_mean
 
@@ -72,10 +73,8 @@ class _Notation(NamedTuple):
         first = self.names[0]
         if first not in options:
             raise ValueError(f"{key}.{first}: is missing; {did_you_mean('', self.valid)}")
-        try:
+        with errors_as(ValueError, f"{key}: ", (TypeError, ValueError)):
             return self.make(options.pop(first), **options)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{key}: {error}") from None
 
     def parse_all(self, value: Any, key: str) -> tuple[Any, ...]:
         """Parse a list of values and dicts."""
@@ -139,10 +138,9 @@ def parse_consent(value: Any, key: str = "consent") -> Mapping[str, str]:
     checked(value, key, "a dict from tool to pattern", isinstance(value, Mapping) and bool(value))
     for tool, pattern in value.items():
         nonempty_text(tool, key)
-        try:
-            re.compile(nonempty_text(pattern, f"{key}[{brief(tool)}]"))
-        except re.error as error:
-            raise ValueError(f"{key}[{brief(tool)}]: {pattern!r} is not a pattern: {error}") from None
+        at = f"{key}[{brief(tool)}]"
+        with errors_as(ValueError, f"{at}: {pattern!r} is not a pattern: ", re.error):
+            re.compile(nonempty_text(pattern, at))
     return dict(value)
 
 

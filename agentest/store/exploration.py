@@ -24,10 +24,8 @@ def exploration_keys(explored: Explored) -> Json:
     return {"findings": list(map(_CODECS.write, explored.findings)), "explored": _CODECS.write(explored)}
 
 
-def read_exploration(document: Mapping[str, Any]) -> Explored | None:
-    """Decode the keys `findings` and `explored`; None if the run explored nothing."""
-    if "explored" not in document:
-        return None
+def read_exploration(document: Mapping[str, Any]) -> Explored:
+    """Decode the keys `findings` and `explored`."""
     findings = (_CODECS.read(Finding, each) for each in document.get("findings", ()))
     return replace(_CODECS.read(Explored, document["explored"]), findings=tuple(findings))
 

@@ -295,8 +295,10 @@ class Journal:
             case RunFinished():
                 order = tuple((each.name, each.agent) for each in event.result.scenarios)
                 self._write(EndLine(run=head_json(event.result), order=order))
-        if not self._began and self._file.used:
-            self._note_begun()
+        if not self._began and self._file.used and self.flush():
+            with suppress(OSError):  # the next event tries again
+                self._on_begun()
+                self._began = True
 
     @property
     def held(self) -> int:
@@ -344,13 +346,6 @@ class Journal:
         )
         for finished in event.kept:
             self._write_conversation(finished)
-
-    def _note_begun(self) -> None:
-        if not self.flush():
-            return
-        with suppress(OSError):  # the next event tries again
-            self._on_begun()
-            self._began = True
 
     def _write_conversation(self, event: ConversationFinished) -> None:
         body, measured = event.result, event.measured

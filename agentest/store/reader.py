@@ -404,8 +404,7 @@ def index_journal(path: Path) -> StoredJournal:
             begin = CONVERSATION_START.match(line) if line.endswith(b"}}\n") else None
             try:
                 if begin is None or index is None:
-                    read = read_line(json.loads(line))
-                    index = _with_line(index, read, path, start, len(line))
+                    index = _with_line(index, read_line(json.loads(line)), path, start, len(line))
                 else:
                     names = begin[1], begin[2]
                     if names not in keys:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from agentest.domain.figures import agent_effort, run_pass_rate
 from agentest.domain.results import CauseJoin, RootCause, RunResult, ScenarioResult, Status, UniqueError
@@ -24,9 +24,6 @@ from agentest.store.shapes import (
     Summary,
 )
 from agentest.support.json_text import Json, encoded, well_formed
-
-if TYPE_CHECKING:
-    from agentest.domain.results.exploration import Explored
 
 _SHOWN_SLOWEST = 5
 
@@ -79,6 +76,11 @@ def stored_head(result: RunResult) -> RunHead:
 def run_of(document: Mapping[str, Any]) -> RunResult:
     """Decode a results.json that is valid according to the schema."""
     head = CODECS.read(RunHead, document)
+    explored = None
+    if "explored" in document:
+        from agentest.store.exploration import read_exploration
+
+        explored = read_exploration(document)
     return RunResult(
         scenarios=tuple(CODECS.read(ScenarioResult, entry) for entry in entries(document)),
         agents=tuple(head.agents),
@@ -97,15 +99,9 @@ def run_of(document: Mapping[str, Any]) -> RunResult:
         shard=head.shard,
         joins=joins_of(head.root_causes),
         joining=head.joining,
-        explored=_explored(document) if "explored" in document else None,
+        explored=explored,
         visibilities={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
-
-
-def _explored(document: Mapping[str, Any]) -> Explored | None:
-    from agentest.store.exploration import read_exploration
-
-    return read_exploration(document)
 
 
 def stored_agents(

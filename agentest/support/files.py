@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import PIPE, TimeoutExpired
 from typing import BinaryIO, Literal, TextIO
 
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.interrupts import start_helper
 
 _OTHERS = 0o077
@@ -124,11 +124,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def write_for_user(path: Path, content: bytes, option: str = "") -> None:
     """Write a file like `write_atomically`. Raises UsageError, which names the option if there is one."""
-    try:
+    where = f"{option}: {path}" if option else str(path)
+    with errors_as(UsageError, f"{where} cannot be written: ", OSError):
         write_atomically(path, content)
-    except OSError as error:
-        where = f"{option}: {path}" if option else str(path)
-        raise UsageError(f"{where} cannot be written: {error.strerror or error}") from None
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")

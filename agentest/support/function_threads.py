@@ -103,8 +103,7 @@ class _FunctionCall:
 
     def place(self) -> list[str]:
         """Return file and line in the user's files at which the function is now."""
-        frame = sys._current_frames().get(self._thread or 0)
-        return [at] if (at := called_at(frame)) else []
+        return [at] if (at := called_at(sys._current_frames().get(self._thread or 0))) else []
 
     def settle(self) -> None:
         if not self.done.done():

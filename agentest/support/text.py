@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -153,11 +153,14 @@ def nearest_part(text: str, names: Iterable[str]) -> str | None:
     return parts[close[0]] if close else None
 
 
+def first_names(names: Sequence[str], most: int) -> str:
+    """List the first names, and count the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def quoted_names(names: Iterable[str], most: int = 3) -> str:
     """Quote names, each once; of many, list the first ones and count the others."""
-    distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
-    return ", ".join(map(repr, distinct[:most])) + more
+    return first_names(list(map(repr, dict.fromkeys(names))), most)
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

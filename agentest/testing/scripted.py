@@ -199,7 +199,9 @@ class ScriptedModel:
         if request.schema_name == "Causes":  # groups of different scenarios; each stays a separate cause
             return {"causes": [{"title": id, "groups": [id]} for id in _ids(request)]}
         if request.key.role == "dedup":
-            return {"groups": self._groups if self._groups is not None else [_one_group(request)]}
+            group = {"label": "scripted group", "severity": "high", "explanation": "scripted"}
+            one_group = [{**group, "occurrences": _ids(request)}]
+            return {"groups": one_group if self._groups is None else self._groups}
         if request.key.metric == "batch":
             return self._answer_batch(request.schema, request)
         return self._answer_question(request.key.metric or "", request)
@@ -247,15 +249,6 @@ def _best(metric: str) -> Any:
         return "no"
     kind = BUILTIN[metric].kind if metric in BUILTIN else Kind.SCALE
     return {Kind.LABEL: NO_FAILURE, Kind.BINARY: 1}.get(kind, 5)
-
-
-def _one_group(request: ChatRequest) -> dict[str, Any]:
-    return {
-        "label": "scripted group",
-        "severity": "high",
-        "occurrences": _ids(request),
-        "explanation": "scripted",
-    }
 
 
 def _ids(request: ChatRequest) -> list[str]:

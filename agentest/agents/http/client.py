@@ -12,6 +12,7 @@ The agent runs its tools itself: calls in its responses are observed, and mocks 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -33,7 +34,7 @@ from agentest.agents.http.extraction import (
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
 from agentest.agents.http_sender import ErrorAdvisor, HttpAnswer, HttpSender
-from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for, phone_of
+from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
 from agentest.agents.port import (
     AccessDenied,
     Agent,
@@ -209,7 +210,9 @@ class HttpConversation:
         """
         turn = self._last_turn = _TurnResults(messages, ctx)
         if self._inbox:
-            self._saved["phone"] = phone_of(ctx.session_id)
+            # A telephone number for the session: fifteen digits.
+            digest = sha256(ctx.session_id.encode()).hexdigest()
+            self._saved["phone"] = f"15550{int(digest[:15], 16) % 10**10:010}"
             self._inbox.begin_turn()
         await self._set_up(turn)
         if self._inbox:
@@ -334,8 +337,7 @@ class HttpConversation:
 
     def _values(self, turn: _TurnResults) -> tuple[Values, frozenset[str]]:
         absent = self._client.late_names - self._saved.keys()
-        values = TurnValues(turn.messages, turn.ctx, self._known)
-        return PartialValues(values, absent), absent
+        return PartialValues(TurnValues(turn.messages, turn.ctx, self._known), absent), absent
 
     @property
     def _known(self) -> Mapping[str, Any]:

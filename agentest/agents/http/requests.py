@@ -18,7 +18,7 @@ from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import HttpRequestSettings, TurnRequest, names_in
 from agentest.config.agents.over_http import Sign
 from agentest.config.fields import check_url
-from agentest.support.errors import AgentError, CannotSend
+from agentest.support.errors import AgentError, CannotSend, errors_as
 from agentest.support.json_text import json_or
 from agentest.support.templates import Template, Values, as_text, without
 
@@ -104,7 +104,9 @@ class RequestTemplate:
         if self._base is None:
             address = self._address.filled(_Converted(values, _path_segment))
         else:
-            address = _whole_url(self._base, as_text(self._address.filled(values)))
+            named = as_text(self._address.filled(values))
+            with errors_as(AgentError, f"the agent names the address {named!r:.200}, which "):
+                address = check_url(urljoin(self._base, named))
         query = Template(without(self._query, absent)).filled(_Converted(values, _quoted))
         parts = ["".join(pair) for pair in query]
         params = Template(without(self._params, absent)).filled(values)
@@ -122,13 +124,6 @@ class _Converted:
 
     def __getitem__(self, name: str) -> str:
         return self._convert(name, as_text(self._values[name]))
-
-
-def _whole_url(base: str, address: str) -> str:
-    try:
-        return check_url(urljoin(base, address))
-    except ValueError as error:
-        raise AgentError(f"the agent names the address {address!r:.200}, which {error}") from None
 
 
 def _quoted(_: str, text: str) -> str:
@@ -238,8 +233,7 @@ class BodyTemplate:
 
 def fields(values: Any) -> Iterator[tuple[str, str]]:
     """Yield the fields of a form or query: one per list item, none for null."""
-    pairs = values.items() if isinstance(values, Mapping) else values
-    for name, value in pairs:
+    for name, value in values.items() if isinstance(values, Mapping) else values:
         for item in value if isinstance(value, list) else [value]:
             if item is not None:
                 yield str(name), as_text(item)

@@ -142,11 +142,6 @@ class HttpAgent(AnyAgent):
         return header_commands(self.headers)
 
     @property
-    def needs_credentials(self) -> bool:
-        """True if credentials have to be made during the run."""
-        return bool(self.header_commands or (self.sign and self.sign.aws))
-
-    @property
     def urls(self) -> dict[str, str]:
         return {"endpoint": self.endpoint} if self.endpoint and self.app is None else {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from agentest.domain.results import RunResult, Severity, Status
@@ -11,7 +11,7 @@ from agentest.domain.results.exploration import Explored, ExploredPart, Finding,
 from agentest.plugin import if_command
 from agentest.report.console.text import BLANK, SEVERITY_STYLES, ConsoleLine, DisplayOptions, line
 from agentest.report.console.transcript import transcript_lines
-from agentest.support.text import count
+from agentest.support.text import count, first_names
 
 _COUNTED = (FindingStatus.NEW, FindingStatus.KNOWN)
 _SHOWN = 20
@@ -109,18 +109,13 @@ def _coverage(explored: Explored, display: DisplayOptions) -> Iterator[ConsoleLi
                 done = f"{sum(map(bool, row.values()))} of {len(row)}"
                 yield line(2, f"{part} × {name}  {done}", (missing, "yellow"))
     if unused := coverage.never_exercised:
-        yield line(2, "Never exercised: ", (_some(unused, most), "dim"))
+        yield line(2, "Never exercised: ", (first_names(unused, most or len(unused)), "dim"))
     yield BLANK
 
 
 def _uncovered(row: Mapping[str, int], most: int | None = None) -> str:
     names = [each for each, number in row.items() if not number]
-    return f"  not covered: {_some(names, most)}" if names else ""
-
-
-def _some(names: Sequence[str], most: int | None) -> str:
-    more = f" and {len(names) - most} more" if most and len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return f"  not covered: {first_names(names, most or len(names))}" if names else ""
 
 
 def _totals(explored: Explored) -> Iterator[ConsoleLine]:

@@ -268,8 +268,7 @@ class ConsoleReporter:
                 from agentest.report.console.case import shortfall_lines
 
                 lines += shortfall_lines(report.result, self._display, most=_SHOWN_SHORTFALLS)
-            example = Example(report.key, rank, lines)
-            self._examples |= dict.fromkeys(set(keys) - earlier, example)
+            self._examples |= dict.fromkeys(set(keys) - earlier, Example(report.key, rank, lines))
 
 
 _DOTS = {Status.PASSED: ".", Status.FAILED: "F", Status.ERRORED: "E", Status.SKIPPED: "s"}

@@ -376,8 +376,7 @@ def criteria_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator[
     criteria = result.totals.criteria
     without_model = [each for each in criteria if each.example and each.example[1].without_model]
     if without_model and not display.verbose:
-        required = any(each.required for each in without_model)
-        status = Status.ERRORED if required else Status.SKIPPED
+        status = Status.ERRORED if any(each.required for each in without_model) else Status.SKIPPED
         yield _criteria_line(without_model, f"not judged: {NO_MODEL}", status, display)
         criteria = tuple(each for each in criteria if each not in without_model)
     explained = [reason.criterion for reason in result.verdict.reasons if reason.criterion]

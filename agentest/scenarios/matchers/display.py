@@ -29,7 +29,12 @@ _FLAGS = {"re.I": re.I, "re.M": re.M, "re.S": re.S, "re.X": re.X, "re.A": re.A, 
 def shown(value: Any) -> str:
     """Format a value for a failure's reason."""
     if isinstance(value, re.Pattern):
-        return _pattern_text(value)
+        try:
+            inside = re.compile(value.pattern).flags
+        except re.error:
+            inside = 0
+        flags = [name for name, flag in _FLAGS.items() if value.flags & flag & ~inside]
+        return f"re.compile({', '.join(filter(None, [repr(value.pattern), ' | '.join(flags)]))})"
     if isinstance(value, FUNCTIONS):
         return written_lambda(value) or f"<predicate {getattr(value, '__name__', 'function')}>"
     if is_bare_type(value):
@@ -40,15 +45,6 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     return _ADDRESS.sub("", safe_repr(value))
-
-
-def _pattern_text(pattern: re.Pattern[Any]) -> str:
-    try:
-        inside = re.compile(pattern.pattern).flags
-    except re.error:
-        inside = 0
-    flags = [name for name, flag in _FLAGS.items() if pattern.flags & flag & ~inside]
-    return f"re.compile({', '.join(filter(None, [repr(pattern.pattern), ' | '.join(flags)]))})"
 
 
 def beginning(value: Any, chars: int) -> str:
@@ -111,15 +107,11 @@ def written_lambda(function: Any) -> str | None:
         min(position[2] or 0 for position in positions),
         max(position[3] or 0 for position in positions),
     )
-    return _lambda_around(line, body, end, code.co_varnames[: code.co_argcount])
-
-
-def _lambda_around(line: bytes, body: int, end: int, names: tuple[str, ...]) -> str | None:
     start = line.rfind(b"lambda", 0, body)
     while start >= 0:
         for stop in (end, *(end + more for more, sign in enumerate(line[end : end + 5], 1) if sign == 41)):
             text = line[start:stop].decode(errors="replace")
-            if _lambda_arguments(text) == names:
+            if _lambda_arguments(text) == code.co_varnames[: code.co_argcount]:
                 return text
         start = line.rfind(b"lambda", 0, start)
     return None

@@ -25,6 +25,7 @@ from agentest.support.files import make_folder, make_private_folder, write_atomi
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, is_locked, locked
+from agentest.support.text import first_names
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
@@ -294,8 +295,7 @@ def _results_file(run: StoredRunFolder, reference: str) -> Path:
 
 
 def _latest_ids(runs: list[StoredRunFolder]) -> str:
-    names = [run.id for run in reversed(runs)]
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return first_names([run.id for run in reversed(runs)], _SHOWN)
 
 
 RECORD = "run.json"

@@ -136,11 +136,6 @@ RecordOf = Callable[[StoredRunFolder], RunRecord | None]
 MOST_RUNS = 20
 
 
-def reread_record(run: StoredRunFolder) -> RunRecord | None:
-    """Read run.json again."""
-    return run.record
-
-
 def resume_command(record: RunRecord, eval_sets: Iterable[str] = ()) -> str:
     """Return the command that continues a run that ended early; "" if there is none."""
     sets = tuple(dict.fromkeys(eval_sets))
@@ -166,7 +161,7 @@ def about(record: RunRecord) -> Json:
 
 
 def trend(
-    output_dir: Path, last: RunRecord, most: int = MOST_RUNS, record_of: RecordOf = reread_record
+    output_dir: Path, last: RunRecord, most: int = MOST_RUNS, record_of: RecordOf = lambda run: run.record
 ) -> list[Json]:
     """Summarize a run and the runs of its kind that ended before it; the latest comes last.
 

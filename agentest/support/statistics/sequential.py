@@ -298,8 +298,7 @@ def look(
         left: number of values of each that can still arrive.
     """
     paths = {name: replay_values(test, values.get(name, ())) for name, test in tests.items()}
-    standings = [path.standing for path in paths.values()]
-    standing = _together(standings)
+    standing = _together([path.standing for path in paths.values()])
     if standing is not SequentialDecision.OPEN:
         return CombinedLook(standing=standing, fewest=0)
     open_ones = [
