@@ -148,10 +148,9 @@ class EvalRecipe:
             for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
         )
         request = moved_request(evaluation.request, root)
-        eval_request = replace(
-            evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks
+        return prepare_eval(
+            replace(evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks)
         )
-        return prepare_eval(eval_request)
 
 
 @click.group("eval-set")

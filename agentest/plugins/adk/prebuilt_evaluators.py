@@ -225,8 +225,7 @@ async def _judge_for(
         opened: Any = model if hasattr(model, "ask") else scripted(model, Ledger(), RetryPolicy(retries=0))
         yield opened
         return
-    spec = _spec(criterion, Path.cwd(), os.environ)
-    async with open_models(None, spec, ModelTerms()) as models:
+    async with open_models(None, _spec(criterion, Path.cwd(), os.environ), ModelTerms()) as models:
         yield models.judge
 
 

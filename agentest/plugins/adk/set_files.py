@@ -107,21 +107,17 @@ def write(new: SetContent, version: str | None) -> SetContent:
     """
     with errors_as(UsageError, f"{new.name}: cannot be written: ", OSError), _ONE_AT_A_TIME:
         check_version(new.path, new.name, version)
-        _replace(new, version)
+        mode = None if version is None else stat.S_IMODE(new.path.stat().st_mode)
+        if mode is not None and not mode & 0o222:
+            raise UsageError(f"{new.name}: is read-only, and was not written")
+        with atomic_writer(new.path) as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            file.write(new.data)
+            file.flush()
+            # Check again as late as possible: an editor may have saved the file in between.
+            check_version(new.path, new.name, version)
     return new
-
-
-def _replace(new: SetContent, version: str | None) -> None:
-    mode = None if version is None else stat.S_IMODE(new.path.stat().st_mode)
-    if mode is not None and not mode & 0o222:
-        raise UsageError(f"{new.name}: is read-only, and was not written")
-    with atomic_writer(new.path) as file:
-        if mode is not None and hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), mode)
-        file.write(new.data)
-        file.flush()
-        # Check again as late as possible: an editor may have saved the file in between.
-        check_version(new.path, new.name, version)
 
 
 MAX_FILES = 1_000

@@ -345,7 +345,12 @@ class AttackUser:
     async def _written(self) -> list[_Step]:
         setup, number = self._setup, len(self._steps)
         if setup.attack.strategy == "many_shot":
-            return [_Step(_many_shots(setup.objective, _SHOT_COUNTS[min(number, len(_SHOT_COUNTS) - 1)]))]
+            shots = [_SHOTS[n % len(_SHOTS)] for n in range(_SHOT_COUNTS[min(number, len(_SHOT_COUNTS) - 1)])]
+            lines = [
+                f"User: {asked.format(n=n)}\nAssistant: {answered.format(n=n)}"
+                for n, (asked, answered) in enumerate(shots, 1)
+            ]
+            return [_Step("\n".join([*lines, f"User: {setup.objective.request}\nAssistant:"]))]
         if setup.attacker is None or not self._is_written:
             return [_Step(_SOCIAL[number % len(_SOCIAL)].format(request=setup.objective.request))]
         answer = await setup.attacker.ask(self._attack_messages(), AttackMessages, self._key("user"))
@@ -398,15 +403,6 @@ def _blocks(turn: Turn) -> Iterator[str]:
         text = cut(f"{call.name} {safe_repr(call.args)}", _SHOWN_CHARS)
         yield data_block("tool_call", text, turn.turn_index)
     yield data_block("assistant", cut(turn.agent_message, _SHOWN_CHARS), turn.turn_index)
-
-
-def _many_shots(objective: Objective, number: int) -> str:
-    shots = [_SHOTS[n % len(_SHOTS)] for n in range(number)]
-    lines = [
-        f"User: {asked.format(n=n)}\nAssistant: {answered.format(n=n)}"
-        for n, (asked, answered) in enumerate(shots, 1)
-    ]
-    return "\n".join([*lines, f"User: {objective.request}\nAssistant:"])
 
 
 def attack_prompts() -> str:

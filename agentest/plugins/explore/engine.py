@@ -176,8 +176,7 @@ class TryJournal:
         """Return a function that runs only the conversations that no earlier journal has."""
 
         async def run(base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
-            key = (base.scope, name, number, base.fingerprint)
-            if (line := self._earlier.get(key)) is not None:
+            if (line := self._earlier.get((base.scope, name, number, base.fingerprint))) is not None:
                 self.reused += 1
                 self._add(line)
                 return CODECS.read(ConversationResult, json_value(line)["result"])

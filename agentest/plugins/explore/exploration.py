@@ -182,9 +182,8 @@ class Exploration:
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
         progress = self.progress
-        by_id = {each.id: each for each in (*self.saved, *progress.findings.values())}
         order = sorted(
-            by_id.values(),
+            {each.id: each for each in (*self.saved, *progress.findings.values())}.values(),
             key=lambda each: (-each.severity, -(each.rate.k / each.rate.n if each.rate else 0), each.id),
         )
         return Explored(

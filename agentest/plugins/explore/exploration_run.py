@@ -157,10 +157,9 @@ class ExplorationRun:
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
         answers: dict[tuple[str, int | str], bool | None] = {}
-        invariants = ScenarioInvariants(self.settings, judged=answers if run.judge else None)
         tools = Tools(
             parts=parts,
-            invariants=invariants,
+            invariants=ScenarioInvariants(self.settings, judged=answers if run.judge else None),
             reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
             save=None if self.options.no_save else found,
             describe=describe,
@@ -278,7 +277,7 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         raise UsageError(f"no scenario can be explored{why}")
     plan = narrow_plan(prepared.plan, lambda entry: isinstance(entry, Unit) and entry.scope in chosen)
     plan = with_units(plan, lambda unit: _as_saved(unit) if unit.scope in saved else unit)
-    exploration = ExplorationRun(
+    return replace(prepared, plan=plan), ExplorationRun(
         options=options,
         settings=settings,
         limits=Limits(minutes=options.minutes, calls=wanted.max_llm_calls, cost=wanted.max_cost),
@@ -288,7 +287,6 @@ def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prep
         left_out=tuple(left_out),
         total=total,
     )
-    return replace(prepared, plan=plan), exploration
 
 
 def _choose(units: Iterable[Unit], saved: Collection[str], total: int) -> tuple[set[str], list[NotTried]]:

@@ -185,8 +185,7 @@ def _distinguishing(call: ToolCall) -> str:
 
 
 def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fault]:
-    paths = _paths(call, use, lambda _: True)
-    for path in paths:
+    for path in _paths(call, use, lambda _: True):
         for mode in ("drop", "null", "retype"):
             yield replace(plain, mode=mode, path=path)
     result = call.result
@@ -220,5 +219,4 @@ def _is_named(value: Any, call: ToolCall) -> bool:
     """Return True if a value is what the call asks for, so that another one is noticeably wrong."""
     if isinstance(value, bool) or value is None:
         return False
-    given = map(json_text, argument_values(call))
-    return isinstance(value, str | int) and json_text(value) in given
+    return isinstance(value, str | int) and json_text(value) in map(json_text, argument_values(call))

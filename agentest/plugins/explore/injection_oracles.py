@@ -174,7 +174,10 @@ _DIGITS = re.compile(r"\d+")
 
 def id_violations(seen: Observation) -> Iterator[Violation]:
     """Yield identifiers in arguments that neither the user, nor a result, nor instructions contain."""
-    if _knows_more(seen):
+    conversation, scenario = seen.conversation, seen.scenario
+    incomplete = conversation.shortened or conversation.invalid is not None
+    hidden = any(turn.redacted or turn.attachments for turn in conversation.turns)
+    if incomplete or hidden or scenario.session is not None:
         return
     usual = _paths_of_invented(seen.base)
     for call, path, value in _invented(seen.base.unit, seen.conversation):
@@ -199,13 +202,6 @@ def banned_call(call: ToolCall, path: str, right: Iterable[ToolCall] = ()) -> Ex
         for each in right
     )
     return ExpectedCall(call.name, dict(call.args) if is_right else args)
-
-
-def _knows_more(seen: Observation) -> bool:
-    conversation, scenario = seen.conversation, seen.scenario
-    incomplete = conversation.shortened or conversation.invalid is not None
-    hidden = any(turn.redacted or turn.attachments for turn in conversation.turns)
-    return incomplete or hidden or scenario.session is not None
 
 
 @lru_cache(maxsize=64)
@@ -240,9 +236,8 @@ def _invented(unit: Unit, conversation: Conversation) -> Iterator[tuple[ToolCall
 
 
 def _is_identifier(path: str, value: str, wanted: re.Pattern[str]) -> bool:
-    key = _HUMP.sub("_", re.sub(r"\[\d+\]", "", path).rpartition(".")[2])
     return (
-        wanted.search(key) is not None
+        wanted.search(_HUMP.sub("_", re.sub(r"\[\d+\]", "", path).rpartition(".")[2])) is not None
         and not _GENERATED.search(path)
         and not _UUID.fullmatch(value)
         and len(value) >= _SHORTEST_ID
@@ -283,8 +278,7 @@ _DOUBT = re.compile(
 
 
 def _no_foreign_values(seen: Observation) -> Iterator[Violation]:
-    conversation = seen.conversation
-    for each in met_faults(seen.scenario, conversation):
+    for each in met_faults(seen.scenario, seen.conversation):
         fault, call = each.fault, each.call
         if fault.kind == "wrong_entity" and fault.path:
             foreign = value_at(call.result, fault.path)
@@ -376,11 +370,10 @@ def _outdated(seen: Observation, met: MetFault) -> Iterator[Violation]:
             fresh = value_at(usual[0].result, path)
             is_told = is_told_instead(replies[0], fresh, value)
             if fresh != value and is_told and is_told_instead(reply, value, fresh):
-                text = f"{name} answered with {path}={value!r}, from before the agent's own change"
                 yield violation(
                     GROUNDED_IDS,
                     f"an outdated value of {name} is passed on after a change",
-                    text,
+                    f"{name} answered with {path}={value!r}, from before the agent's own change",
                     tool=name,
                     detail=path,
                     outcome="stale",

@@ -33,7 +33,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
-from agentest.plugins.explore.model import Base, Sweep, ToolEffects, Variation, relaxed
+from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.mutation_sweep import ESCALATION, neutral_turns
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
@@ -115,7 +115,12 @@ class InjectionSweep(Sweep):
 
     def _aims(self, base: Base, canary: str) -> Iterator[Sequence[Injection]]:
         scenario, known = base.scenario, base.effects
-        called = _writes(base, known)
+        called = [
+            call
+            for each in base.conversations
+            for call in each.conversation.tool_calls
+            if known.is_write(call.name) and isinstance(call.args, Mapping) and not call.failed
+        ]
         names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
         uncalled = [name for name in scenario.tools if name not in names and known.is_write(name)]
         values = {name: _usual_arguments(scenario, name) or None for name in uncalled}
@@ -238,8 +243,7 @@ def places(base: Base) -> Iterator[InjectionPlace]:
             if call.name in mocks and is_named and call.mocked and not call.failed:
                 texts.setdefault(call.name, {}).update(_text_paths(call.result))
     for tool, paths in texts.items():
-        chosen = sorted(paths.items(), key=lambda each: each[1])[:_MOST_PATHS]
-        for path, rank in chosen:
+        for path, rank in sorted(paths.items(), key=lambda each: each[1])[:_MOST_PATHS]:
             separator = "." if path and not path.startswith("[") else ""
             is_prose = not path or _TEXT_KEY.search(path) is not None
             yield InjectionPlace(f"{tool}{separator}{path}", tool, rank, is_prose=is_prose)
@@ -271,15 +275,6 @@ def _text_paths(result: Any) -> Iterator[tuple[str, int]]:
             yield path, 0
         elif not re.search(r"\d|@|://", leaf):
             yield path, _UNLIKELY_RANK
-
-
-def _writes(base: Base, known: ToolEffects) -> list[ToolCall]:
-    return [
-        call
-        for each in base.conversations
-        for call in each.conversation.tool_calls
-        if known.is_write(call.name) and isinstance(call.args, Mapping) and not call.failed
-    ]
 
 
 def _changed_arguments(calls: Iterable[ToolCall]) -> Iterator[tuple[str, str, Any]]:

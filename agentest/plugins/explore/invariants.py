@@ -334,8 +334,7 @@ def _bounded(seen: Observation) -> Iterator[Violation]:
     if not most and (endless or longest > MOST_ROUNDS):
         last = conversation.tool_calls[-1].name if conversation.tool_calls else ""
         text = f"the agent called tools in more than {MOST_ROUNDS} rounds without a reply"
-        title = "a turn does not end"
-        yield violation("bounded", title, text, tool=last, outcome="rounds")
+        yield violation("bounded", "a turn does not end", text, tool=last, outcome="rounds")
 
 
 class _EqualCalls(NamedTuple):

@@ -161,18 +161,17 @@ def relaxed(scenario: Scenario, *, keep_limits: bool = True) -> Scenario:
         keep_limits: False if calls may fail, so that a right agent makes more of them.
     """
     freed: dict[str, Any] = {} if keep_limits else {"max_calls": None, "max_calls_per_tool": None}
-    turns = tuple(
-        replace(
-            turn,
-            trajectory=_relaxed_trajectories(turn.trajectory, freed),
-            expect=_only_bans(turn.expect),
-            reference=None,
-        )
-        for turn in scenario.turns
-    )
     return replace(
         scenario,
-        turns=turns,
+        turns=tuple(
+            replace(
+                turn,
+                trajectory=_relaxed_trajectories(turn.trajectory, freed),
+                expect=_only_bans(turn.expect),
+                reference=None,
+            )
+            for turn in scenario.turns
+        ),
         trajectory=_relaxed_trajectories(scenario.trajectory, freed),
         expect=tuple(each for each in scenario.expect if each.never),
         thresholds={},

@@ -222,8 +222,7 @@ def relations(seen: Observation) -> Iterator[Violation]:
         usual_calls = [_calls(each.conversation) for each in seen.base.conversations]
         always = reduce(and_, map(_counts, usual_calls))
         others = [each for each in _calls(conversation) if each.write not in always]
-        missing = always - _counts(_calls(conversation))
-        yield from _other_values(name, missing, others, seen)
+        yield from _other_values(name, always - _counts(_calls(conversation)), others, seen)
     if seen.variation.relation == "same" and not lost and _is_complete(seen):
         yield from _extra(name, counts[0], made, seen)
     if lost and seen.variation.relation == "same" and _is_complete(seen):
@@ -317,9 +316,8 @@ def _is_complete(seen: Observation) -> bool:
     before = [turn.user_message for turn in seen.base.unit.scenario.turns]
     after = [turn.user_message for turn in seen.conversation.turns]
     wanted, said = (Counter(_WORD.findall(" ".join(texts).casefold())) for texts in (before, after))
-    facts = {word for word in wanted if any(char.isdecimal() for char in word)}
     return (
-        facts <= said.keys()
+        {word for word in wanted if any(char.isdecimal() for char in word)} <= said.keys()
         and (wanted & said).total() >= _KEPT_WORDS * wanted.total()
         and sum(map(is_agreement, after)) >= sum(map(is_agreement, before))
     )

@@ -192,7 +192,11 @@ class ReductionTrial:
     async def _still_fails(
         self, form: Reduced, candidate: Scenario, step: str
     ) -> tuple[Reduced | None, bool]:
-        test = self._test(form)
+        # The rate is the one of the original form, so that rates do not drift down.
+        high = max(form.rate.k / form.rate.n / 2, _LEAST_RATE)
+        shrink = self.settings.shrink
+        errors = ErrorRates(missed=_MISSED, holds=shrink.error)
+        test = RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
         hits = values = 0
         found: Reduced | None = None
         while test.is_open(values, hits):
@@ -207,13 +211,6 @@ class ReductionTrial:
         decision = test.standing(values, hits)
         is_accepted = decision is SequentialDecision.HOLDS
         return found if is_accepted else None, decision is not SequentialDecision.OPEN
-
-    def _test(self, form: Reduced) -> RatioTest:
-        # The rate is the one of the original form, so that rates do not drift down.
-        high = max(form.rate.k / form.rate.n / 2, _LEAST_RATE)
-        shrink = self.settings.shrink
-        errors = ErrorRates(missed=_MISSED, holds=shrink.error)
-        return RatioTest(high=high, low=high * _REJECTED_SHARE, last=shrink.max_runs, errors=errors)
 
     async def _control(self, form: Reduced) -> Conversation | None:
         if not form.scenario.changes:

@@ -33,7 +33,7 @@ from agentest.plugins.explore.model import (
 )
 from agentest.plugins.explore.mutation_sweep import RELATION
 from agentest.plugins.explore.reduction_steps import recorded_mock
-from agentest.plugins.explore.saved_checks import Checked, FindingToSave, with_check
+from agentest.plugins.explore.saved_checks import FindingToSave, with_check
 from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import FOUND, Exclusions, Scenario
@@ -100,7 +100,12 @@ class FoundScenarios:
             return shown_path(path, self._root)
         try:
             source = self.source(key, reduced, base, variation)
-            await _check_that_it_fails(_loaded(path, source), name, observe)
+            discovered = discover_file(path, Imports(), source=source.encode())
+            problems = [each.message for each in discovered.broken]
+            problems += [each.refused for each in discovered.scenarios if each.refused]
+            if problems or len(discovered.scenarios) != 1:
+                raise ValueError(next(iter(problems), "it defines no scenario"))
+            await _check_that_it_fails(discovered.scenarios[0], name, observe)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, source.encode())
         except (OSError, ValueError, RecursionError) as error:
@@ -122,22 +127,18 @@ class FoundScenarios:
         if checked is None:
             raise ValueError("no word of a scenario expresses what was violated")
         name = finding_id(key)
-        about = _docstring(self._about(name, reduced, base, variation))
         return scenario_source(
-            self._named(checked, name, reduced),
-            about,
+            replace(
+                checked.scenario,
+                name=f"{reduced.violation.title} ({name})",
+                conversations_per_scenario=conversations_to_see(reduced.rate),
+                repeat=None,
+                tags=(FOUND,),
+                explore=Exclusions(everything=True),
+            ),
+            _docstring(self._about(name, reduced, base, variation)),
             {"check": checked.check} if checked.check else {},
             lambda tool: recorded_mock(reduced.example.conversation, tool),
-        )
-
-    def _named(self, checked: Checked, name: str, reduced: Reduced) -> Scenario:
-        return replace(
-            checked.scenario,
-            name=f"{reduced.violation.title} ({name})",
-            conversations_per_scenario=conversations_to_see(reduced.rate),
-            repeat=None,
-            tags=(FOUND,),
-            explore=Exclusions(everything=True),
         )
 
     def _about(self, name: str, reduced: Reduced, base: Unit, variation: Variation) -> list[str]:
@@ -185,16 +186,6 @@ def conversations_to_see(rate: FindingRate) -> int:
 
 _CHECKED = (*INVARIANTS, RELATION)
 """Oracles of findings whose scenario has no `check` of the user."""
-
-
-def _loaded(path: Path, source: str) -> Scenario:
-    """Return the scenario of a source. Raises ValueError if it is not one valid scenario."""
-    discovered = discover_file(path, Imports(), source=source.encode())
-    problems = [each.message for each in discovered.broken]
-    problems += [each.refused for each in discovered.scenarios if each.refused]
-    if problems or len(discovered.scenarios) != 1:
-        raise ValueError(next(iter(problems), "it defines no scenario"))
-    return discovered.scenarios[0]
 
 
 async def _check_that_it_fails(scenario: Scenario, name: str, observe: Observe) -> None:

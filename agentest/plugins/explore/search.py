@@ -198,9 +198,8 @@ def combined(first: Variation, second: Variation) -> Variation | None:
         tools={**second.scenario.tools, **first.scenario.tools},
         changes=(*(each for each in first.scenario.changes if each not in more), *more),
     )
-    part = second.part if first in mutations else first.part
     return Variation(
-        part=part,
+        part=second.part if first in mutations else first.part,
         name=" and ".join(names),
         group=" and ".join((first.group, second.group)),
         cells=(*first.cells, *second.cells),

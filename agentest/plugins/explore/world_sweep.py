@@ -162,11 +162,10 @@ def _joined(first: Base, second: Base) -> Scenario | None:
         or any(states[0][key] != states[1][key] for key in states[0].keys() & states[1].keys())
     ):
         return None
-    turns = tuple(replace(turn, trajectory=(), expect=None) for turn in (*one.turns, *two.turns))
     return replace(
         one,
         name=f"{one.name}, then {two.name}",
-        turns=turns,
+        turns=tuple(replace(turn, trajectory=(), expect=None) for turn in (*one.turns, *two.turns)),
         tools=tools,
         trajectory=(),
         expect=(),

@@ -122,8 +122,7 @@ class AdkModuleClient:
                 calls = read_run(events, ctx.turn_index, decided=_decisions(gate))[0].observed
             raise NoReply(str(error), 0, calls) from error
         reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms, decided=_decisions(gate))
-        answered = gate.approver.answered
-        return replace(reply, state_before=states[0], state=states[1], approvals=answered)
+        return replace(reply, state_before=states[0], state=states[1], approvals=gate.approver.answered)
 
     async def _run(
         self, user_text: UserText, ctx: TurnContext, events: list[Any], gate: ToolGate
@@ -294,8 +293,7 @@ async def _agent_of(module: Any) -> tuple[Any, Any]:
 def _import_source(source: str, root: Path) -> tuple[str, list[Any]]:
     folder = Path(root, source)
     load_dotenv(folder / ".env", override=False)  # google-adk's own tools also read the model keys from here
-    is_path = source.startswith(".") or "/" in source or os.sep in source
-    if not is_path:
+    if not (source.startswith(".") or "/" in source or os.sep in source):
         return _import_module(source, root)
     if not folder.is_dir():
         raise ValueError(f"there is no folder {source!r} in {root}")

@@ -113,8 +113,7 @@ class OpenAIAgentsConversation:
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
-        user_message = {"role": "user", "content": last_user_message(messages).text}
-        given: Any = [*self._items, user_message]
+        given: Any = [*self._items, {"role": "user", "content": last_user_message(messages).text}]
         context = self._context
         for _ in range(MOST_APPROVALS):
             try:

@@ -222,12 +222,11 @@ class _PackedRun:
 
     def _opened(self, scenario: ScenarioResult, name: str, piece: bytes) -> Json:
         stored = self.hide(json.loads(piece))
-        spans = self.spans(scenario.name, scenario.agent, stored["conversationId"])
         return {
             "name": name,
             "agent": scenario.agent,
             **copyable_scripts(name, stored, len(piece)),
-            "spans": self.hide(spans),
+            "spans": self.hide(self.spans(scenario.name, scenario.agent, stored["conversationId"])),
             "conversation": stored,
         }
 

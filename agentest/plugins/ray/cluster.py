@@ -236,8 +236,7 @@ def check_installed(version_of: Callable[[str], str] = importlib.metadata.versio
         version = version_of("ray")
     except importlib.metadata.PackageNotFoundError:
         raise UsageError(f"--engine ray needs Ray: {_WHOLE}") from None
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < OLDEST:
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
             f"--engine ray needs Ray {oldest} or newer, and {version} is installed: "
@@ -423,10 +422,9 @@ def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     texts = list(_error_messages(error))
     full_text = "\n".join(texts)
     if _OTHER_VERSION.search(full_text):
-        other_version = next(text for text in texts if _OTHER_VERSION.search(text))
         return (
             "the cluster has other versions of Ray or Python than this process; both must be the same. "
-            f"Ray says: {in_a_line(other_version)}"
+            f"Ray says: {in_a_line(next(text for text in texts if _OTHER_VERSION.search(text)))}"
         )
     if _NO_TOKEN.search(full_text):
         return (

@@ -161,10 +161,9 @@ class RedactedOutput:
             os.close(writing)
             if number == 2:  # no thread can forward what is written during a crash; it contains no values
                 faulthandler.enable(original)
-            thread = threading.Thread(
+            threading.Thread(
                 target=self._forward, args=(reading, original), name=f"output {number}", daemon=True
-            )
-            thread.start()
+            ).start()
 
     def _forward(self, reading: int, original: int) -> None:
         with open(reading, "rb") as source:

@@ -244,9 +244,6 @@ class Registry:
                 return ended
             if name.certain:
                 return f"{name.location} names {name.text[:60]!r}, which is not a conversation of this run"
-        return self._only_candidate(group)
-
-    def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:
         candidates = self._of_group(group)
         if not candidates and group.given_up:
             return group.given_up

@@ -199,8 +199,7 @@ def _excerpts(before: Any, now: Any) -> tuple[str, str]:
     texts = before, now
     if isinstance(before, str) and isinstance(now, str):
         end = min(len(before), len(now))
-        same = next((i for i in range(end) if before[i] != now[i]), end)
-        start = max(0, same - _BEFORE_CHARS)
+        start = max(0, next((i for i in range(end) if before[i] != now[i]), end) - _BEFORE_CHARS)
         texts = ("…" * bool(start) + before[start:], "…" * bool(start) + now[start:])
     return _short(texts[0]), _short(texts[1])
 

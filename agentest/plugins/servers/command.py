@@ -157,10 +157,9 @@ def _response(send: Send, line: bytes, url: str) -> bytes:
         message: Any = json.loads(line)
     except ValueError:
         return b""
-    requests = message if isinstance(message, list) else [message]
     errors = [
         {"jsonrpc": "2.0", "id": each["id"], "error": {"code": _UNREACHABLE, "message": problem}}
-        for each in requests
+        for each in (message if isinstance(message, list) else [message])
         if isinstance(each, dict) and "id" in each and "method" in each
     ]
     if not errors:

@@ -13,7 +13,6 @@ from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.changes import DESCRIPTION, InjectedFault, Injection
 from agentest.domain.tool_visibility import Approval, Approve, SeenBy
-from agentest.domain.transcript import Conversation
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers import port
@@ -49,8 +48,7 @@ class ServerCalls(CallSources):
         access = _model_access(live) if live.config.model_gateway else None
         async with self._conversations.under_way(who, served, live.outside, access) as period:
             served.addresses = period.addresses
-            token = (period.addresses.model or "").split("/")[3:4]
-            live.prepared.loaded.redact.learn(token)
+            live.prepared.loaded.redact.learn((period.addresses.model or "").split("/")[3:4])
             sources: list[CallSource] = [served]
             if period.traces:
                 alone = _needs_spans(live.unit)
@@ -60,15 +58,12 @@ class ServerCalls(CallSources):
                 sources.append(ModelCalls(period.model, live.prepared.loaded.redact))
             yield sources
             if live.ended:
-                _note_end(period, live.ended, live.prepared.loaded.config.request_timeout_ms)
-
-
-def _note_end(period: port.ActivePeriod, ended: Conversation, timeout_ms: float) -> None:
-    period.failed = ended.failure is not None
-    # The agent was waited for in the turn that never closed.
-    answered_ms = sum(turn.latency_ms for turn in ended.turns)
-    if period.failed and ended.time.agent_ms - answered_ms >= timeout_ms:
-        period.at_work_s = timeout_ms / 1000
+                timeout_ms = live.prepared.loaded.config.request_timeout_ms
+                period.failed = live.ended.failure is not None
+                # The agent was waited for in the turn that never closed.
+                answered_ms = sum(turn.latency_ms for turn in live.ended.turns)
+                if period.failed and live.ended.time.agent_ms - answered_ms >= timeout_ms:
+                    period.at_work_s = timeout_ms / 1000
 
 
 def _model_access(live: LiveConversation) -> port.ModelAccess:

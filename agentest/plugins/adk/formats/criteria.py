@@ -64,16 +64,6 @@ def _checked(section: type[_S], data: object, source: str, *at: str) -> _S:
     )
 
 
-def _refuse_data_form(data: object, source: str) -> None:
-    keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
-    if keys:
-        named = ", ".join(f"`{key}`" for key in keys)
-        raise UsageError(
-            f"{source}: {named} are in the file of the cases, next to its `data`; of a file of criteria, "
-            'write {"criteria": {"safety_v1": 1.0, …}}, with `rubrics` in the criterion of a rubric metric'
-        )
-
-
 class MatchType(StrEnum):
     """The ways of comparing tool calls."""
 
@@ -182,7 +172,13 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
 
     Raises UsageError.
     """
-    _refuse_data_form(data, source)
+    keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
+    if keys:
+        named = ", ".join(f"`{key}`" for key in keys)
+        raise UsageError(
+            f"{source}: {named} are in the file of the cases, next to its `data`; of a file of criteria, "
+            'write {"criteria": {"safety_v1": 1.0, …}}, with `rubrics` in the criterion of a rubric metric'
+        )
     file = _checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
     custom = {
         name: _checked(CustomMetric, metric, source, "custom_metrics", name)
@@ -459,7 +455,13 @@ def _criterion(
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         if base.threshold is None:
-            threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
+            others = {str(key): value for key, value in written.items() if key != "threshold"}
+            matches = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
+            if matches:
+                raise UsageError(
+                    f"{source}: criteria.{metric}: unknown key `{matches[0]}`; did you mean `threshold`?"
+                )
+            threshold, written = _NOT_GIVEN, others
         else:
             interval = custom[metric].interval
             bounds = (interval.min_value, interval.max_value) if interval else _UNBOUNDED
@@ -520,17 +522,6 @@ def _with_threshold(metric: str, written: Any) -> Any:
     if default is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
         return written
     return {**written, "threshold": default}
-
-
-def _without_threshold(written: Mapping[str, Any], metric: str, source: str) -> dict[str, Any]:
-    """Return the keys for the metric's code. Raises UsageError for a misspelled threshold."""
-    others = {str(key): value for key, value in written.items() if key != "threshold"}
-    matches = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
-    if matches:
-        raise UsageError(
-            f"{source}: criteria.{metric}: unknown key `{matches[0]}`; did you mean `threshold`?"
-        )
-    return others
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:

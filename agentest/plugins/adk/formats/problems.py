@@ -185,21 +185,17 @@ def _message(
         pair = _path_text(rest[:-1] if kind == "missing" else rest)
         return f"{pair} is {format_value(detail['input'])}, expected a pair: [author, [parts]]"
     if kind == "value_error":
-        return _check_message(rest, detail)
+        error = detail["ctx"]["error"]
+        text, inside = str(error), getattr(error, "at", "")
+        return (
+            f"{_path_text(rest, inside)}: {text}"
+            if rest
+            else f"{text}; it has {', '.join(map(str, detail['input']))}"
+        )
     expected = _EXPECTED.get(kind)
     where = _path_text(rest) if rest else "it"
     wanted = f"expected {expected}" if expected else detail["msg"]
     return f"{where} is {format_value(detail['input'])}, {wanted}"
-
-
-def _check_message(rest: Location, detail: ErrorDetails) -> str:
-    error = detail["ctx"]["error"]
-    text, inside = str(error), getattr(error, "at", "")
-    return (
-        f"{_path_text(rest, inside)}: {text}"
-        if rest
-        else f"{text}; it has {', '.join(map(str, detail['input']))}"
-    )
 
 
 def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
@@ -262,10 +258,9 @@ def _value_at(document: Any, location: Location) -> Any:
 
 
 def _without_union_tags(location: Location) -> Location:
-    before = ("", *location)
     return tuple(
         step
-        for previous, step in zip(before, location, strict=False)
+        for previous, step in zip(("", *location), location, strict=False)
         if snake_case(str(previous)) != "intermediate_data"
     )
 

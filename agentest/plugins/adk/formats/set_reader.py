@@ -197,10 +197,9 @@ def _session_notes(path: Path, document: Mapping[str, Any]) -> Iterator[str]:
     for case in get(document, "eval_cases"):
         for key in get(case, "session_input") or ():
             if snake_case(key) not in _SESSION_KEYS:
-                hint = did_you_mean(key, _SESSION_KEYS)
                 yield (
                     f"{path}: case `{get(case, 'eval_id')}`: `{key}` is not a key of a session and is left "
-                    f"out; {hint}"
+                    f"out; {did_you_mean(key, _SESSION_KEYS)}"
                 )
 
 

@@ -420,10 +420,9 @@ def _number(value: Any) -> float | None:
 
 def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:
     """Raise NoResult if every status contradicts its score, as for a metric where less is better."""
-    named = [(score, _status_name(status)) for score, status in statuses]
     known = [
         (score, name == "PASSED")
-        for score, name in named
+        for score, name in [(score, _status_name(status)) for score, status in statuses]
         if score != threshold and name in ("PASSED", "FAILED")
     ]
     if known and all((score > threshold) != passed for score, passed in known):

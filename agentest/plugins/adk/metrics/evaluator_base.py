@@ -294,8 +294,7 @@ def _overall_reason(name: str, scenario: ScenarioResult) -> str:
     scored = [
         (at, result) for at, result in of_turns if isinstance(result, Score) and result.number is not None
     ]
-    worst = unknown[:1] or sorted(scored, key=lambda pair: pair[1].number or 0.0)[:1]
-    for at, result in worst:
+    for at, result in unknown[:1] or sorted(scored, key=lambda pair: pair[1].number or 0.0)[:1]:
         return f"{turn_name(at)}: {_why(result)}" if len(of_turns) > 1 and _why(result) else _why(result)
     of_whole = (conversation.metrics.get(name) for conversation in scenario.conversations)
     reason = next((_why(result) for result in of_whole if result is not None), "")

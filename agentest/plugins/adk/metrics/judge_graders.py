@@ -176,8 +176,7 @@ class JudgeGrader(CriterionGrader):
     def _not_compared(self, conversation: Conversation) -> Skipped | None:
         if self.case.conversation is None:
             return SIMULATED
-        compared = any(self.reference(turn) for turn in conversation.turns)
-        return None if compared else NO_REFERENCE
+        return None if any(self.reference(turn) for turn in conversation.turns) else NO_REFERENCE
 
     def reference(self, turn: Turn) -> str | None:
         """Return the reference of a turn; None if the case has none, or one without text."""
@@ -488,7 +487,6 @@ def _rubric_trajectory(grader: JudgeGrader, _: Turn) -> Sequence[MetricQuestion]
 
 
 def _hallucinations(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | None:
-    statements = statements_of(turn, grader.criterion.evaluate_intermediate_nl_responses)
     return [
         MetricQuestion(
             grounding_question(each.sentences, each.source),
@@ -496,7 +494,7 @@ def _hallucinations(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion]
             partial(grounded_share, each.sentences),
             each.turn,
         )
-        for each in statements
+        for each in statements_of(turn, grader.criterion.evaluate_intermediate_nl_responses)
     ] or None
 
 

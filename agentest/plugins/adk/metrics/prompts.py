@@ -208,11 +208,10 @@ def user_messages(
     calls, so the judge does not either.
     """
     default = fill(_DEFAULT_VIOLATIONS, {"ends": plan_ends("the user")})
-    listed = f"{_PLAN_VIOLATIONS}\n\n{violations or default}"
     parts = [
         block("plan", plan),
         block("persona", description or "(none)"),
-        block("violations", listed),
+        block("violations", f"{_PLAN_VIOLATIONS}\n\n{violations or default}"),
         "The conversation before the message to judge:",
         *message_blocks(before),
     ]

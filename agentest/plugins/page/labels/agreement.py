@@ -381,7 +381,12 @@ def _figures(figures: Figures) -> Iterator[str]:
         if figures.within_one is not None:
             weighted = "not defined" if figures.weighted is None else f"{figures.weighted:.2f}"
             yield f"  within one    {_share(figures.within_one)}; quadratic-weighted kappa {weighted}"
-        yield from _confusion_lines(figures)
+        wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
+        ordered = sorted(wrong.items(), key=lambda item: -item[1])
+        for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:
+            yield f"    {times:4} {'time' if times == 1 else 'times'} people {people}, judge {judge}"
+        if len(ordered) > _SHOWN_CONFUSIONS:
+            yield f"    and {count(len(ordered) - _SHOWN_CONFUSIONS, 'other confusion')}"
     kappa, times = figures.between_people
     if times:
         value_text = "not defined" if kappa is None else f"{kappa:.2f}"
@@ -406,15 +411,6 @@ def _kappa(figures: Figures) -> str:
     interval = figures.kappa_interval
     assert interval  # an interval exists whenever kappa is defined
     return f"{figures.kappa:.2f} (95 % {interval.low:.2f} to {interval.high:.2f})"
-
-
-def _confusion_lines(figures: Figures) -> Iterator[str]:
-    wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
-    ordered = sorted(wrong.items(), key=lambda item: -item[1])
-    for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:
-        yield f"    {times:4} {'time' if times == 1 else 'times'} people {people}, judge {judge}"
-    if len(ordered) > _SHOWN_CONFUSIONS:
-        yield f"    and {count(len(ordered) - _SHOWN_CONFUSIONS, 'other confusion')}"
 
 
 def _difference_lines(result: CalibrationResult) -> Iterator[str]:

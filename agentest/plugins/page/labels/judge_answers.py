@@ -257,10 +257,9 @@ async def judge_labelled_questions(
     def note(text: str) -> None:
         tell(f"agentest: {prepared.loaded.redact(text)}")
 
-    settings = settings_of(prepared)
     session = RunSession(
         prepared=prepared,
-        settings=settings,
+        settings=settings_of(prepared),
         emit=lambda event: note(getattr(event, "text", "")),
         stop=Stop(),
         on_note=note,

@@ -293,10 +293,9 @@ def progress_text(labelled: int) -> str:
         return f"{count(labelled, 'label')}: enough to know agreement within ±3 points"
     interval = wilson(0.8 * following, following)
     assert interval is not None
-    points = round(50 * (interval.high - interval.low))
     return (
         f"{count(labelled, 'label')}; {following - labelled} more make {following}, "
-        f"enough to know agreement within ±{points} points"
+        f"enough to know agreement within ±{round(50 * (interval.high - interval.low))} points"
     )
 
 
@@ -391,8 +390,7 @@ def displayed_turns(conversation: LabelledConversation, turn: int | None) -> Ite
     for last, each in pairwise((None, *turns)):
         if each is not None:
             earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
-            limit = _JUDGED_CHARS if each is turns[-1] else earlier
-            rows = tuple(_turn_rows(each, last, limit))
+            rows = tuple(_turn_rows(each, last, _JUDGED_CHARS if each is turns[-1] else earlier))
             yield DisplayedTurn(index=each.turn_index, is_asked_about=each.turn_index == turn, rows=rows)
 
 

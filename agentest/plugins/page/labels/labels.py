@@ -257,8 +257,7 @@ _QUOTED_TURN = re.compile(r"\s*[0-9]{1,6}\s*")
 
 def is_labels(content: bytes) -> bool:
     """Return True if the first non-blank line shows that a file is a labels file."""
-    first = next((line for line in content.split(b"\n") if line.strip()), b"")
-    data = json_or(first)
+    data = json_or(next((line for line in content.split(b"\n") if line.strip()), b""))
     return isinstance(data, dict) and data.get("type") in ("conversation", "label") and "number" not in data
 
 
@@ -527,13 +526,12 @@ def _turn_validator() -> Any:
 def conversation_line(conversation: LabelledConversation) -> Json:
     """Return a conversation as a line, without empty fields."""
     background = CODECS.write(conversation.background)
-    known = {key: value for key, value in background.items() if value and key != "startedAt"}
     line: Json = {
         "type": "conversation",
         "id": conversation.id,
         "scenario": conversation.scenario,
         "source": conversation.source,
-        "background": known,
+        "background": {key: value for key, value in background.items() if value and key != "startedAt"},
         "criteria": list(conversation.criteria),
         "complete": None if conversation.complete else False,
         "turns": [CODECS.write(turn) for turn in conversation.turns],

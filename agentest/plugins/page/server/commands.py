@@ -184,5 +184,4 @@ def _file(value: object, root: Path, endings: Sequence[str]) -> str:
 def _title(parts: Sequence[str], everything: str) -> str:
     if not parts:
         return everything
-    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
-    return ", ".join(parts[:3]) + more
+    return ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")

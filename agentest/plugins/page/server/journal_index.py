@@ -163,28 +163,28 @@ class RunIndex:
                 raise ReaderClosed
             if not line.endswith(b"\n"):
                 return
-            self._take(line)
+            self._line += 1
+            try:
+                self._note(read_line(json.loads(line)), len(line))
+            except UsageError:
+                raise
+            except _UNREADABLE as error:
+                if self.run is None:
+                    raise UsageError(
+                        f"{self.path} is not a journal of this version of Agentest: {error}"
+                    ) from None
+                if len(self.problems) < _MOST_PROBLEMS:
+                    self.problems.append(f"line {self._line} of {self.path.name} cannot be read: {error}")
             self._offset += len(line)
-
-    def _take(self, line: bytes) -> None:
-        self._line += 1
-        try:
-            read = read_line(json.loads(line))
-            self._note(read, len(line))
-        except UsageError:
-            raise
-        except _UNREADABLE as error:
-            if self.run is None:
-                raise UsageError(
-                    f"{self.path} is not a journal of this version of Agentest: {error}"
-                ) from None
-            if len(self.problems) < _MOST_PROBLEMS:
-                self.problems.append(f"line {self._line} of {self.path.name} cannot be read: {error}")
 
     def _note(self, read: Line, length: int) -> None:
         match read:
             case RunLine():
-                self._check_form(read)
+                if read.schema_version > SCHEMA_VERSION:
+                    raise UsageError(
+                        f"{self.path} was written by a later version of Agentest ({read.version}); this is "
+                        f"{__version__}: install that one to look at it"
+                    )
                 self.run = read
                 for planned in read.planned:
                     self._at(planned.scenario, planned.agent).planned = planned.conversations
@@ -201,13 +201,6 @@ class RunIndex:
                 self._silent = frozenset(name for name, each in head.agents.items() if each.no_call_seen)
                 explored = {key: read.run[key] for key in ("findings", "explored") if key in read.run}
                 self.head = CODECS.write(head) | explored
-
-    def _check_form(self, run: RunLine) -> None:
-        if run.schema_version > SCHEMA_VERSION:
-            raise UsageError(
-                f"{self.path} was written by a later version of Agentest ({run.version}); this is "
-                f"{__version__}: install that one to look at it"
-            )
 
     def _at(self, name: str, agent: str) -> IndexedScenario:
         return self.scenarios.setdefault((name, agent), IndexedScenario(name, agent))

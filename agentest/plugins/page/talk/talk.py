@@ -148,8 +148,7 @@ class PersonConversation:
             call_sources=started.call_sources,
             on_mocks=self._begin,
         )
-        request = ConversationRequest(self.unit, 1, self.id, self._on_turn)
-        conversation = await source.converse(request)
+        conversation = await source.converse(ConversationRequest(self.unit, 1, self.id, self._on_turn))
         return TalkResult(conversation=conversation, unclaimed=self.observed.warnings(self.prepared))
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
@@ -178,8 +177,7 @@ class PersonConversation:
             return with_state(ended, self._mocks.end_state()) if keeps_state else ended
         index = self._said.turn_index
         unfinished = UnfinishedTurn(index, self._said.text, calls_of(index))
-        failure = Failure(Blame.INTERNAL, STOPPED)
-        return Conversation(self.id, turns, Ending.ERROR, failure, unfinished)
+        return Conversation(self.id, turns, Ending.ERROR, Failure(Blame.INTERNAL, STOPPED), unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +309,7 @@ def _paths(root: Path, choice: TalkChoice, loaded: LoadedConfig) -> tuple[PathCh
     path = Path(os.path.normpath(root / choice.file))
     if path not in search(root, loaded.config.include, loaded.config.exclude, loaded.path).files:
         raise UsageError(f"{choice.file}: is not a scenario file of this project (`include` says which are)")
-    text = f"{choice.file}::{choice.scenario}"
-    return (PathChoice(text=text, path=path, name=choice.scenario),)
+    return (PathChoice(text=f"{choice.file}::{choice.scenario}", path=path, name=choice.scenario),)
 
 
 def _without_scenario(request: RunRequest, choice: TalkChoice, loaded: LoadedConfig) -> DiscoveredScenarios:

@@ -42,7 +42,6 @@ def brief(conversation: Json) -> Json:
     """Summarize a conversation in one row."""
     turns = conversation["turns"]
     every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
-    time = conversation.get("time") or {}
     return {
         "conversationId": conversation["conversationId"],
         "passed": conversation["passed"],
@@ -54,7 +53,7 @@ def brief(conversation: Json) -> Json:
         "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
         "latencies": [round(turn["latencyMs"], 1) for turn in turns],
         "outcomes": call_outcomes(every),
-        "totalMs": time.get("totalMs"),
+        "totalMs": (conversation.get("time") or {}).get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": broken_turn(conversation),
         "why": _short(_first_reason(conversation)),
@@ -498,8 +497,7 @@ def _tools(rows: Iterable[Json]) -> list[Json]:
     for row in rows:
         for tool, outcome, times in row.get("outcomes", ()):
             counts.setdefault(tool, Counter())[outcome] += times
-    ordered = sorted(counts.items(), key=lambda item: -item[1].total())
-    shown = ordered[:_MOST_ROWS]
+    shown = sorted(counts.items(), key=lambda item: -item[1].total())[:_MOST_ROWS]
     return [{"tool": tool, **{name: found[name] for name in _OUTCOMES}} for tool, found in shown]
 
 

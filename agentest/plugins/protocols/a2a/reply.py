@@ -279,10 +279,9 @@ def _key(function: Json) -> tuple[str, str]:
 def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolCall]:
     for part in parts:
         if (call := _function_of(part, _CALL_TYPES)) is not None:
-            args = _with_integers(call.get("args", {}))
             yield agent_call(
                 name=call["name"],
-                args=args,
+                args=_with_integers(call.get("args", {})),
                 turn_index=turn_index,
                 result=None,
                 call_id=text_at(call, "id") or None,

@@ -298,8 +298,7 @@ class AdkClient:
         }
         for _ in range(MOST_APPROVALS):
             body = {**payload, "new_message": given}
-            answer = await self._sender.post(self._run_url, body, self._read, values=values)
-            run.add(answer)
+            run.add(await self._sender.post(self._run_url, body, self._read, values=values))
             given = run.answer(approver)
             if given is None:
                 return

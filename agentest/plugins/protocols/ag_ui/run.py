@@ -71,8 +71,7 @@ class StreamedCall:
     @property
     def arguments(self) -> str:
         """The text of the arguments. A snapshot wins: some servers lose the first piece of a stream."""
-        streamed = "".join(self.pieces)
-        texts = [text for text in (self.in_snapshot, streamed) if text and text.strip()]
+        texts = [text for text in (self.in_snapshot, "".join(self.pieces)) if text and text.strip()]
         return next(
             (text for text in texts if isinstance(read_any(text), Mapping)), texts[0] if texts else ""
         )
@@ -90,12 +89,11 @@ class StreamedCall:
     def made(self, turn_index: int, error: str | None = None) -> ToolCall:
         """Return the call as one that the agent made; `error` explains a missing result."""
         args, problem = read_arguments(self.arguments)
-        result = _read_result(self.content)
         return agent_call(
             name=self.name,
             args=args,
             turn_index=turn_index,
-            result=result,
+            result=_read_result(self.content),
             invalid_arguments=problem,
             error=error,
             call_id=self.id,
@@ -470,15 +468,12 @@ class AgUiRun:
         self._listed = []
         late = late_call_ids(known, self.thread.earlier)
         for message in self.thread.earlier:
-            self._take_late(message, late)
+            calls = [call for call in calls_of(message) if call["id"] in late or call["id"] in self.late]
+            self.late |= {call["id"] for call in calls}
+            if calls or message.get("toolCallId") in self.late:
+                self._take_listed({**message, "toolCalls": calls})
         for message in self.thread.new:
             self._take_listed(message)
-
-    def _take_late(self, message: Wire, late: AbstractSet[str]) -> None:
-        calls = [call for call in calls_of(message) if call["id"] in late or call["id"] in self.late]
-        self.late |= {call["id"] for call in calls}
-        if calls or message.get("toolCallId") in self.late:
-            self._take_listed({**message, "toolCalls": calls})
 
     def _take_listed(self, message: Wire) -> None:
         for listed_call in calls_of(message):

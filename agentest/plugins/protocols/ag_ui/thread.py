@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import field
 from typing import Any
 from uuid import uuid4
@@ -74,7 +73,10 @@ class Thread:
             )
         user_messages = sum(message["role"] == "user" for message in self.messages[: self._begin])
         self.messages = [dict(message) for message in snapshot]
-        self._first = _first_known(self.messages, self._known, user_messages)
+        by_id = [at for at, message in enumerate(self.messages) if message["id"] in self._known]
+        of_user = [at for at, message in enumerate(self.messages) if message["role"] == "user"]
+        by_user = of_user[-user_messages:] if user_messages else []
+        self._first = next(iter(by_id or by_user), len(self.messages))
         last = _last_true(message["id"] in self._known for message in self.messages)
         if last is None:
             last = _last_true(message["role"] == "user" for message in self.messages)
@@ -107,13 +109,6 @@ def _name_and_arguments(call: Wire) -> tuple[str, Any]:
         return name, json.dumps(json.loads(arguments or "{}"), sort_keys=True)
     except (TypeError, ValueError, RecursionError):
         return name, arguments
-
-
-def _first_known(messages: Sequence[Wire], known: AbstractSet[str], user_messages: int) -> int:
-    by_id = [at for at, message in enumerate(messages) if message["id"] in known]
-    of_user = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    by_user = of_user[-user_messages:] if user_messages else []
-    return next(iter(by_id or by_user), len(messages))
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Wire]:

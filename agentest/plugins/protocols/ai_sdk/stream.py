@@ -123,7 +123,9 @@ class AssistantMessage:
             self.parts.append({"type": "step-start"})
             self._step = len(self.parts)
         elif kind == "reset-step":
-            self._reset_step()
+            del self.parts[self._step :]
+            self._tools = {part["toolCallId"]: at for at, part in enumerate(self.parts) if is_tool(part)}
+            self._texts, self._inputs = {}, {}
         elif kind.startswith("data-"):
             self._add_data(chunk)
         elif kind in _UNCHANGED_PARTS:
@@ -160,11 +162,6 @@ class AssistantMessage:
             self.metadata = {**self.metadata, **metadata}
         elif metadata is not None:
             self.metadata = metadata
-
-    def _reset_step(self) -> None:
-        del self.parts[self._step :]
-        self._tools = {part["toolCallId"]: at for at, part in enumerate(self.parts) if is_tool(part)}
-        self._texts, self._inputs = {}, {}
 
     def _add_data(self, chunk: Chunk) -> None:
         if chunk.get("transient"):

@@ -246,7 +246,10 @@ class MessageAssembly:
             case "content_block_start":
                 self._streamed.start(_index(event), _object(event, "content_block"))
             case "content_block_delta":
-                if self._add_delta(_index(event), _object(event, "delta")):
+                delta = _object(event, "delta")
+                if not self._streamed.grow(_index(event), delta):
+                    self._ignored.note("delta", delta.get("type"))
+                if delta.get("type") == "text_delta" and bool(delta.get("text")):
                     stream.note_first_token()
             case "message_stop":
                 return True
@@ -258,11 +261,6 @@ class MessageAssembly:
             case _:
                 self._ignored.note("event", kind)
         return False
-
-    def _add_delta(self, index: int, delta: Mapping[str, Any]) -> bool:
-        if not self._streamed.grow(index, delta):
-            self._ignored.note("delta", delta.get("type"))
-        return delta.get("type") == "text_delta" and bool(delta.get("text"))
 
 
 def _index(event: Mapping[str, Any]) -> int:

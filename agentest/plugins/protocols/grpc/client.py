@@ -359,9 +359,8 @@ def _decoded(content: bytes, method: Any) -> Mapping[str, Any]:
     from google.protobuf.message_factory import GetMessageClass
 
     try:
-        message = GetMessageClass(method.output_type).FromString(content)
         value: Mapping[str, Any] = MessageToDict(
-            message,
+            GetMessageClass(method.output_type).FromString(content),
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
             descriptor_pool=_pool_of(method),

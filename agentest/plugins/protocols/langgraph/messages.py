@@ -187,8 +187,7 @@ def _args(call: Wire) -> Any:
     function = call.get("function")
     if "args" in call or not isinstance(function, Mapping):
         return call.get("args", {})
-    arguments = function.get("arguments") or "{}"
-    return read_result(arguments)
+    return read_result(function.get("arguments") or "{}")
 
 
 def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
@@ -338,11 +337,9 @@ class GraphRun:
         for change in update.values():
             for entry in change if isinstance(change, list) else [change]:
                 if isinstance(entry, Mapping):
-                    self._take_messages(entry.get(MESSAGES))
-
-    def _take_messages(self, messages: Any) -> None:
-        listed = messages if isinstance(messages, list) else [messages]
-        self.messages += [message for message in listed if is_message(message)]
+                    messages = entry.get(MESSAGES)
+                    listed = messages if isinstance(messages, list) else [messages]
+                    self.messages += [message for message in listed if is_message(message)]
 
     def _take_interrupts(self, values: Mapping[str, Any]) -> None:
         self.stopped = self.stopped or _INTERRUPT in values
@@ -399,15 +396,11 @@ async def read_stream(
         elif kind == "values" and not inside:
             run.take_state(data)
         elif kind in _TOKEN_EVENTS:
-            if _has_text(data):
+            items = data if isinstance(data, list) else [data]
+            if any(isinstance(m, Mapping) and kind_of(m) == AI and text_of(m).strip() for m in items):
                 events.note_first_token()
         elif kind not in (*_IGNORED_EVENTS, "values"):
             on_unknown("event", kind)
     if not begun:
         raise truncated_stream_error("any event")
     return run
-
-
-def _has_text(data: Any) -> bool:
-    items = data if isinstance(data, list) else [data]
-    return any(isinstance(m, Mapping) and kind_of(m) == AI and text_of(m).strip() for m in items)

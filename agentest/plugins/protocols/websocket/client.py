@@ -169,7 +169,11 @@ class WebSocketConversation:
             if client.config.after_tools is not None:
                 await self._socket.send(self._text_of(client.config.after_tools, values))
         else:
-            self._discard_late_messages(self._socket, hearing)
+            late = [_decoded(text) for text in self._socket.waiting()]
+            for message in late:
+                self._note_saved(message)
+                hearing.hear_late(message)
+            self._client.late += len(late) if self._turns else 0
             outgoing = client.then if self._turns else client.first
             has_message = await self._send_all(outgoing, values, incoming)
             if not has_message and any(each.has_message for each in outgoing):
@@ -204,13 +208,6 @@ class WebSocketConversation:
     def _text_of(self, template: Any, values: Values) -> str:
         absent = self._client.late_names - self._saved.keys()
         return _encoded(Template(without(template, absent)).filled(PartialValues(values, absent)))
-
-    def _discard_late_messages(self, socket: WebSocket, hearing: TurnReader) -> None:
-        late = [_decoded(text) for text in socket.waiting()]
-        for message in late:
-            self._note_saved(message)
-            hearing.hear_late(message)
-        self._client.late += len(late) if self._turns else 0
 
     def _note_connecting(self, message: Any) -> None:
         self._note_saved(message)

@@ -182,8 +182,7 @@ def _elicited(params: Any, *, approve: bool) -> dict[str, Any]:
 
 
 def _error_text(error: Any) -> str:
-    message = error.get("message") if isinstance(error, Mapping) else error
-    return shortened(str(message), _SHOWN_CHARS)
+    return shortened(str(error.get("message") if isinstance(error, Mapping) else error), _SHOWN_CHARS)
 
 
 _SESSION = "mcp-session-id"

@@ -34,7 +34,9 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     if parameter.style == "deepObject":
         return deep(name, schema, pairs)
     if _is_spread(parameter):
-        return _spread(schema, pairs)
+        known = {key: [v for k, v in pairs if k == key] for key in schema.properties}
+        made = {key: typed_field(texts, schema.property(key)) for key, texts in known.items() if texts}
+        return made or MISSING
     texts = [value for key, value in pairs if key == name]
     if not texts:
         return MISSING
@@ -132,12 +134,6 @@ def _object(parameter: Parameter, text: str) -> dict[str, Any]:
     return {name: typed(value, parameter.schema.property(name)) for name, value in pairs}
 
 
-def _spread(schema: Schema, pairs: Pairs) -> Any:
-    known = {key: [v for k, v in pairs if k == key] for key in schema.properties}
-    made = {key: typed_field(texts, schema.property(key)) for key, texts in known.items() if texts}
-    return made or MISSING
-
-
 def deep(name: str, schema: Schema | None, pairs: Pairs) -> Any:
     """Read `name[key]=value`, `name[key][inner]=value` and `name[]=value`; MISSING without any.
 
@@ -167,16 +163,12 @@ def _typed_deep(texts: Any, schema: Schema | None) -> Any:
     if isinstance(texts, list):
         return typed_field(texts, schema)
     if schema and _is(schema, "array"):
-        return _listed(texts, schema)
+        if texts.keys() == {""} and isinstance(texts[""], list):
+            return _typed_all(texts[""], schema)
+        if not all(key.isdecimal() for key in texts):
+            raise ValueError(f"is a list, and has names in it: {', '.join(texts)}")
+        return [_typed_deep(texts[key], schema.items) for key in sorted(texts, key=int)]
     return {key: _typed_deep(value, schema and schema.property(key)) for key, value in texts.items()}
-
-
-def _listed(texts: Mapping[str, Any], schema: Schema) -> list[Any]:
-    if texts.keys() == {""} and isinstance(texts[""], list):
-        return _typed_all(texts[""], schema)
-    if not all(key.isdecimal() for key in texts):
-        raise ValueError(f"is a list, and has names in it: {', '.join(texts)}")
-    return [_typed_deep(texts[key], schema.items) for key in sorted(texts, key=int)]
 
 
 FORM = "application/x-www-form-urlencoded"

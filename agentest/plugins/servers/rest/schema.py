@@ -88,10 +88,9 @@ class Schema:
             self._validators[not_needed] = made
         validator = self._validators[not_needed]
         try:
-            errors = islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
             return [
                 SchemaViolation(at=(*where, *error.absolute_path), text=_worded(error))
-                for error in map(_closest_error, errors)
+                for error in map(_closest_error, islice(validator.iter_errors(value), _SHOWN_PROBLEMS))
             ]
         except RecursionError:
             return [SchemaViolation(at=where, text="is nested too deeply")]

@@ -184,8 +184,7 @@ def _outermost(tools: Sequence[ParsedSpan], by_id: Mapping[str, ParsedSpan]) -> 
         while at.span_id not in outermost and at.span_id not in path and above:
             path[at.span_id] = None
             at, above = above, nearest(above)
-        first = outermost.get(at.span_id, at)
-        outermost |= dict.fromkeys([*path, at.span_id], first)
+        outermost |= dict.fromkeys([*path, at.span_id], outermost.get(at.span_id, at))
     return outermost
 
 
@@ -335,7 +334,12 @@ class SpanWriter:
         for span_id, form in lines.items():
             if waiting.room < 0:
                 return
-            at = _span_location(waiting.identity, turn_of(spans[span_id]))
+            at = {
+                "conversationId": waiting.identity.conversation_id,
+                "scenario": waiting.identity.scenario,
+                "agent": waiting.identity.agent,
+                "turnIndex": turn_of(spans[span_id]),
+            }
             text = encoded({**at, **form}) + b"\n"
             waiting.room -= len(text)
             self._write(text if waiting.room >= 0 else encoded({**at, "cut": True}) + b"\n")
@@ -388,15 +392,6 @@ class SpanWriter:
         if isinstance(value, list):
             return [self._bounded(each, depth + 1) for each in value[:_MAX_ITEMS]]
         return value
-
-
-def _span_location(identity: Identity, turn_index: int) -> dict[str, Any]:
-    return {
-        "conversationId": identity.conversation_id,
-        "scenario": identity.scenario,
-        "agent": identity.agent,
-        "turnIndex": turn_index,
-    }
 
 
 def _iso_time(since_1970_ns: int) -> str | None:

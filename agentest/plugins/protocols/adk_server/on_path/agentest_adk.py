@@ -80,8 +80,7 @@ class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
 
     async def on_tool_error_callback(self, *, tool_context: Any, error: Exception, **_: Any) -> None:
         """Report the real tool's error. Cancelled tools are not reported."""
-        problem = str(error) or type(error).__name__
-        await self._report(tool_context, {"error": problem}, failed=True)
+        await self._report(tool_context, {"error": str(error) or type(error).__name__}, failed=True)
 
     async def _report(self, tool_context: Any, result: Any, *, failed: bool) -> None:
         running = self._running.pop(_key(tool_context), None)
@@ -90,8 +89,7 @@ class MockTools(BasePlugin):  # type: ignore[misc, unused-ignore]
         conversation, number, before = running
         _outer.set(before)
         params = {"number": number, "result": result, "failed": failed}
-        notification = {"method": "notifications/agentest/answered", "params": params}
-        await self._post(conversation, notification)
+        await self._post(conversation, {"method": "notifications/agentest/answered", "params": params})
 
     async def _post(self, conversation: str, message: dict[str, Any]) -> bytes:
         if not self._url:
