@@ -37,7 +37,7 @@ from agentest.runner.prepare import Prepared, RunRequest
 from agentest.runner.run import RunMode, execute
 from agentest.runner.sources import EarlierRun, LiveAgents
 from agentest.scenarios.options import parse_tools
-from agentest.support.errors import ConfigError, UsageError
+from agentest.support.errors import ConfigError, UsageError, errors_as
 from agentest.support.importing import has_module
 from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean_for_log, clean_rows
@@ -125,10 +125,8 @@ def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
 
 def validate_document(shape: type[T], document: Any, names: FormatNames = NO_NAMES) -> T:
     """Validate a JSON document. Raises UsageError, which lists up to five problems."""
-    try:
+    with errors_as(UsageError, "", InvalidDocument):
         return validated(shape, document, names)
-    except InvalidDocument as error:
-        raise UsageError(str(error)) from None
 
 
 def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
@@ -179,10 +177,8 @@ def plain_name(metric: Any) -> Any:
 
 def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
     """Parse mocks by tool name, as in a scenario. Raises UsageError."""
-    try:
+    with errors_as(UsageError, ""):
         return parse_tools({"tools": tools or {}})
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def agent_to_evaluate(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:

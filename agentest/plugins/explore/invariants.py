@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.changes import ANSWERS_FIRST
-from agentest.domain.results import ConversationResult, Severity
+from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import Blame, Conversation, ToolCall, Turn, call_text
@@ -148,7 +148,10 @@ REPEATABLE_AFTER = ANSWERS_FIRST - {"slow", "applied_then_timeout", "duplicate"}
 def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
     calls = seen.conversation.tool_calls
     met = {each.position: each.fault.kind for each in met_faults(seen.scenario, seen.conversation)}
-    usual = _most_equal_calls(each for each in seen.base.conversations if each is not seen.result)
+    usual: Counter[tuple[str, str]] = Counter()  # how often another conversation made equal calls, at most
+    for each in seen.base.conversations:
+        if each is not seen.result:
+            usual |= Counter(map(_plain_call, each.conversation.tool_calls))
     applied: dict[tuple[str, str], int] = {}
     keys: dict[tuple[str, str], list[Any]] = {}
     counted: Counter[tuple[str, str]] = Counter()
@@ -209,14 +212,6 @@ def _plain_call(call: ToolCall) -> tuple[str, str]:
     if not isinstance(call.args, Mapping):
         return call.name, canonical(call.args)
     return call.name, canonical({k: each for k, each in call.args.items() if not _IDEMPOTENCY.search(str(k))})
-
-
-def _most_equal_calls(results: Iterable[ConversationResult]) -> Counter[tuple[str, str]]:
-    """Return how often a conversation of the unchanged scenario makes equal calls, at most; at least once."""
-    most: Counter[tuple[str, str]] = Counter()
-    for result in results:
-        most |= Counter(map(_plain_call, result.conversation.tool_calls))
-    return most
 
 
 def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator[Violation]:

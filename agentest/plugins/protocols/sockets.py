@@ -17,7 +17,7 @@ from agentest.agents.protocol_probe import EndpointProbe
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url, example_url, normal_address
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError, CannotSend
+from agentest.support.errors import AgentError, CannotSend, errors_as
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client
 from agentest.support.http.retries import (
@@ -88,10 +88,8 @@ class WebSocketConnector:
         """Open a connection. Returns it with the number of failed attempts. Raises AgentError, CannotSend."""
         request, turn = self._request.filled(values), turn_of_requests()
         named = {name.lower(): value for name, value in request.headers.items()}
-        try:
+        with errors_as(CannotSend, f"{request.url}: a header "):
             headers = list(check_headers({**named, **(turn.headers(named) if turn else {})}).items())
-        except ValueError as error:
-            raise CannotSend(f"{request.url}: a header {error}") from None
         for attempt in range(self._config.retries + 1):
             try:
                 socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)

@@ -260,7 +260,11 @@ def joined(address: str | None, files: ProjectFiles, workers: int | None) -> Ite
     token = {"RAY_AUTH_TOKEN": new_cluster_token()} if address is None else {}
     with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
         ray = _import_ray()
-        _silence(logging.getLogger("ray"))
+        logger = logging.getLogger("ray")
+        logger.handlers.clear()
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)  # `ray.init` removes the handlers
         with _start_cluster(ray, workers) if address is None else _connected(ray, address, files):
             yield _inspected_cluster(ray, address)
 
@@ -378,13 +382,6 @@ def _capture_errors() -> Iterator[_CapturedErrors]:
             file.seek(0)
             text = file.read().decode("utf-8", "replace").strip()
             captured.text = "\n" + "\n".join(text.splitlines()[-10:]) if text else ""
-
-
-def _silence(logger: logging.Logger) -> None:
-    logger.handlers.clear()
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    logger.setLevel(logging.ERROR)  # `ray.init` removes the handlers
 
 
 @contextmanager

@@ -166,8 +166,9 @@ class RayEngine:
         self._waiting += 1
         try:
             done, _ = await asyncio.wait([begun], timeout=_WAIT_NOTICE_S)
-            if not done:
-                await self._report_waiting()
+            if not done and not self._is_wait_reported:
+                self._is_wait_reported = True
+                self._say(await self._explain_waiting())
             while not done:
                 done, _ = await asyncio.wait([begun], timeout=_START_LIMIT_S)
                 if not done and not self._alive:
@@ -184,11 +185,6 @@ class RayEngine:
         finally:
             self._waiting -= 1
             begun.cancel()
-
-    async def _report_waiting(self) -> None:
-        if not self._is_wait_reported:
-            self._is_wait_reported = True
-            self._say(await self._explain_waiting())
 
     async def _explain_waiting(self) -> str:
         """Explain why workers wait. Runs in a thread because Ray may respond slowly; errors do not stop the

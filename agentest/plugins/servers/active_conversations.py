@@ -240,7 +240,9 @@ class Registry:
             if active is not None:
                 return f"{name.location} names {active.who}, whose servers are others"
             ended = self._ended.get(name.text)
-            if ended is not None and not _is_reused_name(group, name, ended):
+            # A client may reuse the trace of its first conversation, which then names nothing.
+            is_reused = group.admission.promised and not name.certain
+            if ended is not None and (ended.failed or not is_reused):
                 return ended
             if name.certain:
                 return f"{name.location} names {name.text[:60]!r}, which is not a conversation of this run"
@@ -314,11 +316,6 @@ async def _report_doubt(doubtful: Iterable[_Active], call: port.ServedCall, why:
 
 def _names(who: port.Identity) -> list[str]:
     return [name for name in (who.key, who.session_id) if name]
-
-
-def _is_reused_name(group: ServerGroup, name: Name, ended: _Ended) -> bool:
-    """True if a name is not informative, because a client may reuse the trace of its first conversation."""
-    return group.admission.promised and not name.certain and not ended.failed
 
 
 def _refusal(call: port.ServedCall, why: str) -> str:

@@ -36,7 +36,7 @@ from agentest.runner.call_sources import CallObservations, RunResources, ServerR
 from agentest.runner.environment import output_dir
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
 from agentest.support.lazy_dataclasses import dataclass
@@ -108,6 +108,7 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
                 tools[spec.name] = spec
             places.setdefault(spec.name, where)
     handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
+    gateway = agents[0].model_gateway
     return ServerInputs(
         registry=registry,
         group=group,
@@ -122,16 +123,11 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
         redact=prepared.loaded.redact,
         spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
         mocked_in=places,
-        replays=_replays(prepared.request.options, agents[0]),
+        # If the agent's model is replayed, its requests never reach the network.
+        replays=gateway is not None and (gateway.mode or prepared.request.options.tape) == "replay",
         keep_span=resources.reports.keep_span,
         left_out=plan.left_out,
     )
-
-
-def _replays(options: plans.Options, agent: AgentConfig) -> bool:
-    """Return True if the agent's model is replayed, so that its requests never reach the network."""
-    gateway = agent.model_gateway
-    return gateway is not None and (gateway.mode or options.tape) == "replay"
 
 
 def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
@@ -200,12 +196,10 @@ def _with_upstream(agent: AgentConfig, opening: ServerInputs) -> ModelGateway:
     settings, upstream = agent.model_gateway, dict[Provider, str]()
     assert settings is not None
     own = agent.server.env if agent.server else getattr(agent, "env", {})
-    try:
+    with errors_as(ConfigError, f"{opening.key_location('model_gateway')}: the agent's variable "):
         for variables in (own, os.environ):
             for provider, url in model_addresses(variables, settings.port).values():
                 upstream.setdefault(cast("Provider", provider), url)
-    except ValueError as error:
-        raise ConfigError(f"{opening.key_location('model_gateway')}: the agent's variable {error}") from None
     return settings.model_copy(update={"upstream": upstream | settings.upstream})
 
 

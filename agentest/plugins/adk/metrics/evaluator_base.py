@@ -25,6 +25,7 @@ from agentest.domain.results import (
 from agentest.domain.verdict import turn_verdict
 from agentest.plugins.adk.formats.eval_set import Invocation
 from agentest.plugins.adk.formats.metric_info import MetricInfo
+from agentest.support.errors import errors_as
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import turn_name, valid_keys
@@ -116,10 +117,8 @@ class Evaluator(ABC):
         """
         first = first_argument_keys(threshold)
         named = {} if metric_name is None else {"metric_name": metric_name}
-        try:
+        with errors_as(TypeError, f"{type(self).__name__}: "):
             options = valid_keys({**first, **named, **spelled}, ("metric_name", "threshold"))
-        except ValueError as error:
-            raise TypeError(f"{type(self).__name__}: {error}") from None
         if options.get("metric_name"):
             self.metric_name = str(options["metric_name"])
         if options.get("threshold") is not None:

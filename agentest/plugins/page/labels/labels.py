@@ -398,8 +398,8 @@ def _turn(data: Any, index: int) -> Turn:
         calls = data.get("toolCalls", [])
         if isinstance(calls, list):
             data["toolCalls"] = [_with_defaults(call, index) for call in calls]
-    if problem := _turn_problem(data):
-        raise ValueError(f"turns[{index}]{problem}")
+    for error in _turn_validator().iter_errors(data):
+        raise ValueError(f"turns[{index}]{error.json_path[1:]}: {error.message[:_SHOWN_CHARS]}")
     turn = CODECS.read(Turn, data)
     if turn.turn_index != index:
         raise ValueError(f"turns[{index}].turnIndex: must be {index}, found {turn.turn_index}")
@@ -507,11 +507,6 @@ def _with_defaults(call: Any, turn: int) -> Any:
         "error": None,
         **call,
     }
-
-
-def _turn_problem(data: Any) -> str | None:
-    error = next(iter(_turn_validator().iter_errors(data)), None)
-    return f"{error.json_path[1:]}: {error.message[:_SHOWN_CHARS]}" if error else None
 
 
 @cache

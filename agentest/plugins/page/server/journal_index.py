@@ -152,7 +152,8 @@ class RunIndex:
             first = b"" if self._offset else content.readline(_FIRST_BYTES)
             if self._offset or is_journal(first):
                 self._follow(content)
-            elif not _is_begun(first):
+            # The first line is long, because it names all scenarios: wait for the rest of it.
+            elif first.endswith(b"\n") or first[: len(_BEGIN)] != _BEGIN[: len(first)]:
                 self._take_document(stat.st_size)
         self._file = file
 
@@ -296,11 +297,6 @@ class RunIndex:
         self.ended = True
         if self._spool is not None:
             self._spool.close()
-
-
-def _is_begun(first: bytes) -> bool:
-    """True if this is an incomplete first line of a journal; it is long, because it names all scenarios."""
-    return not first.endswith(b"\n") and first[: len(_BEGIN)] == _BEGIN[: len(first)]
 
 
 _TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labelledFailures")

@@ -169,15 +169,15 @@ def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
 def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> PreparedFile:
     path = _target_file(request.path, root, SUFFIXES, None)
     conversation = replace(talk.conversation, conversation_id=request.name.strip())
-    try:
+    with errors_as(
+        UsageError, "the conversation contains a value that cannot be written: ", (ValueError, RecursionError)
+    ):
         case = _with_session(recorded_case(conversation, talk.began), talk)
         made = EvalSet(set_name(path), (case,), creation_timestamp=talk.began)
         if path.exists():
             return _added_to_set(path, request, made)
         written = eval_set_json(made)
         return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the conversation contains a value that cannot be written: {error}") from None
 
 
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:

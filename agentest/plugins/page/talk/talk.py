@@ -237,12 +237,6 @@ class PreparedTalk:
         return returns_calls(self.agent) or bool(self.agent.mock_servers)
 
     @property
-    def _answers_meanwhile(self) -> bool:
-        """True if the agent's request stays open while its call waits; otherwise the call ends its reply."""
-        inside = self.unit.traits.mocks_inside or not isinstance(self.agent, HttpAgent)
-        return bool(self.agent.mock_servers) or inside
-
-    @property
     def about_calls(self) -> str:
         """Return what a person who answers calls by hand should know about this agent."""
         if not self.reached:
@@ -251,7 +245,9 @@ class PreparedTalk:
                 "run, their calls are shown with the reply as far as it reports them, and none can wait "
                 "here. With mock servers (mcp_mock, rest_mock) they could."
             )
-        if self._answers_meanwhile:
+        # The agent's request stays open while its call waits, or the call ends its reply.
+        inside = self.unit.traits.mocks_inside or not isinstance(self.agent, HttpAgent)
+        if self.agent.mock_servers or inside:
             limit_s = self.prepared.loaded.config.request_timeout_ms / 1000
             return (
                 "While a call waits here, the agent's own time limits go on, and so does ours for its whole "

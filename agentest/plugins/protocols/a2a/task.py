@@ -86,15 +86,6 @@ def _name_of_kind(value: Json) -> str:
     return str(value.get("kind") or next(iter(value), "{}"))
 
 
-def _state_of(status: Any) -> str:
-    """Return a status's state in the spelling of 0.3, such as `input-required`. Raises AgentError."""
-    state = status.get("state") if isinstance(status, Mapping) else None
-    if not isinstance(state, str) or not state:
-        raise AgentError(f"a task of the agent has no state: {excerpt(status)}")
-    plain = state.removeprefix("TASK_STATE_").lower().replace("_", "-")
-    return "canceled" if plain == "cancelled" else plain
-
-
 def read_message(value: Any, update: Json = _NOTHING, at_ms: float | None = None) -> A2aMessage:
     """Read a message that arrived in an update with this metadata. Raises AgentError."""
     if not isinstance(value, Mapping):
@@ -259,7 +250,12 @@ class AgentWork:
         self.context_id = text_at(value, "contextId") or self.context_id
 
     def _set_status(self, status: Any, update: Json, at_ms: float | None, may_repeat: bool = False) -> None:
-        self.state, value = _state_of(status), status.get("message")
+        state = status.get("state") if isinstance(status, Mapping) else None
+        if not isinstance(state, str) or not state:
+            raise AgentError(f"a task of the agent has no state: {excerpt(status)}")
+        # In the spelling of 0.3, such as `input-required`.
+        plain = state.removeprefix("TASK_STATE_").lower().replace("_", "-")
+        self.state, value = "canceled" if plain == "cancelled" else plain, status.get("message")
         self.status_message = None if value is None else read_message(value, update, at_ms)
         if self.status_message is not None:
             self._add_message(self.status_message, may_repeat)

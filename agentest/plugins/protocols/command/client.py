@@ -23,7 +23,7 @@ from agentest.domain.messages import Message
 from agentest.plugins.protocols.command.settings import CommandAgent
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, last_results
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.errors import AgentError, CannotSend, ConfigError, errors_as
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import describe_shortage, shortage_in
 from agentest.support.process_groups import ChildProcess, OutputTail, search_path, start_process
@@ -124,11 +124,9 @@ class CommandClient:
         if not self._is_json:
             return AgentReply(text or None)
         value, hearing = read_text(text, _OUTPUT), self.hearing(turn_index)
-        try:
+        with errors_as(hearing.no_reply, "", AgentError):
             hearing.hear(value)
             return hearing.answer()
-        except AgentError as error:
-            raise hearing.no_reply(str(error)) from None
 
 
 class CommandConversation:

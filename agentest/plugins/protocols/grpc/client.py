@@ -36,7 +36,7 @@ from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader
 from agentest.plugins.protocols.grpc.settings import GrpcAgent
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.errors import AgentError, CannotSend, ConfigError, errors_as
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import pause_before_retry
 from agentest.support.jmespath_expressions import JsonPath
@@ -156,10 +156,8 @@ class GrpcClient(ConversationalAgent):
         named = {name.lower(): as_text(value) for name, value in self._headers.filled(values).items()}
         named |= {command.name.lower(): await command.current() for command in self._commands}
         turn = turn_of_requests()
-        try:
+        with errors_as(CannotSend, f"{self._config.address}: a header "):
             headers = check_headers({**named, **(turn.headers(named) if turn else {})})
-        except ValueError as error:
-            raise CannotSend(f"{self._config.address}: a header {error}") from None
         for name, value in headers.items():
             if not value.isascii():
                 raise CannotSend(f"headers.{name}: gRPC takes only ASCII characters in a header's value")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
@@ -63,7 +64,7 @@ from agentest.plugins.protocols.protocol_client import (
     ReplyTotals,
     read_json_body,
 )
-from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
+from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch, errors_as
 from agentest.support.http.client import DirectResponse
 from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
@@ -434,11 +435,9 @@ class GraphConversation:
 
     def _finish(self, turn: _TurnRuns, before: Mapping[str, Any] | None) -> AgentReply:
         values = turn.run.values
-        try:
+        with errors_as(partial(self._no_reply, turn), "", AgentError):
             messages, calls = self._turn_messages(turn), self._calls(turn)
             text, distinct_messages = self._text(turn, messages), distinct(messages)
-        except AgentError as error:
-            raise self._no_reply(turn, str(error)) from None
         self._interrupts = tuple(turn.run.interrupts)
         self._waiting = {c.call_id: c for c in calls if self._interrupts and c.call_id and _is_waiting(c)}
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}

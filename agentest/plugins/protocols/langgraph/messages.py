@@ -337,7 +337,7 @@ class GraphRun:
         for change in update.values():
             for entry in change if isinstance(change, list) else [change]:
                 if isinstance(entry, Mapping):
-                    messages = entry.get(MESSAGES)
+                    messages: Any = entry.get(MESSAGES)
                     listed = messages if isinstance(messages, list) else [messages]
                     self.messages += [message for message in listed if is_message(message)]
 

@@ -14,6 +14,7 @@ from agentest.plugins.servers.active_conversations import Names, Registry, Serve
 from agentest.plugins.servers.mcp.tool_catalog import Catalog, OutputSchemaError, answered, failed
 from agentest.plugins.servers.mcp.upstream import Upstream
 from agentest.plugins.servers.port import CallOutcome, ServedAnswer, ServedCall
+from agentest.support.errors import errors_as
 from agentest.support.json_text import parse_untrusted_json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
@@ -201,10 +202,8 @@ async def result_of(
             if params.get("cursor"):
                 problem = "`params.cursor` names no page: all tools are on the first one"
                 raise RpcError(INVALID_PARAMS, problem)
-            try:
+            with errors_as(partial(RpcError, INVALID_PARAMS), ""):
                 result = {"tools": listing()}
-            except ValueError as error:
-                raise RpcError(INVALID_PARAMS, str(error)) from None
         case _ if method in _EMPTY_LISTS:
             result = {_EMPTY_LISTS[method]: []}
         case _:

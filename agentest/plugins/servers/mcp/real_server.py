@@ -33,10 +33,8 @@ def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) 
         return None
     if settings.upstream_url:
         return Upstream(HttpTransport(client, settings.upstream_url, settings.upstream_headers))
-    try:
+    with errors_as(ConfigError, f"{locate('mcp_mock.upstream')}: {upstream!r} is not a command: "):
         return Upstream(StdioTransport(upstream, root))
-    except ValueError as error:
-        raise ConfigError(f"{locate('mcp_mock.upstream')}: {upstream!r} is not a command: {error}") from None
 
 
 async def tools_of(upstream: Upstream, locate: Place) -> Tools:
@@ -77,12 +75,8 @@ def store_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> s
     """Write tools to the file. Returns its path for display. Raises ConfigError."""
     path = tools_path(settings, root)
     relative_path = shown_path(path, root)
-    try:
+    with errors_as(ConfigError, f"{locate('mcp_mock.tools')}: {relative_path} cannot be written: ", OSError):
         write_tools(path, tools)
-    except OSError as error:
-        raise ConfigError(
-            f"{locate('mcp_mock.tools')}: {relative_path} cannot be written: {error.strerror or error}"
-        ) from None
     return relative_path
 
 

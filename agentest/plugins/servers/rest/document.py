@@ -16,7 +16,7 @@ import yaml
 
 from agentest.config.fields import dotted
 from agentest.config.yaml_file import AliasSizes
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import user_text
 from agentest.support.json_text import json_value, plainly
 from agentest.support.lazy_dataclasses import dataclass
@@ -290,10 +290,8 @@ class Document:
         at = _parts(unquote(address.fragment))
         if at is None:
             raise node.error(f"`$ref` {ref!r}: expected a path like #/components/schemas/Order")
-        try:
+        with errors_as(node.error, f"`$ref` {ref!r}: ", ConfigError):
             target = self._of_file(file)
-        except ConfigError as error:
-            raise node.error(f"`$ref` {ref!r}: {error}") from None
         return _walked(node, ref, Node(file, (), target), at)
 
     def _of_file(self, file: Path) -> Any:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from agentest.plugins.servers.rest.operations import BodyContent, Parameter, is_json
 from agentest.plugins.servers.rest.schema import Schema
+from agentest.support.errors import errors_as
 from agentest.support.json_text import parse_untrusted_json
 
 MISSING: Any = object()
@@ -241,19 +242,15 @@ def _json(body: bytes, charset: str | None) -> Any:
 
 
 def _text(body: bytes, charset: str | None) -> str:
-    try:
+    with errors_as(UnreadableRequest, "is not a text: ", (ValueError, LookupError)):
         return body.decode(charset or "utf-8")
-    except (ValueError, LookupError) as error:
-        raise UnreadableRequest(f"is not a text: {error}") from None
 
 
 def _form(text: str, schema: Schema | None) -> dict[str, Any]:
     fields: dict[str, list[str]] = {}
-    try:
+    with errors_as(UnreadableRequest, "is not a form: "):
         for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS):
             fields.setdefault(name, []).append(value)
-    except ValueError as error:
-        raise UnreadableRequest(f"is not a form: {error}") from None
     return _typed(fields, schema)
 
 
@@ -314,13 +311,11 @@ def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, 
     by_property: dict[str, list[str]] = {}
     for name in fields:
         by_property.setdefault(name.partition("[")[0], []).append(name)
-    try:
+    with errors_as(UnreadableRequest, "is a form in which something "):
         for name, keys in by_property.items():
             inside = schema and schema.property(name)
             if name in fields or inside is None:
                 made |= {key: typed_field(fields[key], inside) for key in keys}
             else:
                 made[name] = deep(name, inside, [(key, text) for key in keys for text in fields[key]])
-    except ValueError as error:
-        raise UnreadableRequest(f"is a form in which something {error}") from None
     return made

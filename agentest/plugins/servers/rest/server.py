@@ -26,7 +26,7 @@ from agentest.plugins.servers.rest.request_reader import (
 )
 from agentest.plugins.servers.rest.schema import SchemaViolation
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.function_threads import in_thread
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
@@ -63,7 +63,7 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
 
 
 def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
-    try:
+    with errors_as(ConfigError, f"{opening.key_location('rest_mock.openapi')}: ", ConfigError):
         document = Document(opening.root / Path(settings.openapi).expanduser())
         api = read_api(document)
         if opening.left_out is None:  # no tool has been named yet: take the most readable names
@@ -71,8 +71,6 @@ def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
         else:
             mocked = {tool.name for tool in opening.tools} | opening.left_out
         return document, api.named_as(mocked, opening.spoken)
-    except ConfigError as error:
-        raise ConfigError(f"{opening.key_location('rest_mock.openapi')}: {error}") from None
 
 
 def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> None:
