@@ -361,6 +361,27 @@ REFUSED: list[tuple[str, str, str, str, list[Json]]] = [
     ),
     (
         "a proxy",
+        "a call in the place of a list",
+        "made up",
+        "chat",
+        chat(first=[{"id": "a", "choices": [{"index": 0, "delta": {"tool_calls": fn("find", A)}}]}]),
+    ),
+    (
+        "Gemini",
+        "a second candidate beside the first",
+        "made up",
+        "gemini",
+        [
+            {
+                "candidates": [
+                    {"index": 0, "content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"},
+                    {"index": 1, "content": {"parts": [{"functionCall": TWO}]}},
+                ]
+            }
+        ],
+    ),
+    (
+        "a proxy",
         "two names without ids and arguments",
         "made up",
         "chat",

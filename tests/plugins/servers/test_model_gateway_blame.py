@@ -248,6 +248,25 @@ async def test_a_refused_request_is_not_the_agents_fault() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/openai/v1/x/%2e%2e/chat/completions", "has a segment `.` or `..`"),
+        ("/azure/openai/deployments/m/chat/completions", "write model_gateway.upstream.azure"),
+    ],
+)
+async def test_a_path_that_the_gateway_cannot_pass_on_is_no_fault_of_the_agent(
+    path: str, problem: str
+) -> None:
+    async with gateway() as gate, gate.talk("chat", "a") as talk:
+        with talk.known.said("something"):
+            response = await gate.client.post(gate.origin + path, json={})
+            assert problem in str(await talk.known.error_of(None))
+    assert response.status_code == 404
+    assert problem in "\n".join(gate.notes)
+
+
+@pytest.mark.anyio
 async def test_a_late_request_of_an_ended_conversation_is_no_fault_of_another() -> None:
     path, body = request_of("chat", stream=False)
     body["messages"][0]["content"] = "look for a table"

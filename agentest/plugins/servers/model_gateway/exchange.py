@@ -282,6 +282,9 @@ class ModelExchange:
                     await self._feed(stream, parser.feed(piece))
                 await self._feed(stream, parser.rest())
                 answer = self.form.answer(stream.round())
+                if stream.called and not answer.calls:
+                    raise HiddenCall(_HIDDEN.format("they are at places of no API"))
+                stream.called = False
         finally:
             await response.aclose()
         record.answered(answer)

@@ -67,15 +67,12 @@ class GatewayTraffic:
         """True if requests of a conversation are recorded or replayed."""
         return self.replays or any(each.tape for each in self.active)
 
-    @property
-    def common_override(self) -> Override | None:
-        """The override of requests that belong to no certain agent: only what all agents share."""
+    def override_of(self, agent: str) -> Override | None:
+        """Return an agent's override, or that which all agents share for a request of none of them."""
+        if agent in self.overrides:
+            return self.overrides[agent]
         first, *others = self.overrides.values() or (None,)
         return first if all(each == first for each in others) else None
-
-    def override_of(self, agent: str) -> Override | None:
-        """Return an agent's override; None if it changes nothing."""
-        return self.overrides.get(agent) if agent in self.overrides else self.common_override
 
     def named(self, key: str) -> GatewayConversation | None:
         return self._active.get(key)

@@ -37,7 +37,6 @@ _MOST_READ = 20_000
 _MOST_AGENTS = 4
 _FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
 _INSTRUCTIONS = ("system", "developer")
-_KNOWS_NO_SECRET = Redactor()
 
 
 @dataclass(slots=True)
@@ -91,7 +90,7 @@ class RequestRecord:
 class RequestLog:
     """Records the requests of one conversation."""
 
-    redact: Redactor = _KNOWS_NO_SECRET
+    redact: Redactor = field(default_factory=Redactor)
     _turn_began_ms: float | None = None
     _records: list[RequestRecord] = field(default_factory=list)
     _sent: deque[list[Json]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
@@ -231,15 +230,11 @@ def _role(item: Json) -> str:
 
 def _text(item: Json) -> str:
     content = item.get("content", item.get("parts"))
-    if not item.get("tool_calls") and (isinstance(content, str) or _is_text(content)):
+    parts = content if isinstance(content, list) else [{}]
+    is_text = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts)
+    if not item.get("tool_calls") and (isinstance(content, str) or is_text):
         return texts_of(content)
     return _json({key: value for key, value in item.items() if key != "role" and value is not None})
-
-
-def _is_text(content: Any) -> bool:
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
-    )
 
 
 def _json(value: Any) -> str:

@@ -135,6 +135,8 @@ class _Gateway:
         try:
             target = self._target_of(f"/{rest}" if known else path, request.rel_url.raw_query_string)
         except ValueError as error:
+            if known:
+                self._traffic.note_refused(str(error), None, None)
             return json_error(404 if known else 403, str(error) if known else WITHOUT_TOKEN, None)
         if not known:
             return self._without_token(request, target)

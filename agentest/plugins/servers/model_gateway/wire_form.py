@@ -174,10 +174,13 @@ class AnswerStream(ABC):
         self.text = ""  # what identifies the answer as the agent has received it, like `WireAnswer.text`
         self.ids: list[str] = []  # ids of what it has received, but for those of the last round
         self.told = False  # True if an event told the agent of an error of the model
+        self.called = False  # True if an event of the round has a call, wherever
 
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
         data = json_or(event.data)
+        if not self.called and ("unction" in event.data or "tool_" in event.data):
+            self.called = any(called_in(data))
         return self.take(data, event) if isinstance(data, dict) else sse(event.data, event.name)
 
     @abstractmethod
