@@ -93,9 +93,10 @@ def test_a_run_and_its_failures(project: Project) -> None:
         tools = {tool["name"]: tool for tool in client.request("tools/list")["result"]["tools"]}
         assert list(tools) == [
             *("list_scenarios", "validate_scenario", "run", "results"),
-            *("conversation", "compare", "explain_config"),
+            *("conversation", "compare", "talk", "explain_config"),
         ]
-        assert [name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]] == ["run"]
+        writing = [name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]]
+        assert writing == ["run", "talk"]
 
         text, ran, failed = client.tool("run")
         assert (failed, ran["status"], ran["offline"], ran["exitStatus"]) == (False, "failed", True, 1)
@@ -115,6 +116,11 @@ def test_a_run_and_its_failures(project: Project) -> None:
         text, found, _ = client.tool("conversation", scenario="bad")
         assert "We open at nine." in text
         assert (found["passed"], found["turns"]) == (False, 1)
+        assert client.tool("conversation", id=found["conversationId"])[:2] == (text, found)
+        text, talk, failed = client.tool("talk", message="When?", scenario="=good")
+        assert (failed, text, talk["ended"]) == (False, "agent  We open at nine.", None)
+        ended = client.tool("talk", message="/quit", conversation=talk["conversation"])
+        assert ended[0] == "ended: satisfied"
 
         for name, arguments, problem in (
             ("run", {"max_cost": 1.0}, "set `spend` to true as well"),
@@ -123,6 +129,10 @@ def test_a_run_and_its_failures(project: Project) -> None:
             ("results", {"run": "zzz"}, "found no run, file or folder 'zzz'"),
             ("results", {"run": "/etc/passwd"}, "not in the project's folder"),
             ("conversation", {"scenario": "goood"}, "did you mean `good`?"),
+            ("conversation", {}, "name `scenario` or `id`"),
+            ("conversation", {"id": "bad-9"}, "the run has no conversation 'bad-9'; "),
+            ("talk", {"message": "x"}, "chat needs one scenario"),
+            ("talk", {"message": "x", "conversation": "y"}, "the conversation y does not go on"),
             ("compare", {}, "one run is kept"),
             ("validate_scenario", {"source": "x", "path": "../b.sim.py"}, "not in the project's folder"),
             ("validate_scenario", {}, "the argument `source` is missing"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from typing import Any
 
 from project import Project
 from steering_texts import GITHUB, harmless, say_hostile_texts, write_scenarios
@@ -75,3 +77,62 @@ def test_nothing_said_steers_the_terminal(project: Project) -> None:
         project.config(agent.endpoint)
         done = project.agentest("chat", "--scenario", "calls", env=GITHUB, typed="hello\ncall\nunknown\n")
     assert "\n       ##\\[stop-commands]quiet" in harmless(done)
+
+
+def sent(project: Project, text: str, *arguments: str, status: int = 0) -> Any:
+    done = project.agentest("chat", f"--send={text}", "--json", *arguments)
+    assert done.returncode == status, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_conversation_goes_on_between_two_calls(project: Project) -> None:
+    """Each call sends one message; the mocks of the scenario advance, and nothing else is printed as JSON."""
+    project.scenario(
+        'print("noise")\nscenario("books", goal="Book.", tools={"book": sequence({"id": 1}, {"id": 2})})'
+    )
+    booking = [tool_call("book"), "Booked 1.", tool_call("book"), "Booked 2.", tool_call("refund")]
+    with ScriptedAgent(booking) as agent:
+        project.config(agent.endpoint)
+        begun = sent(project, "Book it")
+        assert (begun["reply"], begun["calls"][0]["result"], begun["ended"]) == ("Booked 1.", {"id": 1}, None)
+        going_on = f"--conversation={begun['conversation']}"
+        done = project.agentest("chat", "--send", "again", going_on)
+        assert done.stdout == "tool   book() → {'id': 2}\nagent  Booked 2.\n"
+        assert f"go on with agentest chat {going_on.replace('=', ' ')} --send TEXT" in done.stderr
+        failed = sent(project, "Give it back", going_on, status=1)
+    said = [m["content"] for m in agent.requests[-1]["messages"] if m["role"] == "user"]
+    assert said == ["Book it", "again", "Give it back"]
+    assert failed["ended"] == "error"
+    assert "'refund', which has no mock" in failed["error"]
+    over = project.agentest("chat", "--send", "more", going_on)
+    assert over.returncode == 2
+    assert f"the conversation {begun['conversation']} does not go on" in over.stderr
+    assert not list((project.root / ".agentest" / "talks").iterdir())
+
+
+def test_two_conversations_at_once(project: Project) -> None:
+    """Each has its own id, and ends with /quit; the address of its process is for its user alone."""
+    project.scenario('scenario("one", turns=["Hi."])')
+    with ScriptedAgent(lambda body: str(len(body["messages"]))) as agent:
+        project.config(agent.endpoint)
+        ids = [sent(project, "Hi.")["conversation"] for _ in range(2)]
+        assert len(set(ids)) == 2
+        assert (project.root / ".agentest" / "talks").stat().st_mode & 0o077 == 0
+        for id in ids:
+            assert sent(project, "More.", f"--conversation={id}")["reply"] == "3"
+            assert sent(project, "/quit", f"--conversation={id}")["ended"] == "satisfied"
+
+
+def test_what_cannot_be_sent(project: Project) -> None:
+    """An agent that is not there, an id that is none, and options that need a message, say so."""
+    project.scenario('scenario("one", turns=["Hi."])')
+    project.config("http://127.0.0.1:9/v1/chat/completions")
+    for arguments, problem in (
+        (["--send", "Hi."], "127.0.0.1:9"),
+        (["--send", "Hi.", "--conversation", "../a"], "is not an id that --send has printed"),
+        (["--send", "Hi.", "--conversation", "a"], "does not go on (those that do: none)"),
+        (["--json"], "--conversation and --json go with --send TEXT"),
+    ):
+        done = project.agentest("chat", *arguments)
+        assert done.returncode == 2, done.stdout
+        assert problem in done.stderr

@@ -139,16 +139,12 @@ def _cases(request: RunRequest, eval_sets: Sequence[str]) -> Iterator[Unit]:
     sets = [CaseSet(read, Criteria(()), graded=False) for read in reads]
     options = request.options
     for entry in case_entries(sets, [_NO_AGENT], 1, request.root):
-        if isinstance(entry, Unit) and _chosen(entry, options):
+        if isinstance(entry, Unit) and (
+            (not options.scenarios or matches_name(entry.scenario.name, options.scenarios))
+            and (not options.files or contains_any(entry.file, options.files))
+            and (not options.tags or bool({*options.tags} & {*entry.scenario.tags}))
+        ):
             yield entry
-
-
-def _chosen(unit: Unit, options: Options) -> bool:
-    return (
-        (not options.scenarios or matches_name(unit.scenario.name, options.scenarios))
-        and (not options.files or contains_any(unit.file, options.files))
-        and (not options.tags or bool({*options.tags} & {*unit.scenario.tags}))
-    )
 
 
 def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,13 +129,26 @@ class ResultsCall(ToolCallArguments):
 
 
 class ConversationCall(ToolCallArguments):
-    """Return one conversation of a stored run, with calls, checks and judgements."""
+    """Return one conversation of a stored run, with calls, checks and judgements; name `scenario` or `id`."""
 
-    scenario: str = Field(description="Name of the scenario.", min_length=1)
+    scenario: str | None = Field(None, description="Name of the scenario (default: that of `id`).")
     id: str | None = Field(None, description="Id of the conversation (default: the first that did not pass).")
     agent: str | None = Field(None, description="Agent, if the run has several.")
     run: RunName = "latest"
     max_tokens: MaxTokens = 4_000
+
+
+class TalkCall(ToolCallArguments):
+    """Send the agent one message, with the mocks of a scenario, and return its reply and its tool calls.
+
+    The agent itself is called, with whatever model it uses. The message `/quit` ends the conversation.
+    """
+
+    message: str = Field(description="Text of the user's message.", min_length=1)
+    conversation: str | None = Field(None, description="Go on with this conversation (default: begin one).")
+    scenario: str | None = Field(
+        None, description="Begin one with this scenario: a part of its name; `=NAME`: the whole name."
+    )
 
 
 class CompareCall(ToolCallArguments):
@@ -201,6 +216,7 @@ class ProjectTools:
             "results": ProjectTool(ResultsCall, self._results),
             "conversation": ProjectTool(ConversationCall, self._conversation),
             "compare": ProjectTool(CompareCall, self._compare),
+            "talk": ProjectTool(TalkCall, self._talk, read_only=False),
             "explain_config": ProjectTool(ExplainCall, self._explain),
         }
 
@@ -324,6 +340,22 @@ class ProjectTools:
         }
         return AnsweredCall(shown, content)
 
+    async def _talk(self, wanted: TalkCall, _: Report) -> AnsweredCall:
+        words = [f"--send={wanted.message}", "--json"]
+        words += [f"--conversation={wanted.conversation}"] if wanted.conversation else []
+        words += [f"--scenario={wanted.scenario}"] if wanted.scenario else []
+        words += [f"--config={self._web.config}"] if self._web.config else []
+        command = (sys.executable, "-m", "agentest", "chat", *words)
+        run = partial(subprocess.run, command, cwd=self._project.root, capture_output=True, text=True)
+        done = await asyncio.to_thread(run, stdin=subprocess.DEVNULL, check=False)
+        if not done.stdout:
+            return _failed(done.stderr.strip().removeprefix("agentest: "))
+        content = json.loads(done.stdout)
+        rows = [f"tool   {call['text']} → {call['result']!r}" for call in content["calls"]]
+        rows += [f"agent  {content['reply']}"] if content["reply"] is not None else []
+        rows += [f"ended: {content['error'] or content['ended']}"] if content["ended"] else []
+        return AnsweredCall("\n".join([*content["notes"], *rows]), content, failed=bool(content["error"]))
+
     async def _compare(self, wanted: CompareCall, _: Report) -> AnsweredCall:
         for reference in filter(None, (wanted.base, wanted.new)):
             self._run_file(reference)
@@ -427,6 +459,12 @@ def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tu
 
 
 def _one_scenario(result: RunResult, wanted: ConversationCall) -> ScenarioResult:
+    if wanted.scenario is None:
+        ids = {c.conversation.conversation_id: each for each in result.scenarios for c in each.conversations}
+        if wanted.id not in ids:
+            problem = f"the run has no conversation {wanted.id!r}" if wanted.id else "name `scenario` or `id`"
+            raise UsageError(f"{problem}; {did_you_mean(wanted.id or '', list(ids)[:20])}")
+        return ids[wanted.id]
     named = [each for each in result.scenarios if each.name == wanted.scenario]
     if not named:
         names = [each.name for each in result.scenarios][:20]

@@ -1,21 +1,39 @@
-"""`agentest chat`: talk to the configured agent in the terminal, with a scenario's mocks."""
+"""`agentest chat`: talk to the configured agent in the terminal, with a scenario's mocks.
+
+With `--send`, a process of its own keeps the conversation, and takes one message from each call.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import re
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex, token_urlsafe
+from tempfile import TemporaryFile
+from typing import Any
 
 import click
 
 from agentest.cli.location import Location, request_of
-from agentest.cli.options import exits, where, which
+from agentest.cli.options import exits, flag, option, where, which
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.plugins.page.talk.talk import (
+    MOST_TURNS,
+    ActionNotPossible,
     MessageSent,
     PersonConversation,
+    PersonUser,
     Ready,
     Replied,
     TalkEvent,
@@ -25,11 +43,14 @@ from agentest.report.alignments import server_rows
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.support.errors import ExitCode, UsageError
+from agentest.support.files import write_atomically
 from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import run_event_loop
-from agentest.support.terminal import clean_rows, say
+from agentest.support.json_text import json_document
+from agentest.support.terminal import clean_rows, say, tell
 
 QUIT = "/quit"
+_IDLE_S = 600.0
 
 Write = Callable[[str], None]
 ReadLine = Callable[[], str | None]
@@ -57,15 +78,176 @@ class TerminalUser:
 @click.command()
 @where
 @which
+@option("--send text", "TEXT", "Send one message and print the reply; the conversation goes on.")
+@option("--conversation id", "ID", "With --send: go on with this conversation.")
+@flag("--json as_json", "With --send: print the reply, its calls and the conversation's id as JSON.")
+@click.option("--keep", hidden=True)
 @exits
-def chat(location: Location, options: Options) -> ExitCode:
-    """Talk to the agent yourself, with the mocks of one scenario."""
-    prepared = prepare(request_of(location.enter(), options, offline=True))
-    units = prepared.plan.units
-    if len(units) != 1:
+def chat(
+    location: Location, options: Options, text: str | None, id: str | None, as_json: bool, keep: str | None
+) -> ExitCode:
+    """Talk to the agent yourself, with the mocks of one scenario.
+
+    A conversation of --send ends with the message /quit, or after 10 minutes without a message.
+
+    Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not be held.
+    """
+    project = location.enter()
+    if text is None and (id or as_json):
+        raise UsageError("--conversation and --json go with --send TEXT")
+    if text is not None and id:
+        return _show(_sent(text, _file_of(project.output_dir, id)), as_json=as_json)
+    with redirect_stdout(sys.stdout if text is None else sys.stderr):  # scenario files may print
+        prepared = prepare(request_of(project, options, offline=True))
+    if len(units := prepared.plan.units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
         raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
-    return run_event_loop(_chat, prepared, units[0], stdin_reader(), write_stdout)
+    if keep:
+        file = _file_of(project.output_dir, keep)
+        try:
+            return run_event_loop(_keep, prepared, replace(units[0], max_turns=MOST_TURNS), file)
+        finally:
+            file.unlink(missing_ok=True)
+    if text is None:
+        return run_event_loop(_chat, prepared, units[0], stdin_reader(), write_stdout)
+    file = _file_of(project.output_dir, f"{units[0].slug}-{token_hex(4)}")
+    words = [f"--cwd={project.root}", f"--scenario=={units[0].scenario.name}", f"--keep={file.stem}"]
+    words += [f"--config={project.named_config}"] if project.named_config else []
+    words += [f"--agent={options.agent}"] if options.agent else []
+    _start(file, words)
+    return _show(_sent(text, file), as_json=as_json)
+
+
+def _file_of(output_dir: Path, id: str) -> Path:
+    """Return the file with the address of the process that keeps a conversation."""
+    if not re.fullmatch(r"[\w.-]+", id):
+        raise UsageError(f"--conversation {id[:80]!r} is not an id that --send has printed")
+    return output_dir / "talks" / f"{id}.json"
+
+
+def _start(file: Path, words: Sequence[str]) -> None:
+    """Start the process that keeps a conversation. Raises UsageError with its output if it ends at once."""
+    file.parent.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    with TemporaryFile() as output:
+        process = subprocess.Popen(
+            (sys.executable, "-m", "agentest", "chat", *words),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        while not file.exists():
+            if process.poll() is not None:
+                output.seek(0)
+                text = output.read().decode(errors="replace").strip().removeprefix("agentest: ")
+                raise UsageError(text or f"the conversation ended with exit status {process.returncode}")
+            time.sleep(0.05)
+
+
+def _sent(text: str, file: Path) -> dict[str, Any]:
+    """Send a message to the process that keeps a conversation, and return its answer."""
+    try:
+        kept = json.loads(file.read_bytes())
+        with socket.create_connection(("127.0.0.1", kept["port"])) as connection:
+            connection.sendall(json.dumps({"token": kept["token"], "text": text}).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(connection.makefile("rb").read())
+    except (OSError, ValueError):
+        going_on = ", ".join(each.stem for each in sorted(file.parent.glob("*.json")) if each != file)
+        raise UsageError(
+            f"the conversation {file.stem} does not go on (those that do: {going_on or 'none'}). Begin one: "
+            "agentest chat --send TEXT"
+        ) from None
+    if problem := answer.get("refused"):
+        raise UsageError(problem)
+    return answer
+
+
+def _show(answer: dict[str, Any], *, as_json: bool) -> ExitCode:
+    calls = (("tool   ", f"{call['text']} → {call['result']!r}") for call in answer["calls"])
+    reply = [] if answer["reply"] is None else [("agent  ", answer["reply"] or NO_TEXT)]
+    lines = [speaker_lines(*each) for each in (*(("! ", note) for note in answer["notes"]), *calls, *reply)]
+    write_stdout(json_document(answer) if as_json else "".join(lines))
+    go_on = f"go on with agentest chat --conversation {answer['conversation']} --send TEXT"
+    ended = f"the conversation has ended: {answer['error'] or answer['ended']}"
+    tell(f"agentest: {ended if answer['ended'] else go_on}")
+    return ExitCode.FAILED if answer["error"] else ExitCode.PASSED
+
+
+class _KeptTalk:
+    """A conversation whose messages come one by one from other processes."""
+
+    def __init__(self, prepared: Prepared, unit: Unit, file: Path) -> None:
+        self._id, self._file, self._redact = file.stem, file, prepared.loaded.redact
+        self._news = asyncio.Queue[None]()  # the conversation waits for a message, or has ended
+        self._said: dict[str, Any] = {}
+        self._notes: list[str] = []
+        self._one_at_a_time = asyncio.Lock()
+        self._token = token_urlsafe()
+        self._person = PersonUser(lambda: self._news.put_nowait(None))
+        conversation = PersonConversation(prepared, unit, self._id, self._person, self._tell)
+        self._held = asyncio.create_task(conversation.run())
+        self._held.add_done_callback(lambda _: self._news.put_nowait(None))
+        self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
+
+    async def run(self) -> ExitCode:
+        """Answer messages until the conversation ends. Raises UsageError if it cannot begin."""
+        await self._news.get()
+        if self._held.done():
+            self._held.result()
+            raise UsageError("; ".join(self._notes) or "the conversation ended before its first message")
+        async with await asyncio.start_server(self._answer, "127.0.0.1", 0, limit=2**24) as server:
+            address = {"port": server.sockets[0].getsockname()[1], "token": self._token}
+            write_atomically(self._file, json.dumps(address).encode())
+            await asyncio.wait({self._held})
+            async with self._one_at_a_time:  # the last message gets its answer
+                return ExitCode.PASSED
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with self._one_at_a_time:
+            asked = json.loads(await reader.readline())
+            if asked["token"] == self._token:
+                self._idle.cancel()
+                self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
+                writer.write(json.dumps(await self._reply(asked["text"]), default=str).encode())
+                await writer.drain()
+            writer.close()
+
+    async def _reply(self, text: str) -> dict[str, Any]:
+        try:
+            self._person.leave() if text.strip() == QUIT else self._person.say(text)
+        except ActionNotPossible as error:
+            return {"refused": str(error)}
+        await self._news.get()
+        found: dict[str, Any] = {
+            "conversation": self._id,
+            "reply": None,
+            "calls": [],
+            "ended": None,
+            "error": None,
+        }
+        found |= {**self._said, "notes": list(map(self._redact, self._notes))}
+        self._said.clear()
+        self._notes.clear()
+        if self._held.done() and (ended := self._held.result().conversation):
+            failure = self._redact(ended.failure.message) if ended.failure else None
+            found |= {"ended": str(ended.ending), "error": failure}
+        return found
+
+    def _tell(self, what: TalkEvent) -> None:
+        match what:
+            case TalkNote():
+                self._notes.append(what.text)
+            case Replied():
+                calls = [
+                    {"name": call.name, "args": call.args, "result": call.result, "text": call_text(call)}
+                    for call in what.turn.tool_calls
+                ]
+                self._said.update(reply=what.turn.agent_message or "", calls=calls)
+
+
+async def _keep(prepared: Prepared, unit: Unit, file: Path) -> ExitCode:
+    return await _KeptTalk(prepared, unit, file).run()
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
