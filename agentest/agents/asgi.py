@@ -24,7 +24,6 @@ from agentest.support.http.client import DirectResponse, Headers
 from agentest.support.importing import import_object
 
 _LAST_REQUESTS_S = 5.0  # seconds that unfinished requests may take at the end of the run
-_PORTS = {"http": 80, "https": 443}
 STARTUP_S = 60.0
 SHUTDOWN_S = 10.0
 Message = MutableMapping[str, Any]
@@ -125,7 +124,7 @@ class RunningApp:
 
 def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str, Any]:
     parts = urlsplit(url)
-    host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+    host, port = parts.hostname or "localhost", parts.port or {"http": 80, "https": 443}[parts.scheme]
     sent = {"host": parts.netloc.rpartition("@")[2], "content-length": str(len(content))}
     sent |= {name.lower(): value for name, value in headers}
     return {

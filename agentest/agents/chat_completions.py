@@ -44,7 +44,6 @@ _PLACE = "is the path right? chat-completions endpoints usually end with /v1/cha
 
 
 def open_agent(_: str, config: ChatCompletionsAgent, resources: Resources) -> ChatCompletionsClient:
-    """Return the client of a chat-completions agent."""
     return ChatCompletionsClient(config, resources.client, resources.timeout_s)
 
 

@@ -15,7 +15,6 @@ from agentest.support.lazy_dataclasses import dataclass
 _CREDENTIALS = 'are the credentials right? In `agent`, write headers: {Authorization: "Bearer ${TOKEN}"}'
 _LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _WANTS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
-_FORM = "the agent takes another form of request; see its documentation for the fields it needs"
 
 
 _LOCKED = re.compile(r"database (table )?is locked", re.I)
@@ -80,7 +79,7 @@ def hint(status: int, location: str) -> str:
         403: _CREDENTIALS,
         404: location,
         405: f"no POST is taken there; {location}",
-        422: _FORM,
+        422: "the agent takes another form of request; see its documentation for the fields it needs",
     }
     return hints.get(status, "")
 

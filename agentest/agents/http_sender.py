@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from agentest.support.http.sse import Event
 
 MAX_REDIRECTS = 5
-_RETRIED = {429, 502, 503, 504}
 _REFUSED_BODY = 422
 _SHOWN_REQUEST_CHARS = 300
 _SHOWN_BODY_BYTES = 10_000
@@ -75,8 +74,6 @@ class HttpAnswer(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRequest:
-    """A request to an agent."""
-
     url: str
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -349,7 +346,7 @@ class HttpSender:
         limit: TimeLimit,
     ) -> T:
         status = response.status_code
-        if status in _RETRIED:
+        if status in {429, 502, 503, 504}:
             raise _RetryableFailure(await self.problem(response), retry_after(response.headers))
         if not (200 <= status < 300 or status in also):
             raise _UnusableResponse(await self.problem(response), probe_response_of(response))

@@ -104,7 +104,6 @@ class ValuesOrNone:
 
 
 def holds_for(condition: PathTemplate, saved: Mapping[str, Any], values: Values) -> bool:
-    """Return True if a condition holds for the saved values."""
     return condition.filled(ValuesOrNone(values)).holds(saved)
 
 

@@ -283,7 +283,6 @@ class EndpointProbe:
         return await self._send("POST", path, body)
 
     async def post_form(self, path: str, fields: Mapping[str, str]) -> ProbeResponse | None:
-        """Return the response to a POST of a form."""
         return await self._send("POST", path, urlencode(fields))
 
     async def openapi(self) -> Any:

@@ -35,7 +35,6 @@ USUAL_PLACES = (
     "data.content",
 )
 """Listed in docs/agents/http.md."""
-_FAILED = ("error", "failed", "failure")
 
 
 def find_reply_path(answer: Any) -> JsonPath | None:
@@ -87,7 +86,7 @@ def note_failure(notes: AgentNotes, answer: Any) -> None:
 def _sign_of_failure(answer: Any) -> str | None:
     if not isinstance(answer, dict):
         return None
-    if str(answer.get("status")).lower() in _FAILED:
+    if str(answer.get("status")).lower() in ("error", "failed", "failure"):
         return "status"
     return next((key for key in ("error", "errors") if answer.get(key)), None)
 

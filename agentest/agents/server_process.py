@@ -26,7 +26,6 @@ from agentest.support.terminal import clean_rows, without_colours
 _TAIL_LINES = 30
 _TAIL_CHARS = 4000
 _PIECE_BYTES = 65536
-_POLL_S = (0.02, 0.5)
 _POLL_TIMEOUT_S = 5.0
 _FINAL_OUTPUT_S = 1.0
 
@@ -168,7 +167,7 @@ async def _start(config: Server, root: Path, name: str, callbacks: ServerCallbac
 
 async def _until_ready(config: Server, server: _RunningServer, client: Client) -> None:
     process, problem = server.process, "it was not asked"
-    pause, longest = _POLL_S
+    pause, longest = 0.02, 0.5
     with anyio.move_on_after(config.timeout_s):
         while process.returncode is None:
             problem_now = await _not_ready_reason(config.ready, client)

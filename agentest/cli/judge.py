@@ -141,7 +141,6 @@ def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
     return unrun_result(name, agent, "", 0, message)
 
 
-_MODES = {"false": "off", "true": "turn"}
 _OTHERS = {
     "criteria": lambda: (
         f"# system, all metrics\n{SYSTEM}\n\n"
@@ -163,7 +162,7 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
     if metric and mode:
         raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
     if mode:
-        return render_example_prompts(_MODES.get(mode, mode))
+        return render_example_prompts({"false": "off", "true": "turn"}.get(mode, mode))
     others: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHERS}}
     for hook in PLUGINS.all("hook").values():
         if heading := hook.facts.get("prompts"):

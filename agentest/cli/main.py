@@ -30,7 +30,6 @@ _REPLACEMENTS = {"web": ("ui", "use `agentest ui`, which shows runs, talks to th
 
 _FIRST_SECTIONS = ("Run and compare", "Start", "Write tests", "Coding agents", "Judges")
 """The first sections of commands, in order. Others follow in the order of plug-ins."""
-_LAST_SECTION = "Plug-ins"
 _RUN_OPTIONS = {
     "Select scenarios": (
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
@@ -111,7 +110,7 @@ def in_sections(commands: Iterable[Feature]) -> dict[str, list[Feature]]:
         names = [row.name for row in rows]
         after = command.facts.get("after")
         rows.insert(names.index(after) + 1 if after in names else len(rows), command)
-    in_order = sorted(sections.items(), key=lambda section: section[0] == _LAST_SECTION)
+    in_order = sorted(sections.items(), key=lambda section: section[0] == "Plug-ins")
     return {title: rows for title, rows in in_order if rows}
 
 

@@ -280,7 +280,6 @@ class WatchEntry:
 
     @property
     def watched_folder(self) -> Path:
-        """The folder to watch."""
         return self.folder if self.folder.is_dir() else self.folder.parent
 
     def has(self, path: Path) -> bool:
@@ -322,7 +321,6 @@ class WatchedFiles:
 
     @property
     def folders(self) -> set[Path]:
-        """The folders to watch."""
         return {entry.watched_folder for entry in self.entries if entry.watched_folder.is_dir()}
 
     @property

@@ -28,7 +28,6 @@ _FEW_TYPES = 4
 
 
 _SCENARIO_KEYS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
-_OTHER_ROLE = {"user": "judge", "judge": "user"}
 
 
 _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
@@ -102,7 +101,7 @@ def _correct_parent(key: str, holder: Path_) -> str | None:
         return "it is a key of `agent`; to start more processes, list them under `servers`"
     if not holder and key in agent_keys():
         return "it is a key of `agent`; indent it below `agent:`"
-    other = _OTHER_ROLE.get(str(holder[0])) if len(holder) == 1 else None
+    other = {"user": "judge", "judge": "user"}.get(str(holder[0])) if len(holder) == 1 else None
     if other and key in _section_at((other,)).model_fields:
         return f"it is a key of `{other}`"
     return None

@@ -165,7 +165,6 @@ def check_feature(kind: Kind, name: str) -> str:
 
 CallSourceName = Annotated[str, AfterValidator(partial(check_feature, "call source"))]
 """The name of a source of tool calls."""
-_STREAM = "-"
 
 
 def parse_report(text: str, root: Path | None = None) -> ReportRequest:
@@ -176,7 +175,7 @@ def parse_report(text: str, root: Path | None = None) -> ReportRequest:
     check_feature("reporter", name)
     if equals and not path.strip():
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} alone for the usual place")
-    if path == _STREAM:
+    if path == "-":
         raise ValueError(f"{text!r}: '-' is not a file; write {name}=/dev/stdout for the standard output")
     return ReportRequest(name, (root or Path()) / Path(path).expanduser() if equals else None)
 
@@ -210,12 +209,10 @@ def normal_text(text: str) -> str:
 
 
 def address_at(url: str, port: int) -> str:
-    """Return the URL with this port."""
     return _URL_PORT.sub(rf"\g<1>{port}", url)
 
 
 def text_at(text: str, port: int) -> str:
-    """Return the text with this port."""
     return _PLACEHOLDER.sub(str(port), text)
 
 

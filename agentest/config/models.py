@@ -136,7 +136,6 @@ class Sampling:
     frequency_penalty: float | None = None
 
     def set_parameters(self) -> dict[str, Any]:
-        """Return the parameters that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

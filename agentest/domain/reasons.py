@@ -31,7 +31,6 @@ from agentest.domain.transcript import Blame
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
-_PASSED = {Status.PASSED: True, Status.FAILED: False}
 _AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
 
 
@@ -102,7 +101,7 @@ def measured_conversation(result: ConversationResult) -> MeasuredConversation:
     known = [cost for cost in costs if cost is not None]
     ungraded = replace(result, severe_failures=(), severity_unknown=False) if result.failures else result
     return MeasuredConversation(
-        passed=_PASSED.get(conversation_status(ungraded)),
+        passed={Status.PASSED: True, Status.FAILED: False}.get(conversation_status(ungraded)),
         sums=sums,
         latency=(round(fsum(turn.latency_ms for turn in turns), 3), len(turns)),
         cost=fsum(known) if known and len(known) == len(costs) else None,

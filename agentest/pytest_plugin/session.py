@@ -37,7 +37,6 @@ _WORKER_OUTPUT = "agentest"
 
 
 def register(config: pytest.Config) -> None:
-    """Register the hooks."""
     config.pluginmanager.register(SessionHooks(config), "agentest-session")
 
 

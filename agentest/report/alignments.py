@@ -114,7 +114,6 @@ def alignment_of_reason(
 def alignment_of_trajectory(
     trajectory: LocatedTrajectory, conversation: Conversation, most: int = MOST_ROWS
 ) -> AlignmentTable | None:
-    """Return the alignment of one trajectory of a conversation."""
     return alignment_table(trajectory.result, calls_of(conversation, trajectory.turn_index), most)
 
 

@@ -65,7 +65,6 @@ _CRITERION_ICONS = {
     CriterionOutcome.VIOLATED: "❌",
     CriterionOutcome.CANNOT_TELL: "⚠️",
 }
-_OPTIONAL = "➖"
 _MAX_NOTE_BYTES = 160
 _SHOWN_REASONS = 3
 _SHOWN_QUESTIONS = 50
@@ -390,7 +389,7 @@ def _criterion_badness(criterion: CriterionTotals) -> tuple[bool, int]:
 def _criterion_row(item: tuple[ScenarioReport, CriterionTotals]) -> str:
     scenario, criterion = item
     matters = criterion.worst is CriterionOutcome.MET or criterion.required
-    icon = _CRITERION_ICONS[criterion.worst] if matters else _OPTIONAL
+    icon = _CRITERION_ICONS[criterion.worst] if matters else "➖"
     texts = (criterion_name(criterion), criterion_counts(criterion), criterion_example(criterion))
     return table_row([icon, *map(inline, (scenario.label, *texts))])
 

@@ -352,7 +352,6 @@ def element(name: str, attributes: Mapping[str, object | None], content: Iterabl
 
 
 def open_tag(name: str, attributes: Mapping[str, object | None]) -> str:
-    """Return the opening tag of an element."""
     return element(name, attributes).removesuffix("/>") + ">"
 
 

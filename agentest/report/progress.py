@@ -22,7 +22,6 @@ from agentest.domain.results import ModelUsage, Status
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import about, count, duration
 
-_SEP = " · "
 _LATE_S = 5.0  # no time is shown once the estimate is exceeded by this many seconds
 _QUIET_S = 30.0  # a run stalls if nothing happens for this long, and for twice the longest earlier pause
 _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
@@ -52,7 +51,7 @@ def format_progress(now: ProgressSnapshot) -> str:
     facts = [done, *phases(now), *(text for text, _ in troubles(now)), *now.cost, *now.time_left]
     if now.exploring:
         facts = [*now.exploring, *now.cost]
-    return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
+    return f"{duration(now.elapsed_s * 1000)}: {' · '.join(facts)}"
 
 
 def phases(now: ProgressSnapshot) -> Iterator[str]:
@@ -167,7 +166,6 @@ class Progress:
                 )
 
     def snapshot(self, now: float) -> ProgressSnapshot:
-        """Return the progress at this moment."""
         # The terminal may be drawn by another thread, which must use a copy.
         running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
         cost = "cost unknown" if used.cost is None else f"{used.cost:.4f} USD so far"

@@ -112,7 +112,6 @@ class Transcripts:
             self._transcripts.setdefault(report.key, []).append(transcript)
 
     def of(self, scenario: ScenarioReport) -> Sequence[Transcript]:
-        """Return the transcripts of the scenario."""
         return self._transcripts.get(scenario.key, ())
 
     def missing(self, scenario: ScenarioReport) -> int:

@@ -182,7 +182,6 @@ PlanEntry = Unit | ScenarioResult
 
 
 def units_among(entries: Iterable[PlanEntry]) -> tuple[Unit, ...]:
-    """Return the units among the entries of a plan."""
     return tuple(entry for entry in entries if isinstance(entry, Unit))
 
 

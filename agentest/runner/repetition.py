@@ -26,9 +26,6 @@ from agentest.support.statistics.sequential import (
 )
 from agentest.support.text import count
 
-_SCALE = 1.0, 5.0
-_SHARE = 0.0, 1.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -82,7 +79,7 @@ def _test(name: str, least: float, repeat: Repeat, errors: ErrorRates) -> Sequen
         return ShareTest(least=least, first=repeat.min, last=repeat.max, errors=errors)
     if kind is not Kind.SCALE and name not in TRAJECTORY_METRICS:
         return Undecidable()
-    low, high = _SHARE if name in TRAJECTORY_METRICS else _SCALE
+    low, high = (0.0, 1.0) if name in TRAJECTORY_METRICS else (1.0, 5.0)
     return MeanTest(least=least, low=low, high=high, first=repeat.min, errors=errors)
 
 

@@ -30,7 +30,6 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _GROWTH = 2.0
 """How much more expensive a later call may be than those so far: prompts grow with a conversation."""
-_NEVER = float("inf")
 
 Key = tuple[str, int]
 """Scope and number of a conversation; number 0 is the grouping of its scenario's failures."""
@@ -271,7 +270,7 @@ class Allowance:
             return (paid.cost or 0.0) / paid.calls
         known = [took for took in self._took.values() if took.cost is not None]
         calls = sum(took.calls for took in known)
-        return sum(took.cost or 0.0 for took in known) / calls if calls else _NEVER
+        return sum(took.cost or 0.0 for took in known) / calls if calls else float("inf")
 
     def _exhausted(self, why: str) -> None:
         if self._finished or not self._under_way:
@@ -304,9 +303,6 @@ class Allowance:
 
 def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
     return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
-
-
-_WHOLE_RUN = "(root causes of the whole run)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +377,7 @@ def estimate(
         estimates.append(Estimate(unit.scenario.name, unit.agent, of_user, of_judge, int(bool(labelled))))
     if len(labels) > 1:  # root causes are joined across scenarios
         calls = ceil(min(MOST_GROUPS, sum(labels)) / GROUPS_PER_CALL)
-        estimates.append(Estimate(_WHOLE_RUN, "", user=0, judge=0, dedup=calls))
+        estimates.append(Estimate("(root causes of the whole run)", "", user=0, judge=0, dedup=calls))
     return estimates
 
 

@@ -300,7 +300,6 @@ def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -
     return observed
 
 
-_FINAL_STATES = ("final_session_state", "final_state")
 _SHOWN = 3
 
 
@@ -368,7 +367,7 @@ _GOAL_REACHED = (
 def _reached(result: ConversationResult) -> bool | None:
     trajectory = result.trajectory
     checks = (*(check for turn in result.turns for check in turn.checks), *result.checks)
-    state = [check for check in checks if check.check in _FINAL_STATES]
+    state = [check for check in checks if check.check in ("final_session_state", "final_state")]
     if result.conversation.failure or any(each.error for each in (*state, trajectory) if each):
         return None
     if trajectory is not None and trajectory.missing_calls:

@@ -31,7 +31,6 @@ from agentest.support.errors import errors_as
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 
-_ORDERED = ("strict", "in_order")
 _CALL_FIELDS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
 
 
@@ -54,7 +53,7 @@ def check_writes(trajectory: Trajectory, key: str) -> None:
 
 
 def _problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
-    if trajectory.rounds and trajectory.match_mode not in _ORDERED:
+    if trajectory.rounds and trajectory.match_mode not in ("strict", "in_order"):
         yield f"{key}.rounds: is about an order, which `match_mode` {trajectory.match_mode!r} has not"
     if trajectory.rounds and trajectory.expected is None and not trajectory.orders:
         yield f"{key}.rounds: is about an order, but there is no `expected`"

@@ -23,7 +23,6 @@ from agentest.support.text import snake_case, snake_keys
 
 KEYS = ("scenarios", "defaults")
 EACH = "each"
-_TOOLS = ("tools", "user_tools")
 _UNKNOWN = re.compile(r"unknown (?:key|option) `([^`]+)`")
 _TOKENS = re.compile(r"\[(\d+)\]|\['([^']*)'\]|([^.\[\]:,\s]+)")
 
@@ -104,7 +103,7 @@ def _define(
 
 def _with_data_tools(options: Mapping[str, Any]) -> dict[str, Any]:
     marked = {
-        key: DataTools(value) if key in _TOOLS and isinstance(value, dict) else value
+        key: DataTools(value) if key in ("tools", "user_tools") and isinstance(value, dict) else value
         for key, value in options.items()
     }
     mocks = marked.get("mocks")

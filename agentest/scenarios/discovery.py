@@ -34,7 +34,6 @@ DATA_ENDINGS = (".sim.yaml", ".sim.yml")
 ENDINGS = (".sim.py", *DATA_ENDINGS)  # endings of scenario files; `include` may match other Python files, too
 EXACT_NAME_PREFIX = "="
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
-_IN_FILE = "::"
 _BETWEEN_PROBLEMS = re.compile(r"\n(?=[^\n]+:\d+: scenario )")
 
 
@@ -341,7 +340,7 @@ def parse_path_choice(text: str, folder: Path) -> PathChoice:
     def chosen(path: str, line: int | None = None, name: str | None = None) -> PathChoice:
         return PathChoice(text=text, path=Path(os.path.normpath(folder / path)), line=line, name=name)
 
-    path, _, name = text.partition(_IN_FILE)
+    path, _, name = text.partition("::")
     with_line = _AT_LINE.fullmatch(text)
     if (folder / text).exists():
         return chosen(text)
@@ -367,7 +366,6 @@ def select_by_paths(scenarios: Sequence[Scenario], choices: Iterable[PathChoice]
 
 
 def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Scenario]:
-    """Return the scenarios that a choice selects."""
     in_file = [scenario for scenario in scenarios if choice.has(Path(scenario.file))]
     if choice.name is not None:
         return [scenario for scenario in in_file if scenario.name == choice.name]

@@ -293,10 +293,6 @@ def _far_constraint(texts: Sequence[str], _: random.Random) -> list[str] | None:
     return _with(texts, at, first, *_FILLER, " ".join(others)) if others else None
 
 
-def _with_emoji(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
-    return _with(texts, at, f"שלום 👋 {texts[at]} 🙏🏽")
-
-
 OURS: Mapping[str, Mutation] = {
     "duplicate": Mutation("same", _at(lambda texts: range(len(texts)), _twice)),
     "correct": Mutation("new", _correct),
@@ -315,7 +311,9 @@ OURS: Mapping[str, Mutation] = {
     "case": Mutation("same", _if_different(_case)),
     "long": Mutation("same", _at(_requests, _long)),
     "far_constraint": Mutation("same", _far_constraint),
-    "emoji": Mutation("same", _at(_requests, _with_emoji)),
+    "emoji": Mutation(
+        "same", _at(_requests, lambda texts, at, _: _with(texts, at, f"שלום 👋 {texts[at]} 🙏🏽"))
+    ),
     "reorder": Mutation("same", _reorder),
     "drop": Mutation("fewer", _drop),
     "contradict": Mutation("new", _contradict),

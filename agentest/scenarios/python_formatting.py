@@ -34,8 +34,6 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 @dataclass(frozen=True, slots=True)
 class StringLiteral:
-    """A string literal."""
-
     value: str
 
 
@@ -81,7 +79,6 @@ def node(value: Any, depth: int = 0) -> SourceNode:
 
 
 def mapping(items: Iterator[tuple[str, SourceNode]] | Sequence[tuple[str, SourceNode]]) -> SourceNode:
-    """Return a dict of nodes."""
     return bracketed("{", (SourceItem(item, f"{literal(key)}: ") for key, item in items), "}")
 
 
@@ -92,7 +89,6 @@ def bracketed(opening: str, items: Iterator[SourceItem] | Sequence[SourceItem], 
 
 
 def list_of(nodes: Iterable[SourceNode]) -> SourceNode:
-    """Return a list of nodes."""
     return bracketed("[", tuple(map(SourceItem, nodes)), "]")
 
 

@@ -31,7 +31,6 @@ from agentest.support.text import did_you_mean, nearest, snake_case
 RowSource = str | os.PathLike[str] | Iterable[Any]
 """A file, or the rows: mappings, which type checkers join to `object` if their values differ in type."""
 MakeOptions = Callable[[dict[str, Any]], Mapping[str, Any]]
-_DELIMITERS = ",;\t"
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}\n]+)\}(?!\})")
 _DOUBLE = re.compile(r"\{\{\s*+([^{}\n]*[^{}\s])\s*+\}\}")
 _NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")
@@ -110,7 +109,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a table whose first line names the columns."""
     text, name = _text_of(path), readable(path.name)
     first = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(_DELIMITERS, key=first.count), strict=True)
+    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
     header: list[str] | None = None
     end = number = 0
     try:

@@ -72,7 +72,6 @@ SETTINGS = (
 """Keys that modify requirements."""
 KEYS = (*DEMANDS, *SETTINGS)
 _SHARED_SETTINGS = ("ignore_failed", "reads", "default_arg_match_mode")
-_WRITES_MODES = ("strict", "unordered")
 
 
 def call(
@@ -403,7 +402,7 @@ def _match_mode(value: Any, key: str, *, writes: bool) -> MatchMode:
     mode: Any = snake_case(value) if isinstance(value, str) else value
     if not isinstance(mode, str) or mode not in MATCH_MODES:
         raise ValueError(f"{key}.match_mode: found {brief(mode)}; {suggest_one_of(mode, MATCH_MODES)}")
-    if writes and mode not in _WRITES_MODES:
+    if writes and mode not in ("strict", "unordered"):
         raise ValueError(
             f"{key}.match_mode: is {mode!r}, but `expected_writes` are exactly the writes that are made: "
             "`strict` asks for their order, or leave it out"

@@ -22,7 +22,6 @@ from agentest.domain.verdict import turn_verdict
 Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
 _NOT_EVALUATED = "NOT_EVALUATED"
-_INFORMATIONAL = "INFORMATIONAL"
 _UNKNOWN_TO_ADK = {PASS_RATE, *TRAJECTORY_METRICS}
 """Metrics that a case can have thresholds for, but that ADK does not know."""
 
@@ -91,7 +90,7 @@ def _metric(verdict: MetricVerdict) -> Json:
 
 
 def _informational(name: str, score: float | None) -> Json:
-    return {"metricName": name, "threshold": None, "score": score, "evalStatus": _INFORMATIONAL}
+    return {"metricName": name, "threshold": None, "score": score, "evalStatus": "INFORMATIONAL"}
 
 
 def turn_invocation(turn: Turn, invocation_id: str = "") -> dict[str, Any]:

@@ -74,8 +74,6 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunUsage:
-    """The model usage of the whole run."""
-
     tokens: Usage
     total_tokens: int
     cost: float | None

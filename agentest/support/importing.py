@@ -260,7 +260,6 @@ class UnsavedSourceLoader(AssertRewritingLoader):
         self._source = source
 
     def get_data(self, path: str) -> bytes:  # noqa: ARG002
-        """Return the source."""
         return self._source
 
     def path_stats(self, path: str) -> Any:

@@ -31,7 +31,6 @@ _LOOKS_SECRET = re.compile(
     re.I,
 )
 _SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
-_WORKING_FOLDER = "PWD"
 
 _NAMES = ("password", "passwd", "passphrase", "secret", "token")
 _NAME = f"(?:{'|'.join(_NAMES)})"
@@ -94,7 +93,7 @@ def looks_secret(name: str) -> bool:
 
 def secret_values(named: Mapping[str, str]) -> list[str]:
     """Return the values whose names look secret."""
-    return [value for name, value in named.items() if looks_secret(name) and name != _WORKING_FOLDER]
+    return [value for name, value in named.items() if looks_secret(name) and name != "PWD"]
 
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:

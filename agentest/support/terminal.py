@@ -60,7 +60,6 @@ def clean(text: str) -> str:
 
 
 def clean_rows(text: str) -> str:
-    """Clean each row of the text."""
     return "\n".join(map(clean, text.replace("\r\n", "\n").split("\n")))
 
 

@@ -290,7 +290,6 @@ class CheckedRun(RunResult):
 
 
 def to_checked_run(result: RunResult) -> CheckedRun:
-    """Return the result as a CheckedRun."""
     return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
 
 

@@ -420,7 +420,6 @@ def _groups(calls: Sequence[ToolCall], *, fine: bool) -> tuple[int, ...]:
 _MOST_SHOWN = 20
 _VALUE_CHARS = 80
 _MOST_CHARS = 2_000  # limit for one value, because a result repeats each expected call for every conversation
-_PLACES = {1: "first", -1: "last"}
 
 
 def expected_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
@@ -459,7 +458,7 @@ def _cut(text: str) -> str:
 
 def place_text(nth: int) -> str:
     """Format the expected place among the calls of a tool that count: `first`, `last`, `nth=2`."""
-    return _PLACES.get(nth, f"nth={nth}")
+    return {1: "first", -1: "last"}.get(nth, f"nth={nth}")
 
 
 def slot_text(slot: Sequence[ExpectedCall]) -> str:

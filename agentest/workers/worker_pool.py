@@ -70,8 +70,6 @@ class SlotWaiter(Protocol):
 
 
 class WorkerSource(Protocol):
-    """A source of workers."""
-
     size: int
     needed: int  # number of workers that must be ready before the run begins
     called: str  # the name of a worker in messages: `worker process`

@@ -49,7 +49,6 @@ _BY_STATUS = {
     "application/x-www-form-urlencoded` for a form",
     422: "`body` lacks a field, or has one of another type, that the agent requires",
 }
-_REDIRECTS = (301, 302, 303)
 _BODY_HEADERS = ("content-type", "content-length")
 _SAFE_FOR_ANY_ORIGIN = ("accept", "accept-encoding")
 
@@ -136,7 +135,7 @@ class CookieSender:
 
     def _redirect_target(self, method: str, url: str, response: DirectResponse) -> str | None:
         location = response.headers.get("location", "")
-        if response.status_code not in _REDIRECTS or not location:
+        if response.status_code not in (301, 302, 303) or not location:
             return None
         with errors_as(AgentError, f"{url} redirects to an address that "):
             target = check_url(urljoin(url, location))

@@ -145,7 +145,6 @@ def _in_xml(_: str, text: str) -> str:
 
 
 def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
-    """Return the request of each turn."""
     headers = {
         _ACCEPT: _accepted(config),
         **{name.lower(): value for name, value in config.sent_headers.items()},

@@ -33,7 +33,6 @@ from agentest.support.text import did_you_mean
 _PLACEHOLDER = re.compile(r"\{\{\s*[\w.-]+\s*\}\}")
 _PLACEHOLDER_ALONE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_NOT_SAVED = ("message", "messages", "turn_index", "scenario", "state")
 _Place = TypeVar("_Place")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -101,7 +100,7 @@ def check_saved_names(saved: dict[str, _Place]) -> dict[str, _Place]:
             raise ValueError(
                 f"{name!r} cannot be a placeholder: letters, digits and underscores are expected"
             )
-        if name in _NOT_SAVED:
+        if name in ("message", "messages", "turn_index", "scenario", "state"):
             raise ValueError(f"{{{{{name}}}}} stands for something already; choose another name")
     return saved
 

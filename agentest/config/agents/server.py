@@ -24,7 +24,6 @@ from agentest.config.fields import (
 from agentest.support.redaction import secret_values, url_secrets
 from agentest.support.templates import Template
 
-_ADDRESS_PLACEHOLDERS = ("mcp_url", "rest_url", "model_url", "otlp_url")
 AGENTS_SERVER = "the agent's server"  # default name of an agent's server, for messages
 NAMED, IN_A_LIST = "named", "listed"
 """The two forms of `servers`, which pydantic includes in the locations of errors."""
@@ -161,7 +160,7 @@ def _as_list(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
 
 def _distinct(servers: list[Server]) -> list[Server]:
     placeholders = {name for server in servers for name in Template([server.command, server.env]).names}
-    if of_agents := sorted(placeholders & {*_ADDRESS_PLACEHOLDERS}):
+    if of_agents := sorted(placeholders & {"mcp_url", "rest_url", "model_url", "otlp_url"}):
         raise ValueError(
             f"{{{{{of_agents[0]}}}}} is known to an agent's own server alone: move the server that needs it "
             "to `agent.server`"

@@ -11,7 +11,6 @@ from agentest.config.fields import Section, check_json
 from agentest.support.json_text import NotJson, check_plain, encode_on_one_line
 from agentest.support.text import snake_keys
 
-_SCHEMA_KEYS = ("parameters", "input_schema")
 _IGNORED_KEYS = frozenset({"type", "strict", "title", "output_schema", "annotations", "icons", "_meta"})
 """Further keys of declarations for OpenAI, Anthropic and MCP. They do not help judges."""
 
@@ -35,7 +34,7 @@ class AgentTool(Section):
             return value
         if not isinstance(value, Mapping):
             raise ValueError(f"is {value!r:.80}; write a tool's name, or {{name, description, parameters}}")
-        keys = snake_keys(value, {*cls.model_fields, *_SCHEMA_KEYS, *_IGNORED_KEYS})
+        keys = snake_keys(value, {*cls.model_fields, "parameters", "input_schema", *_IGNORED_KEYS})
         if "parameters" not in keys and "input_schema" in keys:
             keys["parameters"] = keys.pop("input_schema")
         return {key: item for key, item in keys.items() if key not in _IGNORED_KEYS}
@@ -49,7 +48,6 @@ def format_tools(tools: Sequence[AgentTool] | None) -> str:
     )
 
 
-_SYSTEM_ROLES = ("system", "developer")
 _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 
 
@@ -57,7 +55,7 @@ def system_text(messages: Any) -> str:
     """Return the text of the system messages, in order."""
     listed = messages if isinstance(messages, list) else ()
     system_messages = [
-        each for each in listed if isinstance(each, Mapping) and each.get("role") in _SYSTEM_ROLES
+        each for each in listed if isinstance(each, Mapping) and each.get("role") in ("system", "developer")
     ]
     return join_texts(text_of(each.get("content")) for each in system_messages)
 

@@ -392,7 +392,6 @@ class CriterionTotals:
 
     @property
     def worst(self) -> CriterionOutcome:
-        """The worst outcome."""
         return self.example[1].result if self.example else CriterionOutcome.MET
 
 

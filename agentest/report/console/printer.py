@@ -29,7 +29,6 @@ from agentest.report.progress import Progress, ProgressSnapshot, phases, trouble
 from agentest.support.terminal import Output, clean, encodable
 from agentest.support.text import count, duration
 
-_GAP = "  "
 _NARROW = 30
 
 
@@ -81,7 +80,6 @@ class Printer:
             self.console.print(Text("\n").join(rows), soft_wrap=True)
 
     def write_part(self, part: Part) -> None:
-        """Write a part of a line."""
         self.console.print(self.text([part]), end="")
 
     def write_table(self, table: Table) -> None:
@@ -119,7 +117,7 @@ class Printer:
     def _wrapped(self, each: ConsoleLine) -> list[Text]:
         lead = self.text(each.lead)
         if lead.cell_len > self.console.width // 2:
-            return self._wrapped(ConsoleLine((_GAP,), (each.lead, *each.chunks), gap=each.gap))
+            return self._wrapped(ConsoleLine(("  ",), (each.lead, *each.chunks), gap=each.gap))
         width = self.console.width - lead.cell_len
         rows = [row for packed in self._packed(each, width) for row in _folded(packed, self.console, width)]
         hang = Text(" " * lead.cell_len)

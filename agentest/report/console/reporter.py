@@ -61,7 +61,6 @@ class PlainPrinter:
             self._output.flush()
 
     def write_part(self, part: Part) -> None:
-        """Write a part of a line."""
         self._output.write(part if isinstance(part, str) else part[0])
         self._output.flush()
 

@@ -17,7 +17,6 @@ Part = str | tuple[str, str]
 """Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay unchanged."""
 Chunk = tuple[Part, ...]
 _SHOWN_IDS = 6
-_GAP = "  "
 _WHOLE_CHARS = 10_000
 LEAST_NAME_CHARS = 24
 """A name is cut to no less, and then has a row of its own."""
@@ -93,7 +92,7 @@ class ConsoleLine:
     chunks: tuple[Chunk, ...] = ()
     cut: bool = False
     """Cut the line at the terminal's width instead of wrapping it."""
-    gap: str = _GAP
+    gap: str = "  "
     """The separator of chunks in one row."""
 
     @property

@@ -168,12 +168,10 @@ LATEST = "latest"
 _ID = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{4}")
 _FILES = ("results.json", "journal.jsonl")
 """The readable files of a run in order of preference; a killed run has no results.json."""
-_SUFFIXES = (".json", ".jsonl")
 _SHOWN = 5
 
 
 def is_run_id(text: str) -> bool:
-    """True if the text has the form of a run id."""
     return _ID.fullmatch(text) is not None
 
 
@@ -268,7 +266,7 @@ def run_file(reference: str, output_dir: Path, folder: Path) -> Path:
     path = folder / reference
     if path.is_dir() and reference not in ("", "."):
         return _results_file(StoredRunFolder(path), reference)
-    if path.is_file() or "/" in reference or path.suffix in _SUFFIXES:
+    if path.is_file() or "/" in reference or path.suffix in (".json", ".jsonl"):
         return path
     if reference == LATEST:
         check_readable(output_dir)

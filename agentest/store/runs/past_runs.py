@@ -35,8 +35,6 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionErro
 
 
 class ScenarioWithAgent(NamedTuple):
-    """A scenario with an agent."""
-
     file: str
     name: str
     agent: str

@@ -24,7 +24,6 @@ from agentest.support.lazy_dataclasses import dataclass
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[0-9a-z_.-]+)(?::(?P<port>[0-9]{1,5}))?", re.I)
-_OWN_SITE = ("same-origin", "none")
 _HTTP_PORT = 80
 _SHOWN_CHARS = 100
 
@@ -89,7 +88,7 @@ class CallerGuard:
         """
         site = request.headers.get("Sec-Fetch-Site", "none")
         by_script = "Origin" in request.headers and request.headers.get("Sec-Fetch-Mode") == "cors"
-        if site in _OWN_SITE or (by_script and self.port is None):
+        if site in ("same-origin", "none") or (by_script and self.port is None):
             return ""
         return f"requests of pages of another site are refused (Sec-Fetch-Site: {site[:_SHOWN_CHARS]})"
 
