@@ -10,9 +10,8 @@ from agentest.cli.run import forecast_of
 from agentest.domain.figures import format_forecast
 from agentest.domain.results import ScenarioResult, Status
 from agentest.judging.grader import Grader
-from agentest.runner.plan import Unit
+from agentest.runner.plan import Unit, map_units
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import in_order_of_run
 from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.terminal import clean, say, tell, tell_notes
@@ -50,8 +49,8 @@ def listing(prepared: Prepared) -> Iterator[str]:
 
     The first case of an evaluation set is preceded by the criteria and rubrics of its file.
     """
-    file = None
-    for entry in in_order_of_run(prepared.plan):
+    file, units = None, iter(prepared.plan.units)  # in the order in which they run
+    for entry in map_units(prepared.plan.entries, lambda _: next(units)):
         if isinstance(entry, Unit):
             scenario = entry.scenario
             kind = "attack" if scenario.attack else "scripted" if scenario.scripted else "simulated"

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import click
 
-from agentest.cli.location import Location, Project
+from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, output_options, path_option, where
 from agentest.cli.run import STATUSES
 from agentest.cli.run_output import RESULTS_REPORT, RunOutput, claim_names, open_reporters
-from agentest.config.config import Config
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
@@ -57,7 +56,10 @@ def merge(
     project = location.enter()
     settings = project.settings("merged without it")
     default_output = project.output_dir_of(settings)
-    wanted = _reports(reports, settings, project)
+    wanted = requested_reports(reports.reporters, project.here) or parse_reports(
+        settings.reporters if settings else ("console",), project.root
+    )
+    check_can_be_written(wanted)
     parts, notes = find_parts(runs, default_output, project.here)
     check_parts(parts)
     merged = MergedRun(parts=parts, missing=check_complete(parts, allow_missing=allow_missing))
@@ -70,14 +72,6 @@ def merge(
             root=project.root, folder=output.folder.path, environ=os.environ, verbosity=reports.verbosity
         )
         return _write_reports(merged, output, wanted, context)
-
-
-def _reports(options: ReportOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
-    reports = requested_reports(options.reporters, project.here) or parse_reports(
-        settings.reporters if settings else ("console",), project.root
-    )
-    check_can_be_written(reports)
-    return reports
 
 
 @contextmanager

@@ -106,7 +106,10 @@ class _Watcher:
         forget_modules(self._known)
         self._prepared = prepared = _attempt(lambda: prepare(self._request))
         self._known = _files(prepared, self._known)
-        self._servers = _server_files(prepared) if prepared else self._servers
+        if prepared:
+            servers = prepared.managed_servers.of_any(prepared.plan.agents)
+            watched = (entry for each in servers for entry in each.server.watch)
+            self._servers = parse_watch_entries(watched, prepared.request.root, [output_dir(prepared)])
         # A file that changed after the last look may have been read before or after that.
         before = _stamps(self._known | self._candidates())
         before |= {file: stamp for file, stamp in self._seen.items() if file in before}
@@ -335,12 +338,6 @@ def parse_watch_entries(entries: Iterable[str], root: Path, left_out: Iterable[P
         entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
         left_out=tuple(folder.resolve() for folder in left_out),
     )
-
-
-def _server_files(prepared: Prepared) -> WatchedFiles:
-    servers = prepared.managed_servers.of_any(prepared.plan.agents)
-    entries = (entry for each in servers for entry in each.server.watch)
-    return parse_watch_entries(entries, prepared.request.root, [output_dir(prepared)])
 
 
 class _FilesWrittenByServers:

@@ -194,19 +194,3 @@ def state_reported_by() -> str:
 def remarks_reported_by() -> str:
     """Return which agents name the authors of their messages before the reply."""
     return f"an agent of type {described(types_with('session-state'))} does"
-
-
-def invisible_state_message(agent: str) -> str:
-    """Explain that the state of the agent's session is expected, but not visible."""
-    return (
-        f"the session state of agent {agent!r} cannot be seen: it does not report it; "
-        f"{state_reported_by()}. Otherwise remove the checks of the state"
-    )
-
-
-def invisible_remarks_message(agent: str) -> str:
-    """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
-    return (
-        f"messages before the reply of agent {agent!r} cannot be seen: it does not name their "
-        f"authors; {remarks_reported_by()}. Otherwise remove the checks of remarks"
-    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from agentest.config.agent_types import invisible_remarks_message, invisible_state_message
+from agentest.config.agent_types import remarks_reported_by, state_reported_by
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import ATTACK_CHECK, CUT_OFF, Conversation, Remark, Turn, copy_conversation
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
@@ -300,7 +300,11 @@ async def check_session_state(
 ) -> Checks:
     """Return one result, named `check`, for each expected key of the session's state after the turn."""
     if turn.state_after is None:
-        return (CheckResult.undecided(check, turn.state_error or invisible_state_message(agent)),)
+        why = turn.state_error or (
+            f"the session state of agent {agent!r} cannot be seen: it does not report it; "
+            f"{state_reported_by()}. Otherwise remove the checks of the state"
+        )
+        return (CheckResult.undecided(check, why),)
     return await compare_state_keys(check, expected, turn.state_after, timeout_s)
 
 
@@ -372,12 +376,15 @@ def _keys(name: str, mapping: Mapping[Any, Any]) -> str:
 def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
     results = [(each, _remark_result(each, turn)) for each in expected]
     unseen = "; ".join(_expectation_text(each) for each, result in results if result is None)
+    decided = tuple(result for _, result in results if result)
+    if not unseen:
+        return decided
+    # The agent does not report all remarks, so a missing one proves nothing.
     why = (
-        (CheckResult.undecided("remarks", invisible_remarks_message(agent), f"expected {unseen}"),)
-        if unseen
-        else ()
+        f"messages before the reply of agent {agent!r} cannot be seen: it does not name their "
+        f"authors; {remarks_reported_by()}. Otherwise remove the checks of remarks"
     )
-    return (*(result for _, result in results if result), *why)
+    return (*decided, CheckResult.undecided("remarks", why, f"expected {unseen}"))
 
 
 def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:

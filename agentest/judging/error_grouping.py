@@ -161,7 +161,11 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
             severity = _worst(members, Severity.of(group.severity))
             settled.append(UniqueError(label, severity, ids, group.explanation))
     if left:
-        settled.append(_ungrouped_group(tuple(left.values())))
+        ungrouped = tuple(left.values())
+        label = f"ungrouped: {', '.join(dict.fromkeys(failure.label for failure in ungrouped))}"
+        why = f"The model that groups failures left these out. {ungrouped[0].reason}"
+        severity = _own_severity(ungrouped, Severity.LOW)
+        settled.append(UniqueError(label, severity, tuple(failure.id for failure in ungrouped), why))
     return tuple(settled)
 
 
@@ -198,16 +202,6 @@ def _with_omitted(
             explanation=explanation,
         )
     return (*completed, *group_by_label(unseen, Severity.LOW).groups)
-
-
-def _ungrouped_group(failures: Sequence[LabelledFailure]) -> UniqueError:
-    labels = ", ".join(dict.fromkeys(failure.label for failure in failures))
-    return UniqueError(
-        f"ungrouped: {labels}",
-        _own_severity(failures, Severity.LOW),
-        tuple(failure.id for failure in failures),
-        "The model that groups failures left these out. " + failures[0].reason,
-    )
 
 
 def group_by_label(failures: Sequence[LabelledFailure], least: Severity = Severity.MEDIUM) -> Deduplication:

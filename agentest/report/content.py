@@ -330,13 +330,6 @@ def end_in_words(conversation: Conversation) -> str:
     return _ENDED_BY[failure.blame] if failure else IN_WORDS[conversation.ending]
 
 
-def score_text(score: Score) -> str:
-    """Format a score's value; for a turn that failed, all labels."""
-    if isinstance(score.value, str):
-        return ", ".join(score.labels) or score.value
-    return f"{score.value:g}"
-
-
 def score_reason(score: Score) -> str:
     """Format a score's reason in one row, preceded by the goal's outcome or the evidence."""
     marks = [str(mark) for mark in (score.outcome, score.evidence) if mark is not None]

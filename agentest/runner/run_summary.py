@@ -311,12 +311,14 @@ def unit_notes(
     has_user_model: bool,
 ) -> tuple[str, ...]:
     """Return the notes about a unit, in the order in which they are shown."""
+    idle = None if has_user_model else idle_user(unit.scenario)
+    has_user_calls = any(each.conversation.user_calls for each in conversations)
     return (
         *disagreements(unit.scenario, conversations),
         *_criteria_not_judged(unit.scenario, unit.metrics),
         *undecisive_problems(conversations, thresholds),
         *_calls_not_judged(unit.scenario, conversations),
-        *(() if has_user_model else _tools_without_model(unit.scenario, conversations)),
+        *([idle] if idle and not has_user_calls else []),
     )
 
 
@@ -383,13 +385,6 @@ def _goals_warning(conversations: Sequence[ConversationResult], text: str) -> It
         first, more = conversations[0], len(conversations) - 1
         where = f" in {first.conversation.conversation_id}" + (f" and {more} more" if more else "")
         yield text.format(where=where, why=goal_reason(first) or "it gives no reason")
-
-
-def _tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    idle = idle_user(scenario)
-    if idle is None or any(each.conversation.user_calls for each in conversations):
-        return ()
-    return (idle,)
 
 
 def idle_user(scenario: Scenario) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from agentest.config.file import LoadedConfig
-from agentest.runner.plan import Options, Plan, PlanEntry, Unit, map_units
+from agentest.runner.plan import Options, Plan, Unit
 from agentest.scenarios.discovery import (
     EXACT_NAME_PREFIX,
     DiscoveredScenarios,
@@ -143,9 +143,3 @@ def shuffled(plan: Plan, seed: int) -> Plan:
 def first(plan: Plan, is_first: Callable[[Unit], bool]) -> Plan:
     """Return the plan with some units first. Both groups keep their order."""
     return replace(plan, units=tuple(sorted(plan.units, key=lambda unit: not is_first(unit))))
-
-
-def in_order_of_run(plan: Plan) -> Sequence[PlanEntry]:
-    """Return the entries with the units in the order in which they run."""
-    units = iter(plan.units)
-    return map_units(plan.entries, lambda _: next(units))

@@ -261,16 +261,12 @@ class Trajectory:
 
         Hidden calls of these tools break nothing.
         """
-        return frozenset(self._banned())
-
-    def _banned(self) -> Iterator[ToolName]:
-        for each in self.forbidden:
-            yield each.name
+        banned = [each.name for each in self.forbidden]
         for order in self.orders:
-            yield from names_in(order.first)
-            yield from names_in(order.then)
+            banned += (*names_in(order.first), *names_in(order.then))
         if isinstance(self.max_calls_per_tool, Mapping):
-            yield from self.max_calls_per_tool
+            banned += self.max_calls_per_tool
+        return frozenset(banned)
 
     @property
     def without_calls(self) -> Trajectory:

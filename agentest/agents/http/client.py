@@ -356,7 +356,9 @@ class HttpConversation:
         self._saved |= kept
         for name in step.own_names - kept.keys():
             self._saved.pop(name, None)  # a value of the turn before would be a wrong one
-        for name in sorted(sources.names - config.optional_names):
+        # A name may stay without a value if a condition looks at it.
+        optional = {name for step in config.turn_requests for name in step.condition_names}
+        for name in sorted(sources.names - optional):
             is_own = name in step.own_names
             if name not in self._saved and (is_own or needed is None or name in needed):
                 key = "session" if name == SESSION and config.session else f"save.{name}"

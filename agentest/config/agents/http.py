@@ -89,11 +89,6 @@ class HttpTemplateAgent(HttpAgent):
         return (*self.first, *self.then, *([self.poll] if self.poll else []))
 
     @property
-    def optional_names(self) -> frozenset[str]:
-        """The saved names that may stay without a value, because a condition looks at them."""
-        return frozenset().union(*(step.condition_names for step in self.turn_requests))
-
-    @property
     def secrets(self) -> list[str]:
         of_messages = request_secrets(self.endpoint, self.params, self.sent_headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]

@@ -67,7 +67,6 @@ from agentest.report.content import (
     criterion_name,
     end_in_words,
     score_reason,
-    score_text,
     unreached_goal,
 )
 from agentest.support.json_text import NotJson, json_text
@@ -339,7 +338,9 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Conso
     for name, result in metrics.items():
         if isinstance(result, Score):
             samples = f" {[*result.samples]}" if len(result.samples) > 1 else ""
-            value: Part = (score_text(result), "bold")
+            is_label = isinstance(result.value, str)  # of a turn that failed, all labels
+            text = ", ".join(result.labels) or str(result.value) if is_label else f"{result.value:g}"
+            value: Part = (text, "bold")
             yield line(indent, f"{name} ", value, samples, ("  " + score_reason(result), "dim"))
         elif not isinstance(result, Skipped):
             yield line(indent, f"{name} ", ("could not be scored: " + shortened(result.error, 400), "yellow"))

@@ -259,7 +259,9 @@ class Text(Matcher):
 
     def __post_init__(self) -> None:
         if not isinstance(self.value, str):
-            raise ValueError(f"text(…) expects a text, found {shown(self.value)}{_number_hint(self.value)}")
+            is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+            hint = f"; for a number write number({self.value!r})" if is_number else ""
+            raise ValueError(f"text(…) expects a text, found {shown(self.value)}{hint}")
         for name in FLAGS:
             if not isinstance(getattr(self, name), bool):
                 value_text = shown(getattr(self, name))
@@ -287,12 +289,6 @@ class Text(Matcher):
     def __repr__(self) -> str:
         flags = "".join(f", {name}=True" for name in FLAGS if getattr(self, name))
         return f"text({self.value!r}{flags})"
-
-
-def _number_hint(value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"; for a number write number({value!r})"
-    return ""
 
 
 def text(
