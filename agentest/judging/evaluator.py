@@ -56,10 +56,6 @@ class ScenarioEvaluator(ScenarioJudge):
         """True if judges are called only after a conversation has ended."""
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
 
-    @property
-    def _agent_name(self) -> str:
-        return self.agent.visibility.agent
-
     async def checked_turn(self, turns: Sequence[Turn]) -> TurnEvaluation:
         """Check the last of the turns against its script."""
         turn = turns[-1]
@@ -217,7 +213,7 @@ class ScenarioEvaluator(ScenarioJudge):
         from agentest.judging.conversation_checks import check_session_state
 
         last = conversation.turns[-1]
-        checks = await check_session_state("final_session_state", expected, last, self._agent_name)
+        checks = await check_session_state("final_session_state", expected, last, self.agent.visibility.agent)
         return _undecided_if(last.call_refused, undecided_checks(why_redacted([last]), checks))
 
     async def check_conversation(self, conversation: Conversation) -> tuple[CheckResult, ...]:
@@ -245,11 +241,11 @@ class ScenarioEvaluator(ScenarioJudge):
         from agentest.judging.reply_checks import check_first_token, check_turn_sayings, run_reply_checks
 
         turn = turns[-1]
-        first_token = check_first_token(expect, turn, self._agent_name, self.unstreamed)
+        first_token = check_first_token(expect, turn, self.agent.visibility.agent, self.unstreamed)
         checks = (
             *await run_reply_checks(expect, turn),
             *first_token,
-            *await check_session(expect, turn, self._agent_name),
+            *await check_session(expect, turn, self.agent.visibility.agent),
             *await check_turn_sayings(expect.sayings, turns),
         )
         return _undecided_if(turn.call_refused, undecided_checks(why_redacted([turn]), checks))

@@ -213,7 +213,7 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
         index = looked_at[0].turn_index
         return CheckResult(check="says", passed=False, summary=expected, reply=reply, turn_index=index)
     none = f"none of {len(looked_at)} replies"
-    outcome = f"; it holds for {none}" if _is_function(saying) else f"; {none} has it"
+    outcome = f"; it holds for {none}" if isinstance(saying.wanted, FUNCTIONS) else f"; {none} has it"
     if not looked_at:
         outcome = f", but the conversation has {count(len(turns), 'turn')}"
     return CheckResult(check="says", passed=False, summary=f"{expected}{outcome}")
@@ -256,7 +256,7 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     location = f"the reply of {turn_name(turn.turn_index)}"
-    outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
+    outcome = f"it holds for {location}" if isinstance(saying.wanted, FUNCTIONS) else f"{location} has it"
     expected = f"expected {_expectation_text(saying)}"
     if not saying.never:
         return CheckResult(
@@ -308,13 +308,9 @@ def _expectation_text(saying: Saying) -> str:
         where = f"the reply of {turn_name(index)}"
     else:
         where = "the last reply" if index == -1 else f"reply {-index} from the end"
-    if _is_function(saying):
+    if isinstance(saying.wanted, FUNCTIONS):
         return f"{_brief(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
     return f"{'no ' if saying.never else ''}{_brief(saying.wanted)} in {where}"
-
-
-def _is_function(saying: Saying) -> bool:
-    return isinstance(saying.wanted, FUNCTIONS)
 
 
 def _brief(wanted: Any) -> str:

@@ -97,12 +97,13 @@ def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) 
     cases = [case for *_, cases in suites for case in cases]
     totals = {"name": _THE_RUN, **_counts(cases), "time": _time(result.duration_ms / 1000)}
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
-    yield open_tag("testsuites", {**totals, "timestamp": _timestamp(result)}) + "\n"
+    timestamp = result.started_at[:19] or None
+    yield open_tag("testsuites", {**totals, "timestamp": timestamp}) + "\n"
     names: Counter[tuple[str, str]] = Counter()
     for file, scenarios, cases in suites:
         path = locate(file) if file else None
         totals = {"name": file or _THE_RUN, **_counts(cases), "time": _time(sum(c.seconds for c in cases))}
-        yield open_tag("testsuite", {**totals, "timestamp": _timestamp(result), "file": path}) + "\n"
+        yield open_tag("testsuite", {**totals, "timestamp": timestamp, "file": path}) + "\n"
         yield _properties(suite_properties(result, [each.result for each in scenarios])) + "\n"
         for case in cases:
             classname = _classname(path) if path else _THE_RUN
@@ -186,10 +187,6 @@ def _classname(path: str) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3f}"
-
-
-def _timestamp(result: RunResult) -> str | None:
-    return result.started_at[:19] or None
 
 
 MIB: Final = 1024 * 1024

@@ -196,11 +196,12 @@ class _MessagePickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
-            return _unpack_tool_call, (_to_json([value.args, value.result]), *get_call_metadata(value))
+            values = json.dumps(plain([value.args, value.result]))
+            return _unpack_tool_call, (values, *get_call_metadata(value))
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         if not ours:
-            return _from_json, (_to_json(value),)
+            return _from_json, (json.dumps(plain(value)),)
         values_of = _field_getter_of(kind)
         return NotImplemented if values_of is None else (kind, values_of(value))
 
@@ -222,10 +223,6 @@ def _make_field_getter(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
 
 
 _field_getter_of: Callable[[Any], Callable[[Any], tuple[object, ...]] | None] = cache(_make_field_getter)
-
-
-def _to_json(value: object) -> str:
-    return json.dumps(plain(value))
 
 
 def _from_json(text: str) -> Any:
