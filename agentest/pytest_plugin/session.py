@@ -92,10 +92,6 @@ class SessionHooks:
         item.session._setupstate.teardown_exact(nextitem)
         return True
 
-    @property
-    def _in_pytest_order(self) -> bool:
-        return hasattr(self._config, "workerinput") or is_setup_only(self._config)
-
     def _report_each(self, session: pytest.Session) -> None:
         for item in self._as_they_finish(session.items):
             self._reported.add(item)

@@ -70,7 +70,7 @@ class PathTemplate:
         """Raises ValueError with the problem and its position in the expression."""
         self.text = text
         self.names = Template(text).names
-        self._path = self.filled(_NULLS)
+        self._path = self.filled(dict.fromkeys(self.names))
 
     def filled(self, values: Values) -> JsonPath:
         """Return the expression with these values. `values` has to have every name."""
@@ -92,12 +92,6 @@ class PathTemplate:
         return frozenset(_first_fields(self._path.parsed))
 
 
-class _Nulls:
-    def __getitem__(self, name: str) -> None:
-        return None
-
-
-_NULLS: Values = _Nulls()
 _CHAINS = ("subexpression", "index_expression", "projection", "value_projection", "filter_projection", "pipe")
 """Kinds of nodes whose first child is looked up in the value itself, and the others in its result."""
 
