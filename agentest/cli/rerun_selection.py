@@ -194,8 +194,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     parts = list(_resumption_notes(prepared, run.id, earlier, plan.units))
     if kind is RunKind.EXPLORE:  # the conversations of changed scenarios have a journal of their own
         parts = [part for part in parts if part != _NOTHING_LEFT]
-    note = "; ".join(parts)
-    notes = (*prepared.notes, f"{_RESUME}: {note}")
+    notes = (*prepared.notes, f"{_RESUME}: {'; '.join(parts)}")
     return replace(prepared, plan=plan, notes=notes, resumed_run=resumed)
 
 

@@ -17,7 +17,7 @@ from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSe
 from agentest.mocks.calls import HttpResponse, MockOutcome, RecordedCall
 from agentest.support.calling import USER_CODE, blocked_at, code_owned_by, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentestError, EventLoopBlocked, MockError, ToolError
+from agentest.support.errors import AgentestError, EventLoopBlocked, MockError, ToolError, errors_as
 from agentest.support.function_threads import BlockingTimer, in_thread
 from agentest.support.importing import raised_at
 from agentest.support.json_text import NotJson, json_text
@@ -149,12 +149,9 @@ def _as_sent(name: str, result: Any) -> Any:
     """Return the result as the agent receives it: read back from JSON, so that the record cannot change."""
     if isinstance(result, str):
         return result
-    try:
+    problem = f"the mock of tool {name!r} answered with something that is not JSON-serialisable: "
+    with errors_as(MockError, problem, NotJson):
         return json.loads(json_text(result))
-    except NotJson as error:
-        raise MockError(
-            f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
