@@ -258,11 +258,7 @@ class StoredJournal:
         name, agent = key
         with self.path.open("rb") as journal:
             for number in numbers:
-                line = _at(journal, self.parts[key].lines[number])
-                if begin := CONVERSATION_START.match(line):
-                    body, measured = line[begin.end() : -2], begin[4] or b""
-                else:
-                    body, measured = encoded(json.loads(line)["conversation"]), b""
+                body, measured = _stored(_at(journal, self.parts[key].lines[number]))
                 yield ConversationFinished(name, agent, body, number, measured=measured)
 
     def so_far(self, key: Place, *, silent: bool = False) -> ScenarioResult:
@@ -275,12 +271,22 @@ class StoredJournal:
         planned = part.planned.conversations if part else 0
         result = self.scenarios.get(key) or unfinished(key, len(lines), planned)
         severities = Severities.of(result.errors, graded=not result.severity_unknown)
-        stored = StoredConversations(self.path, lines.values(), severities.mark, silent=silent)
+        is_changed = self.run.version != __version__
+        stored = StoredConversations(
+            self.path, lines.values(), severities.mark, silent=silent, is_changed=is_changed
+        )
         is_summed = result.totals.conversations or not lines
         return replace(result, conversations=stored, totals=result.totals if is_summed else totals_of(stored))
 
 
 _LINES_AT_ONCE = 100
+
+
+def _stored(line: bytes) -> tuple[bytes, bytes]:
+    """Return the conversation of a journal's line, and its measurements, both as they are stored."""
+    if begin := CONVERSATION_START.match(line):
+        return line[begin.end() : -2], begin[4] or b""
+    return encoded(json.loads(line)["conversation"]), b""
 
 
 class StoredConversations(Sequence[ConversationResult]):
@@ -291,6 +297,7 @@ class StoredConversations(Sequence[ConversationResult]):
     Args:
         lines: start and length of each conversation's line.
         finish: completes a conversation with what is known only at the end of its scenario and its run.
+        is_changed: whether what the journal has is no longer, or not yet, what this version writes.
     """
 
     def __init__(
@@ -300,8 +307,10 @@ class StoredConversations(Sequence[ConversationResult]):
         finish: Callable[[ConversationResult], ConversationResult],
         *,
         silent: bool,
+        is_changed: bool = False,
     ) -> None:
         self._path = path
+        self.is_changed = is_changed
         self._lines = list(lines)
         self._finish = finish
         self._silent = silent
@@ -310,8 +319,12 @@ class StoredConversations(Sequence[ConversationResult]):
         """Return the conversations with a change that is made when one is read."""
         finish = self._finish
         return StoredConversations(
-            self._path, self._lines, lambda read: change(finish(read)), silent=self._silent
+            self._path, self._lines, lambda read: change(finish(read)), silent=self._silent, is_changed=True
         )
+
+    def as_stored(self) -> Iterator[bytes] | None:
+        """Return the conversations without what is known only at the end of the run; None if changed."""
+        return None if self.is_changed else (_stored(line)[0] for line in self._read(self._lines))
 
     def stored_texts(self) -> Iterator[str]:
         """Yield the lines with the conversations, many at once."""
@@ -340,7 +353,10 @@ class StoredConversations(Sequence[ConversationResult]):
     def __getitem__(self, index: slice, /) -> StoredConversations: ...
     def __getitem__(self, index: int | slice, /) -> ConversationResult | StoredConversations:
         if isinstance(index, slice):
-            return StoredConversations(self._path, self._lines[index], self._finish, silent=self._silent)
+            kept = self._lines[index]
+            return StoredConversations(
+                self._path, kept, self._finish, silent=self._silent, is_changed=self.is_changed
+            )
         return next(map(self._decoded, self._read([self._lines[index]])))
 
     def __iter__(self) -> Iterator[ConversationResult]:

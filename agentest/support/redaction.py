@@ -409,6 +409,7 @@ class CredentialFilter:
     """Hides in reports what has the form of a credential, which transcripts keep as evidence."""
 
     def __init__(self) -> None:
+        self.has_hidden = False
         self._found: set[str] = set()
         self._distinctive = _SecretIndex()
         """Those that may stand elsewhere without the words that make them credentials."""
@@ -436,6 +437,7 @@ class CredentialFilter:
         secrets = [each for each in self._distinctive.in_text(text) if each.may_be_in(text)]
         if not (found or secrets):
             return value
+        self.has_hidden = True
         hide = TextRedaction(tuple(_longest_first(secrets)), credentials=True)
         hidden: _T = _Value(hide, keep).value(value, 0)
         return hidden

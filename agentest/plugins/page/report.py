@@ -221,7 +221,9 @@ class _PackedRun:
         return places
 
     def _opened(self, scenario: ScenarioResult, name: str, piece: bytes) -> Json:
-        stored = self.hide(json.loads(piece))
+        stored = json.loads(piece)
+        if self.hide.has_hidden:  # else all conversations of the scenario were found without credentials
+            stored = self.hide(stored)
         return {
             "name": name,
             "agent": scenario.agent,
