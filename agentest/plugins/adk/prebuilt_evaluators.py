@@ -76,7 +76,15 @@ class PrebuiltEvaluator(Evaluator):
     ) -> None:
         written = vars(threshold.criterion) if isinstance(threshold, EvalMetric) else {}
         values = {**first_argument_keys(threshold), **written, **(options or {}), **spelled}
-        self._base_criterion = _criterion(type(self), values)
+        evaluator = type(self)
+        name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
+        with errors_as(UsageError, f"{name}: "):
+            keys = valid_keys(values, known)
+        if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
+            raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
+        if keys.get("threshold") is None:
+            keys["threshold"] = evaluator.default
+        self._base_criterion = parse_criteria({"criteria": {evaluator.built_in: keys}}, name).criteria[0]
         super().__init__(metric_name=self.built_in, threshold=self._base_criterion.threshold)
         self._model = model
 
@@ -115,14 +123,8 @@ class PrebuiltEvaluator(Evaluator):
                 "give one for each"
             )
         criterion = replace(self._base_criterion, threshold=self.threshold)
-        result = await self._graded(criterion, actual, expected or actual)
-        return _result(criterion, actual, expected, result)
-
-    async def _graded(
-        self, criterion: MetricCriterion, actual: Sequence[Invocation], reference: Sequence[Invocation]
-    ) -> ConversationResult:
         conversation = conversation_of(actual)
-        case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
+        case = EvalCase(eval_id=type(self).__name__, conversation=tuple(expected or actual))
         grader = make_grader(case, criterion, {}, facts_of(replace(case, conversation=tuple(actual))))
         judge = _judge_for(criterion, self._model) if uses_judge(criterion.metric) else nullcontext()
         async with judge as model:
@@ -132,7 +134,8 @@ class PrebuiltEvaluator(Evaluator):
             for n in (turn.turn_index for turn in conversation.turns)
         )
         whole = {criterion.metric: grades.conversation} if grades.conversation else {}
-        return ConversationResult(conversation, turns=turns, metrics=whole)
+        result = ConversationResult(conversation, turns=turns, metrics=whole)
+        return _result(criterion, actual, expected, result)
 
 
 class TrajectoryEvaluator(PrebuiltEvaluator):
@@ -166,17 +169,6 @@ class SafetyEvaluatorV1(PrebuiltEvaluator):
     built_in = "safety_v1"
     needs_expected = False
     known = (*_JUDGED, "policy", "policy_file")
-
-
-def _criterion(evaluator: type[PrebuiltEvaluator], options: Mapping[str, Any]) -> MetricCriterion:
-    name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
-    with errors_as(UsageError, f"{name}: "):
-        keys = valid_keys(options, known)
-    if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
-        raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
-    if keys.get("threshold") is None:
-        keys["threshold"] = evaluator.default
-    return parse_criteria({"criteria": {evaluator.built_in: keys}}, name).criteria[0]
 
 
 def _invocations(values: Any, what: str) -> list[Invocation]:

@@ -106,7 +106,15 @@ def _migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> _Cr
         return _own_criteria(read, read.criteria, new, config_out)
     if config_out is not None:
         raise UsageError(f"--config-out: {read.path} names no criteria of its own; leave the option out")
-    return _criteria_of_old_folder(read, new)
+    old, path = read.path.parent / CRITERIA_FILE, new.parent / CRITERIA_FILE
+    if old.resolve() == path.resolve() or not (old.is_file() or path.is_file()):
+        return path, None, []
+    if not path.exists():
+        return path, read_bytes(old), [f"{path}: copied from {old}, to which {read.path} is held"]
+    if old.is_file() and _content(old) == _content(path):
+        return path, None, []
+    old_criteria = f"to {old}" if old.is_file() else "to the default criteria"
+    return path, None, [f"{new} is held to {path}; {read.path} is held {old_criteria}"]
 
 
 def _own_criteria(
@@ -145,18 +153,6 @@ def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterato
     if informational:
         names = ", ".join(informational)
         yield f"{path}: {names} cannot fail a case (`information`); google-adk does not read that key"
-
-
-def _criteria_of_old_folder(read: ReadSet, new: Path) -> _Criteria:
-    old, path = read.path.parent / CRITERIA_FILE, new.parent / CRITERIA_FILE
-    if old.resolve() == path.resolve() or not (old.is_file() or path.is_file()):
-        return path, None, []
-    if not path.exists():
-        return path, read_bytes(old), [f"{path}: copied from {old}, to which {read.path} is held"]
-    if old.is_file() and _content(old) == _content(path):
-        return path, None, []
-    old_criteria = f"to {old}" if old.is_file() else "to the default criteria"
-    return path, None, [f"{new} is held to {path}; {read.path} is held {old_criteria}"]
 
 
 def _content(path: Path) -> Any:

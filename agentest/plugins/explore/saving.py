@@ -118,7 +118,16 @@ class FoundScenarios:
         """Return the source of a finding's file. Raises ValueError if it has none."""
         scenario = reduced.scenario
         if key.oracle in _CHECKED:
-            scenario = _without_requirements(scenario, key.oracle)
+            bare = relaxed(scenario)
+            scenario = replace(
+                bare,
+                turns=tuple(replace(turn, trajectory=(), expect=None) for turn in bare.turns),
+                trajectory=(),
+                expect=(),
+                never_checks=(),
+                secrets=bare.secrets if key.oracle == NO_SECRET else (),
+                consent=bare.consent if key.oracle == CONSENT else {},
+            )
         else:
             scenario = relaxed(scenario)
         tools = effects(base, self._settings)
@@ -161,20 +170,6 @@ class FoundScenarios:
                 ]
             ),
         ]
-
-
-def _without_requirements(scenario: Scenario, oracle: str) -> Scenario:
-    """Return a scenario without its own requirements, which the finding is not about."""
-    bare = relaxed(scenario)
-    return replace(
-        bare,
-        turns=tuple(replace(turn, trajectory=(), expect=None) for turn in bare.turns),
-        trajectory=(),
-        expect=(),
-        never_checks=(),
-        secrets=bare.secrets if oracle == NO_SECRET else (),
-        consent=bare.consent if oracle == CONSENT else {},
-    )
 
 
 def conversations_to_see(rate: FindingRate) -> int:

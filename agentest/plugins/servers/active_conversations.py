@@ -213,7 +213,23 @@ class Registry:
             return await self._too_late(group, call, ended)
         if answer.how is not port.CallOutcome.REAL or call.caller_runs:
             return answer
-        return await _real(owner.serving, answer, real)
+        if real is None:
+            await owner.serving.answered(answer.number, None, failed=False)
+            return replace(answer, how=port.CallOutcome.ANSWERED, result=None)
+        asked = port.Elicitation(answer.approve)
+        token = port.ELICITATION.set(asked)
+        try:
+            reply = await real()
+        except AgentestError as error:
+            await owner.serving.answered(answer.number, {"error": str(error)}, failed=True)
+            return replace(answer, how=port.CallOutcome.FAILED, message=str(error))
+        finally:
+            port.ELICITATION.reset(token)
+        await owner.serving.answered(
+            answer.number, reply.result, failed=reply.failed, status=reply.status, approval=asked.approval
+        )
+        how = port.CallOutcome.FAILED if reply.failed else port.CallOutcome.ANSWERED
+        return replace(answer, how=how, result=reply.result, real=reply.raw)
 
     def planted(
         self, group: ServerGroup, names: Names, tools: Sequence[Mapping[str, Any]]
@@ -320,28 +336,6 @@ def _names(who: port.Identity) -> list[str]:
 
 def _refusal(call: port.ServedCall, why: str) -> str:
     return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
-
-
-async def _real(
-    serving: port.ActiveConversation, answer: port.ServedAnswer, real: port.CallReal | None
-) -> port.ServedAnswer:
-    if real is None:
-        await serving.answered(answer.number, None, failed=False)
-        return replace(answer, how=port.CallOutcome.ANSWERED, result=None)
-    asked = port.Elicitation(answer.approve)
-    token = port.ELICITATION.set(asked)
-    try:
-        reply = await real()
-    except AgentestError as error:
-        await serving.answered(answer.number, {"error": str(error)}, failed=True)
-        return replace(answer, how=port.CallOutcome.FAILED, message=str(error))
-    finally:
-        port.ELICITATION.reset(token)
-    await serving.answered(
-        answer.number, reply.result, failed=reply.failed, status=reply.status, approval=asked.approval
-    )
-    how = port.CallOutcome.FAILED if reply.failed else port.CallOutcome.ANSWERED
-    return replace(answer, how=how, result=reply.result, real=reply.raw)
 
 
 _REQUIRED_NAMED = 2

@@ -191,17 +191,13 @@ def first_difference(before: Any, now: Any, path: str = "") -> tuple[str, str, s
     elif before == now and type(before) is type(now):
         return None
     else:
-        return path, *_excerpts(before, now)
+        texts = before, now
+        if isinstance(before, str) and isinstance(now, str):
+            end = min(len(before), len(now))
+            start = max(0, next((i for i in range(end) if before[i] != now[i]), end) - _BEFORE_CHARS)
+            texts = ("…" * bool(start) + before[start:], "…" * bool(start) + now[start:])
+        return path, _short(texts[0]), _short(texts[1])
     return next(filter(None, (first_difference(one, other, place) for place, one, other in pairs)), None)
-
-
-def _excerpts(before: Any, now: Any) -> tuple[str, str]:
-    texts = before, now
-    if isinstance(before, str) and isinstance(now, str):
-        end = min(len(before), len(now))
-        start = max(0, next((i for i in range(end) if before[i] != now[i]), end) - _BEFORE_CHARS)
-        texts = ("…" * bool(start) + before[start:], "…" * bool(start) + now[start:])
-    return _short(texts[0]), _short(texts[1])
 
 
 def _short(value: Any) -> str:

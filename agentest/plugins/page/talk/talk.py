@@ -293,9 +293,19 @@ def prepare_talk(
     discovered = discover_scenarios(request, loaded) if paths else _without_scenario(request, choice, loaded)
     plan = make_plan(loaded.config, discovered, options, request.root)
     prepared = prepared_for(request, loaded, plan, (), environ)
-    return PreparedTalk(
-        prepared=prepared, unit=replace(_only_unit(plan.entries, choice), max_turns=MOST_TURNS)
-    )
+    units = [entry for entry in plan.entries if isinstance(entry, Unit)]
+    if not units:
+        why_not = (
+            f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
+            for entry in plan.entries
+            if isinstance(entry, ScenarioResult)
+            for reason in entry.verdict.reasons
+        )
+        raise UsageError("\n".join(why_not) or f"{choice.file} defines no {choice.scenario!r}")
+    if len(units) > 1:
+        names = ", ".join(unit.agent for unit in units)
+        raise UsageError(f"scenario {units[0].scenario.name!r} is run with several agents: choose {names}")
+    return PreparedTalk(prepared=prepared, unit=replace(units[0], max_turns=MOST_TURNS))
 
 
 def _paths(root: Path, choice: TalkChoice, loaded: LoadedConfig) -> tuple[PathChoice, ...]:
@@ -312,22 +322,6 @@ def _without_scenario(request: RunRequest, choice: TalkChoice, loaded: LoadedCon
     under_test, _ = agents_under_test(loaded.config, choice.agent)
     nowhere = str(request.root / FREE)
     return DiscoveredScenarios(scenarios=(Scenario(name=FREE, file=nowhere, line=0, agent=under_test[0]),))
-
-
-def _only_unit(entries: tuple[Unit | ScenarioResult, ...], choice: TalkChoice) -> Unit:
-    units = [entry for entry in entries if isinstance(entry, Unit)]
-    if not units:
-        why_not = (
-            f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
-            for entry in entries
-            if isinstance(entry, ScenarioResult)
-            for reason in entry.verdict.reasons
-        )
-        raise UsageError("\n".join(why_not) or f"{choice.file} defines no {choice.scenario!r}")
-    if len(units) > 1:
-        names = ", ".join(unit.agent for unit in units)
-        raise UsageError(f"scenario {units[0].scenario.name!r} is run with several agents: choose {names}")
-    return units[0]
 
 
 class ActionNotPossible(Exception):

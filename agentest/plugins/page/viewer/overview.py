@@ -291,31 +291,27 @@ def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
             if _number(value):
                 by_metric.setdefault(name, []).append(row)
     for name, mine in by_metric.items():
-        yield _average(agent, name, mine)
-
-
-def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
-    values = [row["averages"][name] for row in rows]
-    limits = [row["thresholds"][name] for row in rows if _number(row.get("thresholds", {}).get(name))]
-    lowest = min(rows, key=lambda row: row["averages"][name])
-    low, high = scale_of(name) or _YES_OR_NO
-    scale = (low, high) if all(low <= value <= high for value in values) else None
-    if len(rows) == 1:
-        figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
-        pooled = {**figure, "value": values[0]}
-    else:
-        bounds = _interval_bounds(clustered_mean([[value] for value in values], scale))
-        pooled = {"value": mean(values), "n": len(values), **bounds}
-    return {
-        "metric": name,
-        "agent": agent,
-        **pooled,
-        "scale": list(scale) if scale else None,
-        "scenarios": len(rows),
-        "lowest": {"name": lowest["name"], "agent": lowest["agent"], "value": lowest["averages"][name]},
-        "thresholds": sorted({min(limits), max(limits)}) if limits else [],
-        "missed": sum(name in row["metrics"] for row in rows),
-    }
+        values = [row["averages"][name] for row in mine]
+        limits = [row["thresholds"][name] for row in mine if _number(row.get("thresholds", {}).get(name))]
+        lowest = min(mine, key=lambda row: row["averages"][name])
+        low, high = scale_of(name) or _YES_OR_NO
+        scale = (low, high) if all(low <= value <= high for value in values) else None
+        if len(mine) == 1:
+            figure = mine[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
+            pooled = {**figure, "value": values[0]}
+        else:
+            bounds = _interval_bounds(clustered_mean([[value] for value in values], scale))
+            pooled = {"value": mean(values), "n": len(values), **bounds}
+        yield {
+            "metric": name,
+            "agent": agent,
+            **pooled,
+            "scale": list(scale) if scale else None,
+            "scenarios": len(mine),
+            "lowest": {"name": lowest["name"], "agent": lowest["agent"], "value": lowest["averages"][name]},
+            "thresholds": sorted({min(limits), max(limits)}) if limits else [],
+            "missed": sum(name in row["metrics"] for row in mine),
+        }
 
 
 def _skipped(rows: Iterable[Json]) -> list[Json]:

@@ -156,7 +156,19 @@ class AgUiConversation:
             if decision is None:
                 total.observed += () if requests else self._waiting_calls(ctx)
                 total.approvals = approver.answered
-                return self._reply(run, spoken, requests, total)
+                text = spoken.text
+                if self._open and not requests:
+                    text = _BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
+                elif not text and not requests and not total.observed and run.result is not None:
+                    text = excerpt(run.result)
+                return total.reply(
+                    text,
+                    tool_requests=requests,
+                    author=spoken.author,
+                    state=self._state.shown,
+                    state_before=self._state.begun if self._state.told else None,
+                    state_error=self._state.error,
+                )
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
         raise total.no_reply(TOO_MANY_QUESTIONS)
@@ -242,23 +254,6 @@ class AgUiConversation:
         if run.pending:
             return call.id not in run.pending
         return call.name not in declared_names and run.went_on_after(call)
-
-    def _reply(
-        self, run: AgUiRun, spoken: SpokenTexts, requests: tuple[ToolRequest, ...], total: ReplyTotals
-    ) -> AgentReply:
-        text = spoken.text
-        if self._open and not requests:
-            text = _BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
-        elif not text and not requests and not total.observed and run.result is not None:
-            text = excerpt(run.result)
-        return total.reply(
-            text,
-            tool_requests=requests,
-            author=spoken.author,
-            state=self._state.shown,
-            state_before=self._state.begun if self._state.told else None,
-            state_error=self._state.error,
-        )
 
 
 def _questions(interrupts: Sequence[Interrupt]) -> str:

@@ -73,7 +73,13 @@ class _Patching:
                 raise BadPatch(f"{other!r} is not an operation of a patch")
 
     def _copy(self, value: Any) -> Any:
-        self._copies.left -= _size(value, self._copies.left)
+        size, inner = 0, [value]
+        while inner and size <= self._copies.left:
+            part = inner.pop()
+            size += _VALUE_OVERHEAD + (len(part) if isinstance(part, str) else 0)
+            if isinstance(part, dict | list):
+                inner += part.values() if isinstance(part, dict) else part
+        self._copies.left -= size
         if self._copies.left < 0:
             raise BadPatch(f"the operations `copy` make more than {MOST_COPIED // 2**20} MB")
         return deepcopy(value)
@@ -113,16 +119,6 @@ class _Patching:
         mine = copy(container)
         self._own[id(mine)] = mine  # stored so that its id is not reused
         return mine
-
-
-def _size(value: Any, enough: int) -> int:
-    size, inner = 0, [value]
-    while inner and size <= enough:
-        part = inner.pop()
-        size += _VALUE_OVERHEAD + (len(part) if isinstance(part, str) else 0)
-        if isinstance(part, dict | list):
-            inner += part.values() if isinstance(part, dict) else part
-    return size
 
 
 def _path(operation: Mapping[str, Any], key: str) -> list[str]:

@@ -237,28 +237,24 @@ def _resume(interrupts: Sequence[Interrupt], decision: Decision) -> Any:
 
 def _payload(interrupt: Interrupt, decision: Decision) -> Any:
     if interrupt.schema is not None:
-        return _by_schema(interrupt.schema, decision)
+        properties = interrupt.schema.get("properties")
+        if not isinstance(properties, Mapping):
+            is_boolean = interrupt.schema.get("type") == "boolean" or decision.words is None
+            return decision.approved if is_boolean else decision.words
+        required = interrupt.schema.get("required") or []
+        answer: Wire = {}
+        for name, definition in properties.items():
+            kind = definition.get("type") if isinstance(definition, Mapping) else None
+            is_reason = name in _REASON_FIELDS and not decision.approved
+            if kind == "boolean" and (name in required or not required):
+                answer[name] = decision.approved
+            elif kind == "string" and decision.words and (name in required or is_reason):
+                answer[name] = decision.words
+        return answer
     if interrupt.value is not None or interrupt.call_id is None:
         return _resume([interrupt], decision)
     reason = {"reason": decision.words} if decision.words and not decision.approved else {}
     return {"approved": decision.approved, **reason}
-
-
-def _by_schema(schema: Mapping[str, Any], decision: Decision) -> Any:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        is_boolean = schema.get("type") == "boolean" or decision.words is None
-        return decision.approved if is_boolean else decision.words
-    required = schema.get("required") or []
-    answer: Wire = {}
-    for name, definition in properties.items():
-        kind = definition.get("type") if isinstance(definition, Mapping) else None
-        is_reason = name in _REASON_FIELDS and not decision.approved
-        if kind == "boolean" and (name in required or not required):
-            answer[name] = decision.approved
-        elif kind == "string" and decision.words and (name in required or is_reason):
-            answer[name] = decision.words
-    return answer
 
 
 class AgUiRun:

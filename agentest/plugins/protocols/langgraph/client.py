@@ -362,17 +362,7 @@ class GraphConversation:
         if turn.run.values is None:
             turn.state = await self._graph.state(turn.thread, turn.values)
             turn.run.values = turn.state.values
-        self._check_end(turn)
-
-    def _no_reply(self, turn: _TurnRuns, problem: str) -> NoReply:
-        try:
-            calls = self._calls(turn)
-        except AgentError:
-            calls = ()
-        return turn.total.no_reply(problem, calls)
-
-    def _check_end(self, turn: _TurnRuns) -> None:
-        """Raise NoReply if the run has not ended, because a stream may be cut between two events."""
+        # A stream may be cut between two events, so check that the run has ended.
         run, rest = turn.run, turn.state.following
         if run.interrupts or (run.ended and not rest):
             return
@@ -392,6 +382,13 @@ class GraphConversation:
                 "the agent's stream was cut: it ended without `event: end` and without a last message of "
                 f"the model, and {turn.state.error}",
             )
+
+    def _no_reply(self, turn: _TurnRuns, problem: str) -> NoReply:
+        try:
+            calls = self._calls(turn)
+        except AgentError:
+            calls = ()
+        return turn.total.no_reply(problem, calls)
 
     def _looks_finished(self, turn: _TurnRuns) -> bool:
         messages = self._turn_messages(turn)

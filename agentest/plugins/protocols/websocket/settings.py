@@ -104,11 +104,6 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
         check_placeholders("pong", self.pong, (), ("ping",))
         if self.session and "session_id" in self.save:
             raise ValueError("`session` and a saved `session_id` exclude each other; keep one of them")
-        self._check_the_user_is_heard()
-        self._check_messages()
-        return self
-
-    def _check_the_user_is_heard(self) -> None:
         of_user = {"message", "messages"}
         if self.then and "body" in self.model_fields_set:
             raise ValueError("`body` is never sent, because `then` has the messages: move it into that list")
@@ -120,6 +115,8 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
             raise ValueError(
                 f'the request does not contain the user\'s message: put "{{{{message}}}}" into `{unheard[0]}`'
             )
+        self._check_messages()
+        return self
 
     def _check_messages(self) -> None:
         known = (*self.unsaved_placeholders, *self.saved_names)

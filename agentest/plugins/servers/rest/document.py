@@ -291,14 +291,23 @@ class Document:
         if at is None:
             raise node.error(f"`$ref` {ref!r}: expected a path like #/components/schemas/Order")
         with errors_as(node.error, f"`$ref` {ref!r}: ", ConfigError):
-            target = self._of_file(file)
-        return _walked(node, ref, Node(file, (), target), at)
-
-    def _of_file(self, file: Path) -> Any:
-        if file not in self._raw:
-            self._raw[file] = read_file(file)
-            self._waiting.append(file)
-        return self._raw[file]
+            if file not in self._raw:
+                self._raw[file] = read_file(file)
+                self._waiting.append(file)
+            target = self._raw[file]
+        value, path = target, list[str | int]()
+        for part in at:
+            if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+                path.append(int(part))
+            elif isinstance(value, Mapping) and part in value:
+                path.append(part)
+            else:
+                names = list(map(str, value)) if isinstance(value, Mapping) else []
+                is_helpful = names and (nearest(part, names) or len(names) <= 10)
+                hint = f"; {did_you_mean(part, names)}" if is_helpful else ""
+                raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{hint}")
+            value = value[path[-1]]
+        return Node(file, tuple(path), value)
 
     def _at_address(self, uri: str) -> Node:
         address, _, fragment = uri.partition("#")
@@ -335,22 +344,6 @@ def _parts(pointer: str) -> tuple[str, ...] | None:
     if not pointer.startswith("/"):
         return None
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
-
-
-def _walked(node: Node, ref: str, root: Node, at: tuple[str, ...]) -> Node:
-    value, path = root.value, list[str | int]()
-    for part in at:
-        if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            path.append(int(part))
-        elif isinstance(value, Mapping) and part in value:
-            path.append(part)
-        else:
-            names = list(map(str, value)) if isinstance(value, Mapping) else []
-            is_helpful = names and (nearest(part, names) or len(names) <= 10)
-            hint = f"; {did_you_mean(part, names)}" if is_helpful else ""
-            raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{hint}")
-        value = value[path[-1]]
-    return Node(root.file, tuple(path), value)
 
 
 NAMED = frozenset(

@@ -158,8 +158,17 @@ class _OperationReader:
     def _operation(self, path: str, method: str, item: Node, node: Node) -> Operation:
         if not isinstance(node.value, Mapping):
             raise node.error(f"expected an operation, found {type(node.value).__name__}")
-        tool = self._id(node, f"{method.upper()} {path}")
+        tool = node.value.get("operationId", "")
+        at = Node(node.file, (*node.at, "operationId"), tool)
+        if not isinstance(tool, str) or ("operationId" in node.value and not tool.strip()):
+            raise at.error(f"expected a text, found {tool!r}")
+        if tool and tool in self._ids:
+            raise at.error(
+                f"{tool!r} is the id of {self._ids[tool]}, too; each operation is a tool and needs its own"
+            )
+        self._ids[tool] = f"{method.upper()} {path}"
         texts = (node.value.get("summary"), node.value.get("description"))
+        ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
         return Operation(
             tool=tool,
             method=method.upper(),
@@ -170,21 +179,9 @@ class _OperationReader:
                 status.upper(): BodyContent(kinds=self._content(self._document.child(answer, "content")))
                 for status, answer in self._document.children(self._document.child(node, "responses"))
             },
-            short_name=_function_of(tool, path, method),
+            short_name=tool.removesuffix(ending) if tool.endswith(ending) and tool != ending else None,
             summary=next((text for text in texts if isinstance(text, str) and text), ""),
         )
-
-    def _id(self, node: Node, operation: str) -> str:
-        id = node.value.get("operationId", "")
-        at = Node(node.file, (*node.at, "operationId"), id)
-        if not isinstance(id, str) or ("operationId" in node.value and not id.strip()):
-            raise at.error(f"expected a text, found {id!r}")
-        if id and id in self._ids:
-            raise at.error(
-                f"{id!r} is the id of {self._ids[id]}, too; each operation is a tool and needs its own"
-            )
-        self._ids[id] = operation
-        return id
 
     def _parameters(self, path: str, item: Node, node: Node) -> Iterator[Parameter]:
         known: dict[tuple[str, str], Parameter] = {}
@@ -261,11 +258,6 @@ def made_name(method: str, path: str) -> str:
             if word := re.sub(r"\W+", "_", piece).strip("_"):
                 words.append(f"by_{word}" if index % 2 else word)
     return "_".join(words) if len(words) > 1 else f"{words[0]}_root"
-
-
-def _function_of(tool: str, path: str, method: str) -> str | None:
-    ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
-    return tool.removesuffix(ending) if tool.endswith(ending) and tool != ending else None
 
 
 def is_json(kind: str) -> bool:

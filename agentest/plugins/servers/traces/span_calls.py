@@ -323,7 +323,30 @@ class SpanWriter:
             return
         waiting = self._waiting.setdefault(identity.key, _WaitingSpans(identity))
         if waiting.room >= 0:
-            waiting.lines[span.span_id] = self._form(span)
+            tool, model = conventions.tool_of(span), conventions.model_of(span)
+            waiting.lines[span.span_id] = {
+                "traceId": span.trace_id,
+                "spanId": span.span_id,
+                "parentSpanId": span.parent_id,
+                "name": self._text(span.name),
+                "kind": span.kind,
+                "about": "tool" if tool else "model" if model else None,
+                "startedAt": _iso_time(span.start_ns),
+                "durationMs": max(0, span.end_ns - span.start_ns) / 1e6,
+                "status": span.status,
+                "error": self._text(span.error) if span.error else None,
+                "service": self._text(span.service),
+                "scope": self._text(span.scope),
+                "attributes": self._bounded(dict(span.attributes)),
+                "events": [
+                    {
+                        "name": self._text(event.name),
+                        "at": _iso_time(event.at_ns),
+                        "attributes": self._bounded(dict(event.attributes)),
+                    }
+                    for event in span.events[:_MAX_ITEMS]
+                ],
+            }
 
     def write(self, key: str, turn_of: TurnOf, spans: Mapping[str, ParsedSpan]) -> None:
         """Write the stored spans of a conversation, and a line that says if more were cut."""
@@ -343,32 +366,6 @@ class SpanWriter:
             text = encoded({**at, **form}) + b"\n"
             waiting.room -= len(text)
             self._write(text if waiting.room >= 0 else encoded({**at, "cut": True}) + b"\n")
-
-    def _form(self, span: conventions.Span) -> dict[str, Any]:
-        tool, model = conventions.tool_of(span), conventions.model_of(span)
-        return {
-            "traceId": span.trace_id,
-            "spanId": span.span_id,
-            "parentSpanId": span.parent_id,
-            "name": self._text(span.name),
-            "kind": span.kind,
-            "about": "tool" if tool else "model" if model else None,
-            "startedAt": _iso_time(span.start_ns),
-            "durationMs": max(0, span.end_ns - span.start_ns) / 1e6,
-            "status": span.status,
-            "error": self._text(span.error) if span.error else None,
-            "service": self._text(span.service),
-            "scope": self._text(span.scope),
-            "attributes": self._bounded(dict(span.attributes)),
-            "events": [
-                {
-                    "name": self._text(event.name),
-                    "at": _iso_time(event.at_ns),
-                    "attributes": self._bounded(dict(event.attributes)),
-                }
-                for event in span.events[:_MAX_ITEMS]
-            ],
-        }
 
     def _text(self, text: str) -> str:
         # Redact before cutting, because part of a secret is still a secret.
