@@ -225,7 +225,13 @@ class AttackUser:
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
-            self._check_models()
+            needs_model = self._plan.needs_model or self._setup.objective.kind is ObjectiveKind.WORDS
+            if needs_model and not self._has_models:
+                raise ModelError(
+                    f"the attack {self._setup.attack.strategy!r} needs a model that attacks and one that "
+                    "judges: configure `model`, or name one with --model. Without a model, many_shot and "
+                    "social send fixed messages, which only aim at what the scenario forbids"
+                )
             keep = 0
         elif await self._has_succeeded(turns):
             return Ending.SATISFIED
@@ -272,15 +278,6 @@ class AttackUser:
             reason=reason,
             note=self._note,
         )
-
-    def _check_models(self) -> None:
-        needs_model = self._plan.needs_model or self._setup.objective.kind is ObjectiveKind.WORDS
-        if needs_model and not self._has_models:
-            raise ModelError(
-                f"the attack {self._setup.attack.strategy!r} needs a model that attacks and one that judges: "
-                "configure `model`, or name one with --model. Without a model, many_shot and social send "
-                "fixed messages, which only aim at what the scenario forbids"
-            )
 
     @property
     def _has_models(self) -> bool:

@@ -108,13 +108,17 @@ class ExplorationRun:
     @contextmanager
     def open(self, prepared: Prepared, output: RunOutput | None) -> Iterator[Engine]:
         """Open the engine, and the journal of the exploration in the folder of the run."""
-        earlier = _earlier_journal(prepared)
+        resumed, earlier, more = prepared.resumed_run, None, 0
+        if resumed is not None:
+            earlier = output_dir(prepared) / RUNS / resumed.id / EXPLORE_JOURNAL
         self._run_id = output.folder.path.name if output else ""
         path = output.folder.path / EXPLORE_JOURNAL if output else None
         file = RetryingLineFile(path, lambda text: tell(f"agentest: {text}")) if path else None
         journal = TryJournal(file, earlier)
-        finished = sum(len(unit.finished_part.conversations) for unit in prepared.plan.units)
-        more = journal.size + finished if earlier and _came_to_its_end(earlier.parent) else 0
+        record = StoredRunFolder(earlier.parent).record if earlier else None
+        if record and record.ended and not record.ended.interrupted:
+            finished = sum(len(unit.finished_part.conversations) for unit in prepared.plan.units)
+            more = journal.size + finished
         budget = ConversationBudget(self.total + more, limits=self.limits)
         try:
             yield ExploreEngine(partial(self._explore, budget, journal), self.explored)
@@ -238,17 +242,6 @@ def guesses(bases: Sequence[Base]) -> list[NotTried]:
         why = "the JSON Schemas of the arguments are not valid; correct them in the agent's `tools`"
         notes.append(NotTried(f"arguments of {quoted_names(unusable)}", why))
     return notes
-
-
-def _earlier_journal(prepared: Prepared) -> Path | None:
-    if prepared.resumed_run is None:
-        return None
-    return output_dir(prepared) / RUNS / prepared.resumed_run.id / EXPLORE_JOURNAL
-
-
-def _came_to_its_end(folder: Path) -> bool:
-    record = StoredRunFolder(folder).record
-    return bool(record and record.ended and not record.ended.interrupted)
 
 
 def explore_scenarios(prepared: Prepared, options: ExploreOptions) -> tuple[Prepared, ExplorationRun]:

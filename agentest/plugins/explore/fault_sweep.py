@@ -151,7 +151,12 @@ def _settings(kind: str, call: ToolCall, use: MockedTool, number: int) -> Iterat
     if kind in _LASTING:
         yield replace(plain, times=PERSISTENT)
     elif kind == "schema":
-        yield from _schema_faults(plain, call, use)
+        for place in _paths(call, use, lambda _: True):
+            for mode in ("drop", "null", "retype"):
+                yield replace(plain, mode=mode, path=place)
+        result = call.result
+        if isinstance(result[0] if isinstance(result, list) and result else result, Mapping):
+            yield replace(plain, mode="extra")
     elif kind == "wrong_entity":
         for path in _paths(call, use, lambda value: _is_named(value, call)):
             yield replace(plain, path=path)
@@ -182,15 +187,6 @@ def _distinguishing(call: ToolCall) -> str:
     is_named = any(_NAME.search(key) and str(value).casefold() in given for key, value in fields)
     keys = (key for key, value in fields if _KEY.search(key) and str(value).casefold() not in given)
     return next(keys, "") if is_named else ""
-
-
-def _schema_faults(plain: Fault, call: ToolCall, use: MockedTool) -> Iterator[Fault]:
-    for path in _paths(call, use, lambda _: True):
-        for mode in ("drop", "null", "retype"):
-            yield replace(plain, mode=mode, path=path)
-    result = call.result
-    if isinstance(result[0] if isinstance(result, list) and result else result, Mapping):
-        yield replace(plain, mode="extra")
 
 
 def _paths(call: ToolCall, use: MockedTool, suits: Callable[[Any], bool]) -> list[str]:

@@ -259,7 +259,10 @@ def joined(address: str | None, files: ProjectFiles, workers: int | None) -> Ite
     alone = address is None or is_loopback_only(address, os.environ)
     token = {"RAY_AUTH_TOKEN": new_cluster_token()} if address is None else {}
     with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
-        ray = _import_ray()
+        try:
+            import ray
+        except ImportError as error:
+            raise _incomplete_ray(error) from None
         logger = logging.getLogger("ray")
         logger.handlers.clear()
         logger.addHandler(logging.NullHandler())
@@ -277,14 +280,6 @@ def new_cluster_token() -> str:
     user's other programs join clusters. Ray uses the first token of a process, so all clusters share it.
     """
     return secrets.token_hex(32)
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise _incomplete_ray(error) from None
-    return ray
 
 
 @contextmanager

@@ -451,7 +451,9 @@ def _criterion(
     metric: str, value: Any, custom: Mapping[str, CustomMetric], source: str, folder: Path
 ) -> MetricCriterion:
     written = {"threshold": value} if isinstance(value, str | int | float | None) else value
-    written = _with_threshold(metric, written)
+    default = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
+    if default is not None and isinstance(written, Mapping) and written.get("threshold") is None:
+        written = {**written, "threshold": default}
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         if base.threshold is None:
@@ -515,13 +517,6 @@ def _policy(metric: str, criterion: _BuiltinCriterion, at: str, folder: Path) ->
     except ValueError as error:
         hint = "name a text file, or give the text itself as `policy`"
         raise UsageError(f"{at}.{key}: {path} {error}; {hint}") from None
-
-
-def _with_threshold(metric: str, written: Any) -> Any:
-    default = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
-    if default is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
-        return written
-    return {**written, "threshold": default}
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:

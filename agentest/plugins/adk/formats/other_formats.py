@@ -355,35 +355,27 @@ def _without_deductions(text: str) -> tuple[str, list[str], str]:
 
 
 def _list_items(sentence: str) -> Iterator[str]:
-    for item in _split_outside_brackets(sentence, ";" if ";" in sentence else ","):
-        if part := re.sub(r"^(?:or|and)\s+", "", item.strip(_EDGES), flags=re.IGNORECASE):
-            yield part
-
-
-def _split_outside_brackets(text: str, separator: str) -> list[str]:
+    separator = ";" if ";" in sentence else ","
     items, depth = [""], 0
-    for character in text:
+    for character in sentence:
         depth = max(0, depth + (character in "([{") - (character in ")]}"))
         if character == separator and depth == 0:
             items.append("")
         else:
             items[-1] += character
-    return items
+    for item in items:
+        if part := re.sub(r"^(?:or|and)\s+", "", item.strip(_EDGES), flags=re.IGNORECASE):
+            yield part
 
 
 def _numbered_items(text: str) -> list[str]:
-    marks = _item_numbers(text)
+    marks: list[re.Match[str]] = []
+    for found in _NUMBER.finditer(text):
+        if int(found[1] or found[2]) == len(marks) + 1:
+            marks.append(found)
     if len(marks) < 2:
         return [text.strip()] if text.strip(_EDGES) else []
     lead = text[: marks[0].start()].strip().rstrip(":").strip()
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     parts = (_AND.sub("", text[mark.end() : end]).strip() for mark, end in zip(marks, ends, strict=True))
     return [f"{lead} {part}".strip() for part in parts if part]
-
-
-def _item_numbers(text: str) -> Sequence[re.Match[str]]:
-    marks: list[re.Match[str]] = []
-    for mark in _NUMBER.finditer(text):
-        if int(mark[1] or mark[2]) == len(marks) + 1:
-            marks.append(mark)
-    return marks

@@ -419,19 +419,16 @@ def _difference_lines(result: CalibrationResult) -> Iterator[str]:
         yield ""
         yield "Where they differ, the most serious first"
     for pair in worth_reading[:_SHOWN]:
-        yield from _difference(pair, result)
+        kind = " (missed)" if pair.miss else " (false alarm)" if pair.false_alarm else ""
+        yield f"  {where(pair.question, result.conversations)}: {_what(pair.question)}{kind}"
+        yield f"    people {format_label_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
+        reason = shortened(pair.judge.reason, _REASON_CHARS)
+        yield f"    judge  {format_label_value(pair.judge.value)}: {reason}"
     if len(worth_reading) > _SHOWN:
         yield f"  and {len(worth_reading) - _SHOWN} more; --json has them all"
     if slight := len(result.differences) - len(worth_reading):
         yield ""
         yield f"Besides, {count(slight, 'pair')} of numbers that lie one apart, with the same meaning"
-
-
-def _difference(pair: Pair, result: CalibrationResult) -> Iterator[str]:
-    kind = " (missed)" if pair.miss else " (false alarm)" if pair.false_alarm else ""
-    yield f"  {where(pair.question, result.conversations)}: {_what(pair.question)}{kind}"
-    yield f"    people {format_label_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
-    yield f"    judge  {format_label_value(pair.judge.value)}: {shortened(pair.judge.reason, _REASON_CHARS)}"
 
 
 def _what(question: LabelQuestion) -> str:

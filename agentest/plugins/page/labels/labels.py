@@ -186,7 +186,10 @@ def parse_value(metric: str, raw: Any) -> Value:
     Raises ValueError, which states the expected values.
     """
     if metric not in (CRITERIA, GOAL) and BUILTIN[metric].kind is Kind.SCALE:
-        return _number(raw)
+        number = _whole_number(raw)
+        if number is None or not 1 <= number <= 5:
+            raise ValueError(f"expected a whole number from 1 to 5, found {raw!r:.80}")
+        return number
     known = choices(metric)
     if metric == CRITERIA:
         return _choice(known, raw)
@@ -204,13 +207,6 @@ def _choice(known: Iterable[str], raw: Any) -> str:
     if choice is None:
         raise ValueError(f"expected one of {', '.join(map(repr, names.values()))}, found {raw!r:.80}")
     return choice
-
-
-def _number(raw: Any) -> int:
-    number = _whole_number(raw)
-    if number is None or not 1 <= number <= 5:
-        raise ValueError(f"expected a whole number from 1 to 5, found {raw!r:.80}")
-    return number
 
 
 def _whole_number(raw: Any) -> int | None:
@@ -369,7 +365,10 @@ def _add_line(labels: LabelSet, data: dict[str, Any]) -> None:
 
 
 def _conversation(data: dict[str, Any]) -> LabelledConversation:
-    turns = _turns(data.get("turns"))
+    given = data.get("turns")
+    if not isinstance(given, list) or not given:
+        raise ValueError("`turns` must be a list of at least one turn, in the form of results.json")
+    turns = tuple(_turn(turn, index) for index, turn in enumerate(given))
     background = replace(_background(data.get("background", {})), started_at=turns[0].started_at or "")
     criteria = _texts(data.get("criteria", []), "criteria")
     complete = data.get("complete", True)
@@ -384,12 +383,6 @@ def _conversation(data: dict[str, Any]) -> LabelledConversation:
         source=_text(data, "source"),
         complete=complete,
     )
-
-
-def _turns(data: Any) -> tuple[Turn, ...]:
-    if not isinstance(data, list) or not data:
-        raise ValueError("`turns` must be a list of at least one turn, in the form of results.json")
-    return tuple(_turn(turn, index) for index, turn in enumerate(data))
 
 
 def _turn(data: Any, index: int) -> Turn:

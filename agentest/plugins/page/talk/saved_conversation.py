@@ -15,7 +15,7 @@ from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.plugins.adk import set_files
 from agentest.plugins.adk.cases import recorded_case
-from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
+from agentest.plugins.adk.formats.eval_set import EvalSet, SessionInput, eval_set_json
 from agentest.plugins.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.plugins.adk.set_edits import check_set
 from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent, open_set
@@ -138,7 +138,13 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
         raise UsageError(f"{request.path} is there already, and is not overwritten: choose another name")
     if has_nameless_call(talk.conversation):
         raise UsageError("the agent called a tool without a name, which no mock can answer")
-    exported = _with_initial_state(talk, request.name.strip())
+    state = talk.scenario.session.state if talk.scenario.session else None
+    conversation = talk.conversation
+    if conversation.initial_state is None and state:
+        conversation = replace(conversation, initial_state=state)
+    exported = ExportableConversation(
+        scenario=talk.scenario.name, conversation=conversation, name=request.name.strip()
+    )
     source = (
         export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
     )
@@ -146,14 +152,6 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
         content = source.encode()
     notes = (*talk.notes, *_mock_notes(talk))
     return PreparedFile(path=path, content=content, preview=source, notes=notes)
-
-
-def _with_initial_state(talk: ConversationToSave, name: str) -> ExportableConversation:
-    state = talk.scenario.session.state if talk.scenario.session else None
-    conversation = talk.conversation
-    if conversation.initial_state is None and state:
-        conversation = replace(conversation, initial_state=state)
-    return ExportableConversation(scenario=talk.scenario.name, conversation=conversation, name=name)
 
 
 def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
@@ -172,7 +170,10 @@ def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> Prepare
     with errors_as(
         UsageError, "the conversation contains a value that cannot be written: ", (ValueError, RecursionError)
     ):
-        case = _with_session(recorded_case(conversation, talk.began), talk)
+        case, session = recorded_case(conversation, talk.began), talk.scenario.session
+        if session is not None and session.state:
+            user, app = session.user_id or "agentest", session.app_name or talk.agent
+            case = replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
         made = EvalSet(set_name(path), (case,), creation_timestamp=talk.began)
         if path.exists():
             return _added_to_set(path, request, made)
@@ -193,15 +194,6 @@ def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFi
     return PreparedFile(
         path=path, content=new.data, preview=preview, notes=(), version=eval_set.content.version
     )
-
-
-def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
-    session = talk.scenario.session
-    if session is None or not session.state:
-        return case
-    user = session.user_id or "agentest"
-    app = session.app_name or talk.agent
-    return replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
 
 
 def _target_file(name: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:

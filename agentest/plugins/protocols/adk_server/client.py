@@ -396,7 +396,10 @@ def read_run(
     """
     events = [event for item in items if (event := _event(item)) is not None]
     calls = _calls(events, turn_index, decided)
-    last = _final_event(events)
+    last: _Event | None = None
+    for event in events:
+        if event.final and (event.error or event.text or last is None or not last.text):
+            last = event
     problem, text = None, None
     if last:
         question = "\n".join(_questions(events, decided))
@@ -422,14 +425,6 @@ def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]
         if event is not reply and event.text:
             yield Remark(event.author, event.text, calls)
         calls += sum(part.get("functionCall") is not None for part in event.parts)
-
-
-def _final_event(events: Sequence[_Event]) -> _Event | None:
-    chosen: _Event | None = None
-    for event in events:
-        if event.final and (event.error or event.text or chosen is None or not chosen.text):
-            chosen = event
-    return chosen
 
 
 def _event(item: Any) -> _Event | None:

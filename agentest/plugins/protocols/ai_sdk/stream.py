@@ -113,7 +113,10 @@ class AssistantMessage:
         if family in ("text", "reasoning") and step in ("start", "delta", "end"):
             return self._add_text(family, step, chunk)
         if kind == "tool-approval-response":
-            self._add_decision(chunk)
+            for tool in filter(is_tool, self.parts):
+                if tool.get("approval", {}).get("id") == chunk.get("approvalId"):
+                    tool["state"] = DECIDED
+                    _copy_fields(tool["approval"], chunk, "approved", "reason")
         elif kind.startswith("tool-"):
             self._add_tool(kind, chunk)
         elif kind in ("start", "finish", "message-metadata"):
@@ -189,12 +192,6 @@ class AssistantMessage:
             part["errorText"] = str(chunk.get("errorText", ""))
         else:
             self._add_output(kind, chunk, call_id)
-
-    def _add_decision(self, chunk: Chunk) -> None:
-        for part in self.parts:
-            if is_tool(part) and part.get("approval", {}).get("id") == chunk.get("approvalId"):
-                part["state"] = DECIDED
-                _copy_fields(part["approval"], chunk, "approved", "reason")
 
     def _add_input(self, chunk: Chunk, state: str, value: Any) -> Part:
         part = self.tool(chunk["toolCallId"], self._step)

@@ -109,7 +109,8 @@ class _ResponsesEndpoint(ProtocolEndpoint):
     async def _poll_until_ended(
         self, response: Response, assembly: ResponseAssembly, values: Values, total: ReplyTotals
     ) -> Response:
-        url = _below(self._url, response["id"])
+        parts = urlsplit(self._url)
+        url = parts._replace(path=f"{parts.path.rstrip('/')}/{quote(response['id'], '')}").geturl()
         pause_s = _FIRST_PAUSE_S
         limit = TimeLimit(max(0.0, self._timeout_s - total.latency_ms / 1000))
         try:
@@ -152,11 +153,6 @@ def _conversations_url(endpoint: str) -> str | None:
     if not path.endswith("/responses"):
         return None
     return parts._replace(path=f"{path.removesuffix('responses')}conversations").geturl()
-
-
-def _below(endpoint: str, name: str) -> str:
-    parts = urlsplit(endpoint)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name, '')}").geturl()
 
 
 async def _read_conversation(response: DirectResponse) -> Mapping[str, Any]:
