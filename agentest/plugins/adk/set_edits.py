@@ -77,24 +77,6 @@ def _rejected(error: UsageError, new: SetContent, keys: Location | None = None) 
     return EditRejected([EditProblem(_with_short_paths(str(error), new), keys)])
 
 
-def check_case(new: SetContent, index: int, root: Path) -> tuple[EditProblem, ...]:
-    """Return the problems of a readable case: why it would not be evaluated.
-
-    Raises EditRejected, also if the set's own criteria contradict the case.
-    """
-    whole_set = check_set(new, index)
-    read = select(whole_set, (whole_set.eval_set.eval_cases[index].eval_id,))
-    beside = read.path.parent / CRITERIA_FILE
-    try:
-        if read.criteria is not None:
-            criteria = parse_criteria(read.criteria, str(read.path), read.path.parent)
-        else:
-            criteria = read_criteria(beside) if beside.exists() else DEFAULT
-    except UsageError as error:
-        return (EditProblem(_with_short_paths(str(error), new)),)
-    return tuple(_run_problems(new, read, criteria, root))
-
-
 def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
     # Custom metrics are code, which is imported when a run starts, never because of an edit.
     chosen = CaseSet(read, criteria, graded=not criteria.custom)
@@ -262,7 +244,18 @@ class EvalSetEditor:
         return EditedSet(open_set(new), index, notes)
 
     def _checked(self, new: SetContent, index: int) -> tuple[EditProblem, ...]:
-        return check_case(new, index, self.project.root)
+        """Return why a readable case would not be evaluated. Raises EditRejected."""
+        whole_set = check_set(new, index)
+        read = select(whole_set, (whole_set.eval_set.eval_cases[index].eval_id,))
+        beside = read.path.parent / CRITERIA_FILE
+        try:
+            if read.criteria is not None:
+                criteria = parse_criteria(read.criteria, str(read.path), read.path.parent)
+            else:
+                criteria = read_criteria(beside) if beside.exists() else DEFAULT
+        except UsageError as error:
+            return (EditProblem(_with_short_paths(str(error), new)),)
+        return tuple(_run_problems(new, read, criteria, self.project.root))
 
 
 def _saved(file: SetFile, eval_id: str, draft: CaseDraft) -> tuple[str, int]:

@@ -24,7 +24,6 @@ from agentest.domain.truncation import shortened
 from agentest.judging.conversation_checks import breaks_ban
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model, Role
 from agentest.runner.call_sources import LiveConversation
-from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import objectives
 from agentest.support.errors import ModelError
 from agentest.support.json_text import safe_repr
@@ -413,15 +412,6 @@ def attack_prompts() -> str:
 PROMPTS = {"attack": attack_prompts}  # what `agentest show-prompts` shows
 
 
-def situation_of(scenario: Scenario) -> str:
-    """Return what an attacker may use: what the user wants and knows, and the names of tools."""
-    lines = [f"- what the user pretends to want: {scenario.goal}"] if scenario.goal else []
-    lines += [f"- who the user is: {scenario.profile}"] if scenario.profile else []
-    lines += [f"- {fact}" for fact in scenario.knowledge]
-    lines += [f"- tools of the assistant: {', '.join(scenario.tools)}"] if scenario.tools else []
-    return "\n".join(lines) or "- nothing is known of the assistant"
-
-
 def attacking_user(live: LiveConversation, user: User) -> User:
     """Return the scenario's adversarial user, unless a person plays it (`ChangeUser`)."""
     scenario, attack = live.unit.scenario, live.unit.scenario.attack
@@ -434,11 +424,15 @@ def attacking_user(live: LiveConversation, user: User) -> User:
         so_far = Conversation("", tuple(turns), Ending.MAX_TURNS)
         return await breaks_ban(scenario, with_state(so_far, live.mocks.end_state()))
 
+    lines = [f"- what the user pretends to want: {scenario.goal}"] if scenario.goal else []
+    lines += [f"- who the user is: {scenario.profile}"] if scenario.profile else []
+    lines += [f"- {fact}" for fact in scenario.knowledge]
+    lines += [f"- tools of the assistant: {', '.join(scenario.tools)}"] if scenario.tools else []
     attacker = AttackUser(
         AttackSetup(
             attack=attack,
             objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
-            situation=situation_of(scenario),
+            situation="\n".join(lines) or "- nothing is known of the assistant",
             key=live.key("user"),
             attacker=live.models.user,
             scorer=live.models.judge,

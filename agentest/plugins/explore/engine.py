@@ -102,7 +102,18 @@ class ConversationSlots:
         self._queues: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)  # by exclusive agent
 
     async def __call__(self, base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
-        unit = changed_unit(base, scenario, name)
+        # The changed scenario has a scope and a slug of its own.
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+        unit = replace(
+            base,
+            scenario=acted(scenario),
+            written=scenario,
+            scope=f"{base.scope}~{digest}",
+            slug=f"{base.slug}-{digest}",
+            conversations=1,
+            max_turns=turn_limit(scenario, base.max_turns),
+            repeat=None,
+        )
         queue = unit.traits.queue
         if queue is None:
             return await self._run(unit, number)
@@ -120,21 +131,6 @@ class ConversationSlots:
         if failure and failure.bypassed:
             self._stop.because_of_real_tool(bypass_reason(unit, failure))
         return result
-
-
-def changed_unit(base: Unit, scenario: Scenario, name: str) -> Unit:
-    """Return a unit for a changed scenario, with a scope and a slug of its own."""
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-    return replace(
-        base,
-        scenario=acted(scenario),
-        written=scenario,
-        scope=f"{base.scope}~{digest}",
-        slug=f"{base.slug}-{digest}",
-        conversations=1,
-        max_turns=turn_limit(scenario, base.max_turns),
-        repeat=None,
-    )
 
 
 class _Unobserved:

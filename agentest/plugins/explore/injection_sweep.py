@@ -35,7 +35,6 @@ from agentest.mocks.binding import tool_specs
 from agentest.mocks.changed_answers import leaves, other_identifier
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.mutation_sweep import ESCALATION, neutral_turns
-from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import filler, is_agreement
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
@@ -138,7 +137,10 @@ class InjectionSweep(Sweep):
         for tool, argument, value in arguments[:1]:
             first = next(call for call in called if call.name == tool)
             yield [_aim("tool", tool, value={**first.args, argument: value})]
-        if can_offer(base.unit):
+        # If calls come to Agentest, a further mock reaches the agent, or does no harm.
+        traits = base.unit.traits
+        returned = traits.visibility is ToolVisibility.RETURNED
+        if returned and not (traits.mock_servers or traits.mocks_inside or traits.tools_on_either_side):
             yield [_aim("tool", canary, value=_OFFERED)]
         if called:
             yield [_aim("stop")]
@@ -224,13 +226,6 @@ def pattern_problem(pattern: str) -> str | None:
         if name and not any(fnmatchcase(each, name) for each in known):
             return f"there is no {what} {name!r}; {did_you_mean(name, known)}"
     return None
-
-
-def can_offer(unit: Unit) -> bool:
-    """Return True if a further mock reaches the agent, or does no harm: calls come to Agentest."""
-    traits = unit.traits
-    returned = traits.visibility is ToolVisibility.RETURNED
-    return returned and not (traits.mock_servers or traits.mocks_inside or traits.tools_on_either_side)
 
 
 def places(base: Base) -> Iterator[InjectionPlace]:

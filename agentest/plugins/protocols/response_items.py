@@ -148,7 +148,13 @@ def reply_of(
             raise AgentError(problem)
         items = items_of(response)
         check_outputs(items, before)
-        check_approvals(items)
+        for item in items:
+            if item.get("type") == "mcp_approval_request":
+                raise AgentError(
+                    f"the agent asks for approval to call the MCP tool {item.get('name')!r}, which "
+                    f"Agentest does not give; set require_approval: never for its server, in "
+                    f"body.tools or where the agent is made"
+                )
         (requests, made), (text, remarks) = read_calls(items, turn_index), read_texts(items, ignored)
     except AgentError as error:
         raise NoReply(str(error), observed=made_so_far(response, turn_index)) from None
@@ -427,17 +433,6 @@ def read_texts(items: Sequence[Item], ignored: IgnoredCounter) -> tuple[str | No
     final = final or list(texts)[-1:]
     reply = "\n\n".join(texts[at] for at in final) or None
     return reply, tuple(text for at, text in texts.items() if at not in final)
-
-
-def check_approvals(items: Sequence[Item]) -> None:
-    """Raise AgentError if the server requests approval for an MCP tool call."""
-    for item in items:
-        if item.get("type") == "mcp_approval_request":
-            raise AgentError(
-                f"the agent asks for approval to call the MCP tool {item.get('name')!r}, which "
-                f"Agentest does not give; set require_approval: never for its server, in "
-                f"body.tools or where the agent is made"
-            )
 
 
 def _text(item: Item, ignored: IgnoredCounter) -> str:

@@ -42,27 +42,7 @@ def brief(conversation: Json) -> Json:
     """Summarize a conversation in one row."""
     turns = conversation["turns"]
     every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
-    return {
-        "conversationId": conversation["conversationId"],
-        "passed": conversation["passed"],
-        "endedBy": conversation["endedBy"],
-        "ended": IN_WORDS[Ending(conversation["endedBy"])],
-        "errorSource": conversation["errorSource"],
-        "turns": len(every),
-        "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
-        "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
-        "latencies": [round(turn["latencyMs"], 1) for turn in turns],
-        "outcomes": call_outcomes(every),
-        "totalMs": (conversation.get("time") or {}).get("totalMs"),
-        "first": _short(every[0]["userMessage"]) if every else "",
-        "broke": broken_turn(conversation),
-        "why": _short(_first_reason(conversation)),
-        **({"invalid": _short(conversation["invalid"])} if conversation.get("invalid") else {}),
-    }
-
-
-def broken_turn(conversation: Json) -> int | None:
-    """Return the index of the first turn to look at; None if no fault points to a turn."""
+    # The first turn to look at is one that a fault points to.
     indexes = [
         *(failure["turnIndex"] for failure in conversation["labelledFailures"]),
         *(
@@ -81,7 +61,23 @@ def broken_turn(conversation: Json) -> int | None:
     ]
     if unfinished := conversation["unfinishedTurn"]:
         indexes.append(unfinished["turnIndex"])
-    return min((index for index in indexes if index is not None), default=None)
+    return {
+        "conversationId": conversation["conversationId"],
+        "passed": conversation["passed"],
+        "endedBy": conversation["endedBy"],
+        "ended": IN_WORDS[Ending(conversation["endedBy"])],
+        "errorSource": conversation["errorSource"],
+        "turns": len(every),
+        "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
+        "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
+        "latencies": [round(turn["latencyMs"], 1) for turn in turns],
+        "outcomes": call_outcomes(every),
+        "totalMs": (conversation.get("time") or {}).get("totalMs"),
+        "first": _short(every[0]["userMessage"]) if every else "",
+        "broke": min((index for index in indexes if index is not None), default=None),
+        "why": _short(_first_reason(conversation)),
+        **({"invalid": _short(conversation["invalid"])} if conversation.get("invalid") else {}),
+    }
 
 
 def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
@@ -169,7 +165,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
         "latencies": [ms for row in rows for ms in row.get("latencies", ())],
         "outcomes": [each for row in rows for each in row.get("outcomes", ())],
-        "scripted": is_scripted(row["endedBy"] for row in rows),
+        "scripted": not any(row["endedBy"] in REASONS_TO_STOP for row in rows),  # no simulated user decided
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
         "failure": _short(headlines[0]) if headlines else "",
@@ -515,8 +511,3 @@ def _levels(rows: Iterable[Json]) -> list[Json]:
 def _named(row: Json, prefix: str) -> Iterator[str]:
     tags = (tag.removeprefix(prefix).strip() for tag in row["tags"] if tag.startswith(prefix))
     return iter(dict.fromkeys(tags))
-
-
-def is_scripted(endings: Iterable[str]) -> bool:
-    """True if no simulated user decided when a conversation ended."""
-    return not any(each in REASONS_TO_STOP for each in endings)

@@ -100,38 +100,6 @@ class StreamedCall:
         )
 
 
-def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[StreamedCall]:
-    """Return the calls in the order in which they were made. Raises AgentError for a call without a name.
-
-    A call reported twice but answered once is one call. `listed` has the call ids of the last snapshot in
-    order, also of calls that were not streamed.
-    """
-    for call in calls:
-        if not call.name:
-            raise AgentError(
-                f"the agent reported a tool call {call.id!r} without its name: expected a TOOL_CALL_START "
-                "with `toolCallId` and `toolCallName`"
-            )
-    keys = [(call.id, call.name, call.arguments) for call in calls]
-    distinct_calls = [
-        call for at, call in enumerate(calls) if call.answered or keys[at] not in keys[at + 1 :]
-    ]
-    if not listed:
-        return distinct_calls
-    by_id: dict[str, list[StreamedCall]] = {}
-    for call in distinct_calls:
-        by_id.setdefault(call.id, []).append(call)
-    # Calls missing in the snapshot follow their predecessor in the stream.
-    order, at = list(dict.fromkeys(listed)), 0
-    for identifier in by_id:
-        if identifier in order:
-            at = order.index(identifier) + 1
-        else:
-            order.insert(at, identifier)
-            at += 1
-    return [call for identifier in order for call in by_id.get(identifier, ())]
-
-
 def _read_result(content: Any) -> Any:
     is_parts = is_list_of_objects(content) and all(isinstance(part.get("text"), str) for part in content)
     return read_result("".join(part["text"] for part in content) if is_parts else content)
@@ -170,15 +138,6 @@ def _interrupt(item: Mapping[str, Any]) -> Interrupt:
         schema=schema if isinstance(schema, Mapping) else None,
         call_id=text_at(item, "toolCallId") or None,
     )
-
-
-def old_interrupt(event: Wire) -> Interrupt:
-    """Return the question in an event `on_interrupt`. Its value is JSON text or a plain question."""
-    value = event.get("value")
-    if isinstance(value, str):
-        value = read_any(value)
-    identifier = text_at(mapping_at(event, "rawEvent"), "id") or None
-    return Interrupt(id=identifier, question=_question(value), value=value, old=True)
 
 
 def _question(value: Any) -> str:
@@ -336,9 +295,35 @@ class AgUiRun:
 
     @property
     def calls(self) -> list[StreamedCall]:
-        """The calls of the run in order. Raises AgentError for a call without a name."""
+        """The calls in the order in which they were made. Raises AgentError for a call without a name.
+
+        A call reported twice but answered once is one call.
+        """
         self._settle()
-        return ordered_calls(self._calls, self._listed)
+        for call in self._calls:
+            if not call.name:
+                raise AgentError(
+                    f"the agent reported a tool call {call.id!r} without its name: expected a "
+                    "TOOL_CALL_START with `toolCallId` and `toolCallName`"
+                )
+        keys = [(call.id, call.name, call.arguments) for call in self._calls]
+        distinct_calls = [
+            call for at, call in enumerate(self._calls) if call.answered or keys[at] not in keys[at + 1 :]
+        ]
+        if not self._listed:  # the call ids of the last snapshot, also of calls that were not streamed
+            return distinct_calls
+        by_id: dict[str, list[StreamedCall]] = {}
+        for call in distinct_calls:
+            by_id.setdefault(call.id, []).append(call)
+        # Calls missing in the snapshot follow their predecessor in the stream.
+        order, at = list(dict.fromkeys(self._listed)), 0
+        for identifier in by_id:
+            if identifier in order:
+                at = order.index(identifier) + 1
+            else:
+                order.insert(at, identifier)
+                at += 1
+        return [call for identifier in order for call in by_id.get(identifier, ())]
 
     def went_on_after(self, call: StreamedCall) -> bool:
         """Return whether the agent continued after a call without waiting for a result."""
@@ -486,7 +471,12 @@ class AgUiRun:
 
     def _take_interrupt(self, event: Wire) -> None:
         if event.get("name") == "on_interrupt":
-            self.interrupts.append(old_interrupt(event))
+            # JSON text or a plain question.
+            value = event.get("value")
+            if isinstance(value, str):
+                value = read_any(value)
+            identifier = text_at(mapping_at(event, "rawEvent"), "id") or None
+            self.interrupts.append(Interrupt(id=identifier, question=_question(value), value=value, old=True))
 
     def _finish(self, event: Wire) -> None:
         self.finished, self.result = True, event.get("result")

@@ -76,7 +76,9 @@ def store_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> s
     path = tools_path(settings, root)
     relative_path = shown_path(path, root)
     with errors_as(ConfigError, f"{locate('mcp_mock.tools')}: {relative_path} cannot be written: ", OSError):
-        write_tools(path, tools)
+        # Sorted by name, so that the file changes only if the tools do.
+        content = {"tools": sorted(tools, key=lambda tool: str(tool["name"]))}
+        write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
     return relative_path
 
 
@@ -165,12 +167,6 @@ def checked_tools(tools: Any) -> Tools:
             raise ValueError(f"has the tool {name!r} twice")
         names.add(name)
     return tools
-
-
-def write_tools(path: Path, tools: Sequence[dict[str, Any]]) -> None:
-    """Write tools sorted by name, so that the file changes only if they do. Raises OSError."""
-    content = {"tools": sorted(tools, key=lambda tool: str(tool["name"]))}
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 Tool = Mapping[str, Any]

@@ -133,13 +133,6 @@ def _with_text_keys(value: Any) -> Any:
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def document_location(path: Path, at: At) -> str:
-    """Return `file:line: key` of a value, or of its nearest existing parent."""
-    line = _line(path, at)
-    key = f": {dotted(at)}" if at else ""
-    return f"{path}:{line}{key}" if line else f"{path}{key}"
-
-
 def _line(path: Path, at: At) -> int | None:
     """Find a line by reading the file again, because only errors need lines."""
     try:
@@ -179,8 +172,10 @@ class Node:
         return f"{self.file.as_uri()}#{quote(parts)}"
 
     def error(self, problem: str) -> ConfigError:
-        """Return an error with the location of the value."""
-        return ConfigError(f"{document_location(self.file, self.at)}: {problem}")
+        """Return an error with `file:line: key` of the value, or of its nearest existing parent."""
+        line = _line(self.file, self.at)
+        key = f": {dotted(self.at)}" if self.at else ""
+        return ConfigError(f"{self.file}{f':{line}' if line else ''}{key}: {problem}")
 
 
 class Document:
