@@ -182,6 +182,12 @@ def figures_of(
     values = [(pair.people, pair.judge.value) for pair in pairs]
     numbers = metric != CRITERIA and BUILTIN[metric].kind is Kind.SCALE
     mine = [question for question in consensus.values if question.metric == metric]
+    both = [
+        (is_fault(first.value), is_fault(second.value))
+        for question, by_person in labels.by_question().items()
+        if question.metric == metric
+        for (_, first), (_, second) in combinations(sorted(by_person.items()), 2)
+    ]
     return Figures(
         metric=metric,
         n=len(pairs),
@@ -199,7 +205,7 @@ def figures_of(
         ),
         unscored=sum(isinstance(answers.get(question), Unscored) for question in mine),
         undecided=sum(question.metric == metric for question in consensus.undecided),
-        between_people=_between_people(metric, labels),
+        between_people=(kappa_of_counts(counted(both)), len(both)),
     )
 
 
@@ -215,16 +221,6 @@ def pairs_of(consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
 def differences(pairs: Iterable[Pair]) -> list[Pair]:
     """Return the questions on which judge and people differ, the most serious first."""
     return sorted((pair for pair in pairs if pair.differ), key=lambda p: p.seriousness, reverse=True)
-
-
-def _between_people(metric: str, labels: LabelSet) -> tuple[float | None, int]:
-    both = [
-        (is_fault(first.value), is_fault(second.value))
-        for question, by_person in labels.by_question().items()
-        if question.metric == metric
-        for (_, first), (_, second) in combinations(sorted(by_person.items()), 2)
-    ]
-    return kappa_of_counts(counted(both)), len(both)
 
 
 def labelled_metrics(labels: LabelSet, wanted: Container[str]) -> list[str]:

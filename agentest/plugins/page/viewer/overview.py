@@ -245,10 +245,18 @@ def figures(rows: Sequence[Json]) -> Json:
     }
     if len(agents) < 2:
         parts = {agents[0] if agents else "": rows}
+    by_reason: dict[str, dict[str, int]] = {}
+    for row in rows:
+        for metric, why in row.get("skippedMetrics", {}).items():
+            metrics = by_reason.setdefault(why, {})
+            metrics[metric] = metrics.get(metric, 0) + 1
     return {
         "rates": [rate for agent, mine in parts.items() for rate in _rates(agent, mine)],
         "averages": [average for agent, mine in parts.items() for average in _averages(agent, mine)],
-        "skipped": _skipped(rows),
+        "skipped": [
+            {"why": why, "metrics": list(metrics), "scenarios": max(metrics.values())}
+            for why, metrics in by_reason.items()
+        ],
     }
 
 
@@ -308,18 +316,6 @@ def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
             "thresholds": sorted({min(limits), max(limits)}) if limits else [],
             "missed": sum(name in row["metrics"] for row in mine),
         }
-
-
-def _skipped(rows: Iterable[Json]) -> list[Json]:
-    by_reason: dict[str, dict[str, int]] = {}
-    for row in rows:
-        for metric, why in row.get("skippedMetrics", {}).items():
-            metrics = by_reason.setdefault(why, {})
-            metrics[metric] = metrics.get(metric, 0) + 1
-    return [
-        {"why": why, "metrics": list(metrics), "scenarios": max(metrics.values())}
-        for why, metrics in by_reason.items()
-    ]
 
 
 def _interval_bounds(interval: ConfidenceInterval | None) -> Json:

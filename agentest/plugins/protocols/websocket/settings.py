@@ -115,10 +115,6 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
             raise ValueError(
                 f'the request does not contain the user\'s message: put "{{{{message}}}}" into `{unheard[0]}`'
             )
-        self._check_messages()
-        return self
-
-    def _check_messages(self) -> None:
         known = (*self.unsaved_placeholders, *self.saved_names)
         check_placeholders("after_tools", self.after_tools, known, FAMILIES)
         late = {*self.saved_names, *(["session_id"] if self.session else [])}
@@ -135,6 +131,7 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
                     "`welcome`, or `wait` of a message before it"
                 )
             has_waited = has_waited or message.wait is not None
+        return self
 
 
 class WebSocketProbe(ProtocolProbe):

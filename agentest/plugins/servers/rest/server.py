@@ -157,22 +157,10 @@ class _RestServer:
             real = partial(self._upstream.call, request.method, sent_to, headers, body)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
         tool_request = ToolHttpRequest(query=pairs, headers=headers, body=body, values=target.values)
-        if target.operation is None:
+        operation = target.operation
+        if operation is None:
             return await self._unknown(request, target, tool_request, problem, names, real)
-        read = problem or await self._read(target.operation, tool_request)
-        return await self._called(target.operation, read, names, real)
-
-    async def _read(self, operation: Operation, tool_request: ToolHttpRequest) -> ParsedRequest:
-        if len(tool_request.body) > _LARGE_BYTES or self._in_threads:
-            read: ParsedRequest = await in_thread(
-                read_request, operation, tool_request, self._api.keys_in_query
-            )
-            return read
-        return read_request(operation, tool_request, self._api.keys_in_query)
-
-    async def _called(
-        self, operation: Operation, read: ParsedRequest, names: Names, real: CallReal | None
-    ) -> ToolHttpResponse:
+        read = problem or await self._read(operation, tool_request)
         call = ServedCall(
             tool=operation.tool,
             arguments=read.arguments,
@@ -188,6 +176,14 @@ class _RestServer:
         made = _response(operation, read, answer)
         await self._check(operation, made, answer)
         return made
+
+    async def _read(self, operation: Operation, tool_request: ToolHttpRequest) -> ParsedRequest:
+        if len(tool_request.body) > _LARGE_BYTES or self._in_threads:
+            read: ParsedRequest = await in_thread(
+                read_request, operation, tool_request, self._api.keys_in_query
+            )
+            return read
+        return read_request(operation, tool_request, self._api.keys_in_query)
 
     async def _check(self, operation: Operation, made: ToolHttpResponse, answer: ServedAnswer) -> None:
         by_nobody = self._opening.passthrough and answer.result is None

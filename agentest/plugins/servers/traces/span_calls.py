@@ -225,10 +225,6 @@ def _models(spans: Sequence[ParsedSpan]) -> list[list[conventions.ModelSpan]]:
     inner = [span for span in models if span.span_id not in outer]
     within = Counter(each.span_id for span in inner for each in around[span.span_id])
     chains = [[span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner]
-    return [[span.model for span in chain if span.model] for chain in _without_duplicates(chains)]
-
-
-def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedSpan]]:
 
     def is_same(first: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
         if {span.scope for span in first} & {span.scope for span in other}:
@@ -251,7 +247,7 @@ def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedS
         else:
             unique.append(chain)
             running.append(chain)
-    return unique
+    return [[span.model for span in chain if span.model] for chain in unique]
 
 
 def _innermost(chain: Sequence[conventions.ModelSpan]) -> conventions.ModelSpan:
