@@ -62,7 +62,6 @@ for section, name, path, help in (
     ("Run and compare", "compare", "comparison:compare", "Compare two runs: what regressed, what improved."),
     ("Run and compare", "merge", "merge:merge", "Merge the shards of several machines into one run."),
     ("Judges", "judge", "judge:judge", "Judge the conversations of a run again."),
-    ("Judges", "show-prompts", "judge:show_prompts", "Show the prompts of the judges."),
 ):
     plugin.command(name, f"agentest.cli.{path}", section=section, help=help)
 plugin.format(".csv", "agentest.scenarios.rows:csv_rows", of="rows")

@@ -53,7 +53,7 @@ class ChatCompletionsClient:
     Requests token usage from streaming agents. If an agent rejects the option, later requests omit it.
     """
 
-    takes_attachments = True
+    takes_attachments = takes_history = True
 
     def __init__(self, config: ChatCompletionsAgent, client: Sender, timeout_s: float) -> None:
         self.name = config.name

@@ -286,7 +286,11 @@ class ConversationalAgent:
 
 def is_conversational(agent: Agent) -> bool:
     """Return True if an agent has per-conversation state, so that only a new conversation forgets."""
-    return hasattr(agent.copies[0] if isinstance(agent, AgentCopies) else agent, "conversation")
+    return hasattr(_one_of(agent), "conversation")
+
+
+def _one_of(agent: Agent) -> Agent:
+    return agent.copies[0] if isinstance(agent, AgentCopies) else agent
 
 
 def takes_attachments(agent: Agent) -> bool:
@@ -294,7 +298,15 @@ def takes_attachments(agent: Agent) -> bool:
 
     A client declares this with an attribute of the same name. Other clients would drop the files.
     """
-    return bool(getattr(agent, "takes_attachments", False))
+    return bool(getattr(_one_of(agent), "takes_attachments", False))
+
+
+def takes_history(agent: Agent) -> bool:
+    """Return True if an agent's client sends messages from before the first turn.
+
+    A client declares this with an attribute of the same name, unless `{{messages}}` in its settings shows it.
+    """
+    return bool(getattr(_one_of(agent), "takes_history", False))
 
 
 OpenAgent = Callable[[str, Any, Resources], Agent | Awaitable[Agent]]

@@ -107,7 +107,7 @@ def _import_value(name: str, key: str, value: Any, root: Path) -> Any:
 class CustomAgentClient:
     """Calls a handler. A sync function runs in a thread, so it may block."""
 
-    takes_attachments = True
+    takes_attachments = takes_history = True
 
     def __init__(
         self, name: str, handler: Callable[..., Any], timeout_s: float, threads: anyio.CapacityLimiter

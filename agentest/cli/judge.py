@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import click
 
 from agentest.cli.location import Location, request_of
 from agentest.cli.options import (
-    choice_option,
     exits,
     model_option,
     offline_option,
@@ -24,18 +23,12 @@ from agentest.cli.run_output import judged_run
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.transcript import Conversation
-from agentest.judging.example_prompts import render_example_prompts
-from agentest.judging.judge_input import criterion_question
-from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
-from agentest.judging.role_check import role_check_prompt
-from agentest.plugin import PLUGINS, if_command
+from agentest.plugin import if_command
 from agentest.runner.plan import Options, Plan, Unit, unrun_result
 from agentest.runner.prepare import ReportOptions, prepare
-from agentest.scenarios.model import Criterion
 from agentest.store.reader import conversations_of, read_results
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.terminal import say, tell
-from agentest.support.text import did_you_mean, snake_case
+from agentest.support.terminal import tell
 
 
 def plan_for_finished(
@@ -114,20 +107,6 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
     return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
 
 
-@click.command("show-prompts")
-@option("--metric", "NAME", "Show one metric, of evaluation sets, criteria, user.check, attack.")
-@choice_option(
-    "--mode",
-    ["off", "false", "turn", "true", "conversation"],
-    "Show all calls for an example, as this `judge.batch` makes them.",
-)
-@exits
-def show_prompts(metric: str | None, mode: str | None) -> ExitCode:
-    """Show the prompts of the judges."""
-    say(prompt_text(metric, mode))
-    return ExitCode.PASSED
-
-
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
     status, why = Status.SKIPPED, "the results have no conversation of it"
     if planned:
@@ -139,44 +118,3 @@ def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
 def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
     message = f"the results have conversations of {name!r} with agent {agent!r}, but no scenario defines it"
     return unrun_result(name, agent, "", 0, message)
-
-
-_OTHERS = {
-    "criteria": lambda: (
-        f"# system, all metrics\n{SYSTEM}\n\n"
-        f"# criteria, each by itself\n{prompt_of(criterion_question(1, Criterion('(the criterion)'))).alone}"
-    ),
-    "user.check": role_check_prompt,
-}
-
-
-def prompt_text(metric: str | None, mode: str | None = None) -> str:
-    """Return the prompts of a metric, or of all metrics if it is None.
-
-    Args:
-        metric: name of a metric, `criteria`, `user.check` or `attack`.
-        mode: a value of `judge.batch`; returns all calls about an example in that mode.
-
-    Raises UsageError for an unknown metric.
-    """
-    if metric and mode:
-        raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
-    if mode:
-        return render_example_prompts({"false": "off", "true": "turn"}.get(mode, mode))
-    others: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHERS}}
-    for hook in PLUGINS.all("hook").values():
-        if heading := hook.facts.get("prompts"):
-            others.setdefault(heading, {}).update(hook.load())
-    if metric is None:
-        lists = (
-            f"# {heading}, shown with --metric NAME\n{', '.join(names)}" for heading, names in others.items()
-        )
-        modes = "# whole calls about an example\n--mode off, --mode turn, --mode conversation"
-        return "\n\n".join((prompts_text(), *lists, modes))
-    texts = {name: text for names in others.values() for name, text in names.items()}
-    name = snake_case(metric)
-    if text := texts.get(metric) or texts.get(name):
-        return text()
-    if name not in BUILTIN:
-        raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *texts})}")
-    return prompts_text(name)

@@ -23,14 +23,16 @@ from agentest.conversation.user_prompts import (
     ToolUse,
     UserAnswer,
     UserMessage,
+    assistant_block,
     date_line,
     ending_of,
-    reply_block,
+    known_facts,
     shortened_reply,
     user_prompt,
 )
 from agentest.conversation.user_text import check_role
 from agentest.domain.end_reason import PLAN_ENDS, Ending
+from agentest.domain.messages import earlier_messages
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Message, Model
@@ -64,10 +66,17 @@ class SimulatedUser:
     ) -> None:
         self._model = model
         self._prompt = user_prompt(scenario)
-        self._own = "\n".join((scenario.profile, scenario.goal, *scenario.knowledge))
+        self._own = "\n".join((scenario.profile, scenario.goal, *known_facts(scenario)))
         self._patience = scenario.patience
         self._key = CallKey("user", scope, conversation, sample=attempt)
         self._tools = tools
+        self._earlier: list[Message] = [
+            {"role": "assistant", "content": each.text}
+            if each.role == "user"
+            else {"role": "user", "content": assistant_block(each.text) if tools else each.text}
+            for each in earlier_messages(scenario.history)
+            if each.role != "tool call"
+        ]
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if out_of_patience(self._patience, turns):
@@ -99,15 +108,16 @@ class SimulatedUser:
         )
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
-        reply_text = reply_block if self._tools else shortened_reply
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},
+            *self._earlier,
         ]
         for turn in turns:
             messages += self._tool_messages(turn.turn_index)
             messages.append({"role": "assistant", "content": turn.user_message})
-            messages.append({"role": "user", "content": reply_text(turn)})
+            reply = shortened_reply(turn)
+            messages.append({"role": "user", "content": assistant_block(reply) if self._tools else reply})
         return messages + self._tool_messages(len(turns))
 
     def _tool_messages(self, turn_index: int) -> list[Message]:
@@ -300,7 +310,11 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "")
         values = {
             "stop_signal": plan.stop_signal,
             "conversation_plan": plan.plan,
-            "conversation_history": _history(turns),
+            "conversation_history": "\n\n".join(
+                _LINE_END.sub(r"\g<0>  ", f"{who}: {text}")
+                for turn in turns
+                for who, text in (("user", turn.user_message), ("agent", shortened_reply(turn)))
+            ),
             PERSONA: plan.persona,
         }
         return [{"role": "user", "content": fill(plan.instructions, values)}]
@@ -348,12 +362,3 @@ def _prompt(plan: ConversationPlan) -> str:
 def plan_ends(user: str) -> str:
     """Return when a user with a plan, of this name, ends the conversation, one reason per line."""
     return "\n".join(f"- {fill(when, {'user': user})}" for when in PLAN_ENDS.values())
-
-
-def _history(turns: Sequence[Turn]) -> str:
-    # All lines but the first are indented, so that none can pass for a message of the other side.
-    return "\n\n".join(
-        _LINE_END.sub(r"\g<0>  ", f"{who}: {text}")
-        for turn in turns
-        for who, text in (("user", turn.user_message), ("agent", shortened_reply(turn)))
-    )

@@ -30,7 +30,16 @@ from agentest.conversation.turn_progress import (
 )
 from agentest.conversation.user import NextMessage, User, UserLeftRole
 from agentest.domain.end_reason import Ending
-from agentest.domain.messages import AgentMessage, Message, Session, ToolResult, ToolSpec, UserText
+from agentest.domain.messages import (
+    AgentMessage,
+    Attachment,
+    Message,
+    Session,
+    ToolResult,
+    ToolSpec,
+    UserText,
+    earlier_messages,
+)
 from agentest.domain.tool_visibility import Approve
 from agentest.domain.transcript import (
     AttachedFile,
@@ -71,6 +80,8 @@ class ConversationSpec:
     session: Session | None = None
     session_id: str | None = None  # the id that the agent receives; None: that of `session`, else a new one
     date: str | None = None  # when the conversation takes place, in ISO 8601; None: today
+    history: tuple[Message, ...] = ()  # messages before the first turn
+    attachments: tuple[Attachment, ...] = ()  # files of the first message
     approve: Callable[[int], Approve | None] = lambda _: None
     """Turn index → the scenario's answer when the agent asks for approval."""
     keeps_state: bool = False  # True if the transcript includes the final state of the mocks
@@ -109,7 +120,7 @@ class TurnLoop:
         self._mocked_tools = _mocked_tools(agent.name, self._tools, sources) if self._tools else None
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
-        self._messages: list[Message] = []
+        self._messages: list[Message] = [*spec.history]
         self._sent: dict[int, deque[SentRequest]] = {}
         self._resent: list[NextMessage] = []
         self._current: TurnProgress | None = None
@@ -164,16 +175,19 @@ class TurnLoop:
     def _forget(self, message: NextMessage, keep: int) -> None:
         kept = self._turns[:keep]
         if self._connection is self._agent:  # every request has the whole history
-            starts = [at for at, each in enumerate(self._messages) if isinstance(each, UserText)]
+            before, messages = len(self._spec.history), enumerate(self._messages)
+            starts = [at for at, each in messages if at >= before and isinstance(each, UserText)]
             del self._messages[starts[keep] :]
             self._turns = kept
             return
         self._resent = [*(NextMessage(turn.user_message) for turn in kept), replace(message, keep=None)]
-        self._messages, self._turns = [], ()
+        self._messages, self._turns = [*self._spec.history], ()
         self._session_id = new_session_id(self._spec.conversation_id)
 
     async def _take_turn(self, message: NextMessage, waited: WaitingTimes) -> None:
         text = well_formed(message.text)
+        if self._spec.attachments and not self._turns:
+            message = replace(message, attachments=(*self._spec.attachments, *message.attachments))
         attached = tuple(
             AttachedFile(file.mime_type, file.name, file.size, shortened(file.uri))
             for file in message.attachments
@@ -191,7 +205,7 @@ class TurnLoop:
         if message.attachments and not takes_attachments(self._agent):
             raise CannotSend(
                 f"{message.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
-                "type that is sent text alone; leave the case out for this agent"
+                "type that is sent text alone; leave it out for this agent"
             )
         self._messages.append(UserText(text, message.attachments))
         reply = await self._text_reply(turn)
@@ -356,6 +370,7 @@ class TurnLoop:
             self._session_id,
             initial_state=self._initial_state,
             sent=self._sent,
+            history=earlier_messages(self._spec.history),
         )
         return with_state(conversation, self._mocks.end_state()) if self._spec.keeps_state else conversation
 

@@ -41,16 +41,17 @@ class User(Protocol):
 
 
 class ScriptedUser:
-    """Sends the messages of a script, regardless of the agent's replies."""
+    """Sends the messages of a script, regardless of the agent's replies. `then` goes on after them."""
 
-    def __init__(self, messages: Sequence[str | UserText]) -> None:
+    def __init__(self, messages: Sequence[str | UserText], then: User | None = None) -> None:
         self._messages = tuple(UserText(text) if isinstance(text, str) else text for text in messages)
+        self._then = then
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         at = len(turns)
         if at >= len(self._messages):
-            return Ending.SCRIPT
-        message, is_last = self._messages[at], at == len(self._messages) - 1
+            return await self._then.next_message(turns) if self._then else Ending.SCRIPT
+        message, is_last = self._messages[at], at == len(self._messages) - 1 and not self._then
         return NextMessage(message.text, Ending.SCRIPT if is_last else None, message.attachments)
 
 
@@ -142,8 +143,9 @@ class OfflineUser:
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
         left = list(self._knowledge)
-        for turn in turns[1:]:
-            left.remove(turn.user_message)
+        for turn in turns:
+            if turn.user_message in left:
+                left.remove(turn.user_message)
         if not left:
             return Ending.SATISFIED
         question = _words(_last_question(turns[-1].agent_message))

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from agentest.conversation.user_text import said_in, sentences_of
 from agentest.domain.end_reason import PATIENCE, REASONS_TO_STOP, Ending
+from agentest.domain.messages import UserText
 from agentest.domain.transcript import Turn
 from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock, tool_specs
@@ -120,7 +121,7 @@ def user_prompt(scenario: Scenario) -> str:
         "date": date,
         "profile": scenario.profile or "An ordinary user of this assistant.",
         "goal": scenario.goal,
-        "knowledge": "\n".join(f"- {fact}" for fact in scenario.knowledge) or "- nothing beyond the above",
+        "knowledge": "\n".join(f"- {fact}" for fact in known_facts(scenario)) or "- nothing beyond the above",
     }
     persona = fill(template, values)
     rules = _WITH_TOOLS if scenario.user_tools else _WITHOUT_TOOLS
@@ -131,6 +132,13 @@ def user_prompt(scenario: Scenario) -> str:
     if "date" not in placeholders(template):
         parts.append(date_line(date))
     return "\n\n".join(parts)
+
+
+def known_facts(scenario: Scenario) -> list[str]:
+    """Return what the user knows, with the messages that the scenario fixes: they are true for the user."""
+    said = [each.text for each in scenario.history if isinstance(each, UserText)]
+    said += [turn.user_message for turn in scenario.turns]
+    return [*scenario.knowledge, *(f"what you have written in this chat: {text}" for text in said)]
 
 
 def date_line(date: str) -> str:
@@ -162,9 +170,9 @@ def shortened_reply(turn: Turn) -> str:
     return shortened(turn.agent_message) or SILENCE
 
 
-def reply_block(turn: Turn) -> str:
-    """Return the reply in a block for users with tools, so that it cannot pass for a tool's result."""
-    return data_block("assistant", escaped(shortened_reply(turn)))
+def assistant_block(text: str) -> str:
+    """Return a reply in a block for users with tools, so that it cannot pass for a tool's result."""
+    return data_block("assistant", escaped(text))
 
 
 NOT_ENDED = "not ended"  # the placeholder for the reason while the user does not stop

@@ -74,6 +74,28 @@ class ToolResult:
 Message = UserText | AgentMessage | ToolResult
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierMessage:
+    """A message or call before the first turn, for people and judges."""
+
+    role: str  # `user`, `assistant` or `tool call`
+    text: str  # a call with its result: `get_order({"id": 17}) → {"status": "sent"}`
+
+
+def earlier_messages(history: Sequence[Message]) -> tuple[EarlierMessage, ...]:
+    """Return the messages before the first turn in the form in which they are shown."""
+    results = {each.request_id: each.text for each in history if isinstance(each, ToolResult)}
+    shown: list[EarlierMessage] = []
+    for each in history:
+        if isinstance(each, ToolResult):
+            continue
+        if each.text:
+            shown.append(EarlierMessage("user" if isinstance(each, UserText) else "assistant", each.text))
+        for call in each.tool_requests if isinstance(each, AgentMessage) else ():
+            shown.append(EarlierMessage("tool call", f"{call.name}({call.arguments}) → {results[call.id]}"))
+    return tuple(shown)
+
+
 def last_user_message(messages: Sequence[Message]) -> UserText:
     """Return the user's last message, which is all that an agent with its own history needs."""
     return next(message for message in reversed(messages) if isinstance(message, UserText))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from agentest.domain.changes import InjectedFault
 from agentest.domain.end_reason import Ending
-from agentest.domain.messages import ToolSpec
+from agentest.domain.messages import EarlierMessage, ToolSpec
 from agentest.domain.tool_visibility import Approval, SeenBy, ToolOutcome
 from agentest.support.json_text import copied, fast_copy, safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -499,6 +499,8 @@ class Conversation:
     """Turn → its last HTTP exchanges, until the conversation is stored."""
     attack: AttackLog | None = None
     """Set if the user was an adversarial one."""
+    history: tuple[EarlierMessage, ...] = ()
+    """What came before the first turn. Nothing counts its calls."""
 
     @property
     def replies(self) -> tuple[str, ...]:

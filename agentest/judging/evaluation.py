@@ -132,14 +132,17 @@ class ConversationEvaluation:
         turns = self._evaluated_turns()
         if self._grades:
             turns = tuple(add_grades(turn, self._grades) for turn in turns)
+        if self._evaluator.information:
+            turns = tuple(replace(turn, metrics=self._shown(turn.metrics)) for turn in turns)
         graded = {name: grade.conversation for name, grade in self._grades.items() if grade.conversation}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
+        failures = labelled_failures(conversation.conversation_id, turns)
         result = ConversationResult(
             conversation=conversation,
             turns=turns,
-            metrics={**judged, **self._custom.get(None, {}), **graded},
+            metrics=self._shown({**judged, **self._custom.get(None, {}), **graded}),
             trajectory=self._trajectory,
-            failures=labelled_failures(conversation.conversation_id, turns),
+            failures=tuple(each for each in failures if each.metric not in self._evaluator.information),
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
             checks=self._whole,
         )
@@ -160,6 +163,15 @@ class ConversationEvaluation:
             metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(turns, self._final_state) if self._final_state else tuple(turns)
+
+    def _shown(self, metrics: Mapping[str, MetricResult]) -> Mapping[str, MetricResult]:
+        """Return the results, in which a score that decides nothing may be missing."""
+        return {
+            name: Skipped(f"for information, and not scored: {result.error}")
+            if isinstance(result, Unscored) and name in self._evaluator.information
+            else result
+            for name, result in metrics.items()
+        }
 
     async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         if self._at_end or not conversation.shortened:  # a stored one, of which no turn was added

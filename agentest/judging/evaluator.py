@@ -46,7 +46,7 @@ class ScenarioEvaluator(ScenarioJudge):
     """Reason to report if the time to the first token is unknown."""
     credited: Collection[str] = ()  # trajectory metrics that thresholds name; others are not measured
     information: Collection[str] = ()
-    """Graders whose scores decide nothing: if they cannot score, the result is skipped."""
+    """Metrics whose scores decide nothing: if one cannot be scored, the result is skipped."""
     idle_user: str | None = None
     """Why the simulated user could not use its tools; None: it could, or has none."""
     skip_decided: bool = False  # True to skip judges for a conversation that has failed without them
@@ -144,7 +144,7 @@ class ScenarioEvaluator(ScenarioJudge):
         """Return the scores by the graders of an evaluation set's case. Never raises."""
         if not self.graders or conversation.failure or not conversation.turns:
             return {}
-        from agentest.judging.grader import GraderResult, graded, informational_result
+        from agentest.judging.grader import GraderResult, graded
 
         grades: dict[str, GraderResult] = {}
         blind = self.agent.visibility.hidden(conversation)
@@ -164,12 +164,7 @@ class ScenarioEvaluator(ScenarioJudge):
                     grades[grader.name] = GraderResult(conversation=Unscored(redacted))
                 else:
                     tasks.start_soon(grade, grader)
-        return {
-            grader.name: informational_result(grades[grader.name])
-            if grader.name in self.information
-            else grades[grader.name]
-            for grader in self.graders
-        }
+        return {grader.name: grades[grader.name] for grader in self.graders}
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """Match the calls of the whole conversation against the scenario's trajectory."""

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from typing import Protocol
 
 from agentest.config.models import RequestedModel
-from agentest.domain.results import MetricResult, Skipped, Unscored
+from agentest.domain.results import MetricResult, Unscored
 from agentest.domain.transcript import Conversation
 from agentest.models.port import CallKey, Model
 from agentest.support.calling import ends_the_run, message_of_error
@@ -73,17 +73,9 @@ async def graded(
         return GraderResult(
             conversation=Unscored(redact(f"{type(error).__name__}: {message_of_error(error)}"))
         )
-    return _with_unscored(graded, lambda result: replace(result, error=redact(result.error)))
 
-
-def informational_result(grade: GraderResult) -> GraderResult:
-    """Return the grade of a metric that decides nothing: Unscored results become Skipped."""
-    return _with_unscored(grade, lambda result: Skipped(f"for information, and not scored: {result.error}"))
-
-
-def _with_unscored(grade: GraderResult, replaced: Callable[[Unscored], MetricResult]) -> GraderResult:
     def of(result: MetricResult) -> MetricResult:
-        return replaced(result) if isinstance(result, Unscored) else result
+        return replace(result, error=redact(result.error)) if isinstance(result, Unscored) else result
 
-    turns = {index: of(result) for index, result in grade.turns.items()}
-    return GraderResult(turns, of(grade.conversation) if grade.conversation else None)
+    turns = {index: of(result) for index, result in graded.turns.items()}
+    return GraderResult(turns, of(graded.conversation) if graded.conversation else None)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.messages import EarlierMessage
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import NO_TEXT, StateChange, ToolCall, Turn, are_arguments_unknown
 from agentest.domain.truncation import MAX_CHARS
@@ -39,6 +40,10 @@ _USER = (
 _EXPECTED = (
     "What the author of the test expects by the end of the conversation. The assistant did not see it. A "
     "turn before the end is not at fault for not having got there yet:"
+)
+_EARLIER_MESSAGES = (
+    "What user and assistant had written, and the calls that the assistant had made, before the conversation "
+    "to judge began. It is context and not to be judged, and both of them knew it:"
 )
 _WHOLE = "The conversation to judge is the whole of the above."
 _PART = (
@@ -174,8 +179,16 @@ def _case_parts(background: JudgeBackground) -> list[str]:
         *_with_introduction(
             "", {"date_and_time": prompt_date(background.date or None, background.started_at)}
         ),
+        *history_parts(background.history),
         "The conversation:",
     ]
+
+
+def history_parts(history: Sequence[EarlierMessage]) -> list[str]:
+    """Return the part with the messages before the first turn, if there are any."""
+    limit = max(_MIN_CHARS, _BACKGROUND_CHARS // max(len(history), 1))
+    blocks = [block(f"earlier_{each.role.replace(' ', '_')}", each.text, limit=limit) for each in history]
+    return ["\n".join([_EARLIER_MESSAGES, *blocks])] if blocks else []
 
 
 def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]:
@@ -275,6 +288,7 @@ class JudgeBackground:
         started_at: start of the conversation, in ISO 8601.
         unseen: why the agent may have made tool calls that are not shown; "": all are shown.
         ended: the reason for which the conversation ended; "": unknown, or it went on.
+        history: the messages before the first turn.
     """
 
     goal: str = ""
@@ -287,3 +301,4 @@ class JudgeBackground:
     started_at: str = ""
     unseen: str = ""
     ended: str = ""
+    history: tuple[EarlierMessage, ...] = ()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from agentest.config.models import Batch
 from agentest.domain.end_reason import Ending
+from agentest.domain.messages import earlier_messages
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, MetricLevel
 from agentest.domain.results import (
     NO_MODEL,
@@ -147,6 +148,7 @@ def background_of(
         started_at=turns[0].started_at or "",
         unseen=agent.visibility.unseen(turns),
         ended=str(ending or ""),
+        history=earlier_messages(scenario.history),
     )
 
 

@@ -13,7 +13,7 @@ from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples, usable_answers
-from agentest.judging.judge_input import block, call_block, message_blocks
+from agentest.judging.judge_input import block, call_block, history_parts, message_blocks
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.support.lazy_dataclasses import dataclass, replace
 
@@ -145,6 +145,7 @@ def check_messages(
     """Build the messages to a user's judge, without the agent's tool calls, which the user does not see."""
     parts = [
         block("user_instructions", instructions),
+        *history_parts(conversation.history),
         "The conversation:",
         *message_blocks(conversation.turns),
         _ending_text(conversation),

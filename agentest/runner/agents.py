@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.agents.factory import check_reachable, make_agents
-from agentest.agents.port import Agent, OnStray, Resources
+from agentest.agents.port import Agent, OnStray, Resources, takes_attachments, takes_history
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.metrics import ABOUT_CALLS
@@ -157,7 +157,10 @@ async def connected_agents(
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
     on_stray: OnStray | None = None,
 ) -> dict[str, Agent]:
-    """Connect to the reachable agents of the plan; the stack closes them. Raises ConfigError."""
+    """Connect to the reachable agents of the plan; the stack closes them.
+
+    Raises ConfigError, also for a scenario with a `history` that its agent cannot be sent.
+    """
 
     def hide(secrets: Iterable[str]) -> None:
         known = tuple(secrets)
@@ -174,7 +177,13 @@ async def connected_agents(
         on_secret=hide,
         on_stray=on_stray,
     )
-    return await make_agents(prepared.plan.agents, resources, prepared.copies)
+    own = prepared.with_own_requests()
+    for config in own.plan.agents.values():
+        hide(config.secrets)
+    agents = await make_agents(own.plan.agents, resources, own.copies)
+    for name in prepared.plan.agents:
+        _check_beginnings(name, own.plan, agents)
+    return agents
 
 
 @contextmanager
@@ -322,6 +331,29 @@ def check_mocks(plan: Plan) -> None:
                 f"itself (type: {agent.type}, tool calls: {visibility}), so the real ones would run. "
                 "No conversation was started. To go on:"
                 f"{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
+            )
+
+
+def _check_beginnings(name: str, plan: Plan, agents: Mapping[str, Agent]) -> None:
+    """Raise ConfigError for scenarios that begin in a way of which their agent cannot be told."""
+
+    def lacks_history(unit: Unit) -> bool:
+        key = unit.scope if unit.scope in agents else name
+        return not (takes_history(agents[key]) or "messages" in plan.agents[key].sent_placeholders)
+
+    config, units = plan.agents[name], _units_of(plan, name)
+    keys = " or ".join(f"`{key}`" for key in config.templated)
+    way = f"write {{{{messages}}}} into its {keys}" if keys else "write the messages into `turns`"
+    without = [unit for unit in units if unit.scenario.history and lacks_history(unit)]
+    textual = [unit for unit in units if unit.scenario.attachments and not takes_attachments(agents[name])]
+    for option, lacking, why in (
+        ("history", without, f"receives the user's last message only. To go on: {way}, or"),
+        ("attachments", textual, "is sent text alone. To go on:"),
+    ):
+        if lacking:
+            raise ConfigError(
+                f"the `{option}` of {_listed(lacking)} cannot be sent to agent {name!r} (type: "
+                f"{config.type}), which {why} leave `{option}` out. No conversation was started"
             )
 
 

@@ -343,9 +343,11 @@ def _entries(
             raise ConfigError(f"there is no agent {scenario.agent!r}; {did_you_mean(scenario.agent, agents)}")
         check_metrics(scenario.metrics or (), custom)
         check_thresholds(scenario.thresholds, custom)
-    except ConfigError as error:
+        names = (scenario.agent,) if scenario.agent else default
+        for name in names:
+            agents[name].with_request(scenario.headers, scenario.body)
+    except (ConfigError, ValueError) as error:
         return unrun(f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}")
-    names = (scenario.agent,) if scenario.agent else default
     unable = next((name for name in names if scenario.model_faults and not agents[name].model_gateway), None)
     if unable is not None:
         return unrun(
@@ -359,7 +361,7 @@ def turn_limit(scenario: Scenario, simulated: int) -> int:
     """Return the most turns of a conversation; `simulated`: with a simulated user."""
     if scenario.scripted:  # one extra turn lets a script or an attack end the conversation
         return len(scenario.turns) + 1
-    return scenario.attack.turns + 1 if scenario.attack else simulated
+    return scenario.attack.turns + 1 if scenario.attack else max(simulated, len(scenario.turns) + 1)
 
 
 def _unit(
@@ -376,12 +378,11 @@ def _unit(
         (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),
     )
     metrics = options.metrics or (config.metrics if scenario.metrics is None else scenario.metrics)
-    chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
-    if scenario.expected_outcome and not options.metrics and GOAL not in chosen:
-        chosen = (*chosen, GOAL)  # an expected outcome must be judged
-    chosen = scenario.judged_by(chosen)
+    must = {GOAL} if scenario.expected_outcome and not options.metrics else set[str]()
+    chosen = scenario.judged_by(m for m in BUILTIN if metrics is None or m in {*metrics} | must)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
-    judged = {*chosen, *custom, *credited, PASS_RATE, *LIMITS}
+    information = scenario.shown_only((*chosen, *sorted(custom)))
+    judged = {*chosen, *custom, *credited, PASS_RATE, *LIMITS} - {*information}
     of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
@@ -399,6 +400,7 @@ def _unit(
             **{name: least for name, least in config.thresholds.items() if name in judged},
             **of_scenario,
         },
+        information=information,
         metrics_named=metrics is not None,
     )
 

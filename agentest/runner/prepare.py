@@ -227,6 +227,17 @@ class Prepared:
         options = self.request.options
         return options.filtered or options.agent is not None or self.narrowed
 
+    def with_own_requests(self) -> Prepared:
+        """Return the run with the settings of agents for scenarios with own `headers` or `body`, by scope."""
+        agents, copies = dict(self.plan.agents), dict(self.copies)
+        for unit in self.plan.units:
+            of_scenario = unit.scenario.headers, unit.scenario.body
+            if any(of_scenario):
+                agents[unit.scope] = agents[unit.agent].with_request(*of_scenario)
+                if unit.agent in copies:
+                    copies[unit.scope] = tuple(e.with_request(*of_scenario) for e in copies[unit.agent])
+        return replace(self, plan=replace(self.plan, agents=agents), copies=copies)
+
     @property
     def reporters(self) -> frozenset[str]:
         """The names of the reporters, regardless of their output paths."""

@@ -387,11 +387,11 @@ def _messages(unit: Unit, *, user: bool) -> tuple[int, int, int]:
         most = scenario.attack.most_messages
         calls = most if user and scenario.attack.strategy != "many_shot" else 0
         return scenario.attack.turns, calls, calls + (2 * most if scenario.attack.objective else 0)
-    turns = len(scenario.turns) or unit.max_turns
+    turns = len(scenario.turns) if scenario.scripted else unit.max_turns
     if not user or scenario.scripted:
         return turns, 0, 0
-    # A user with a plan opens with the plan's own text, without a model call.
-    calls = max(0, turns - 1) if scenario.plan else turns
+    # A script, and a user with a plan at first, say their own text without a model call.
+    calls = max(0, turns - (1 if scenario.plan else len(scenario.turns)))
     # A user may call tools before each message, and is called again each time.
     return turns, calls * (1 + MAX_ROUNDS if scenario.user_tools else 1), 0
 

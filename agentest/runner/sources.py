@@ -229,6 +229,8 @@ class LiveConversations:
             session_id_of(scenario.session, request.id),
             scenario.date,
             keeps_state=scenario.keeps_state,
+            history=scenario.history,
+            attachments=scenario.attachments,
             approve=scenario.approve_in,
         )
         return LiveConversation(
@@ -236,7 +238,7 @@ class LiveConversations:
             unit=unit,
             number=request.number,
             attempt=request.attempt,
-            agent=self.agents[unit.agent],
+            agent=self.agents.get(unit.scope) or self.agents[unit.agent],
             models=self.models,
             spec=spec,
             mocks=self._mocks(request),
@@ -302,9 +304,15 @@ class LiveConversations:
         return user
 
     def _own_user(self, live: LiveConversation) -> User:
-        scenario, plan = live.unit.scenario, live.unit.scenario.plan
+        scenario = live.unit.scenario
+        script = [UserText(turn.user_message, turn.attachments) for turn in scenario.turns]
         if scenario.scripted:
-            return ScriptedUser([UserText(turn.user_message, turn.attachments) for turn in scenario.turns])
+            return ScriptedUser(script)
+        user = self._simulated_user(live)
+        return ScriptedUser(script, user) if script else user
+
+    def _simulated_user(self, live: LiveConversation) -> User:
+        scenario, plan = live.unit.scenario, live.unit.scenario.plan
         model = self.models.user_for(plan.model if plan else None)
         if model is None:
             return OfflineUser(scenario)
@@ -347,7 +355,7 @@ class FinishedConversations:
 
 def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation:
     actual, expected = len(conversation.turns), len(unit.scenario.turns)
-    if not expected or actual == expected:
+    if not unit.scenario.scripted or actual == expected:
         return conversation
     turns = count(actual, "turn")
     why = f"it ran with {turns}, and the script now has {expected}: run the scenario again"

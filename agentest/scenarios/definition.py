@@ -24,7 +24,7 @@ from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
 from agentest.mocks.binding import MockSequence
-from agentest.scenarios.expectations import check_turns, parse_expect, parse_expected_state, parse_sayings
+from agentest.scenarios.expectations import check_turns, parse_expected_state, parse_sayings
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import (
     Check,
@@ -34,7 +34,9 @@ from agentest.scenarios.model import (
     ScriptedTurn,
     parse_approve,
     parse_criteria,
+    parse_decides,
     parse_session,
+    with_deciders,
 )
 from agentest.scenarios.options import parse_check, parse_profile, parse_state, parse_tools, parse_user_tools
 from agentest.scenarios.parser import (
@@ -49,7 +51,15 @@ from agentest.scenarios.parser import (
     nonempty_text,
     positive,
 )
-from agentest.scenarios.trajectory import CallOrder, Trajectory
+from agentest.scenarios.script import (
+    parse_attachments,
+    parse_body,
+    parse_headers,
+    parse_history,
+    parse_script,
+    parse_trajectory_options,
+)
+from agentest.scenarios.trajectory import CallOrder
 from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
 from agentest.support.errors import ScenarioError, errors_as
@@ -65,7 +75,6 @@ if TYPE_CHECKING:
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
-TURN_KEYS = ("user_message", "assertions", "trajectory", "expect", "approve")
 
 
 @contextmanager
@@ -155,6 +164,12 @@ def scenario(
     parallel: bool | None = None,
     agent: str | None = None,
     turns: Sequence[str | Mapping[str, Any]] | None = None,
+    then: Literal["simulate"] | None = None,
+    first_message: str | None = None,
+    history: Sequence[Mapping[str, Any]] | None = None,
+    attachments: Sequence[str | Mapping[str, str]] | None = None,
+    headers: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
     user: str | Attack | Mapping[str, Any] | None = None,
     tools: Mapping[str, Any] | Literal["simulate"] | None = None,
     mocks: Mapping[str, Any] | None = None,
@@ -169,6 +184,7 @@ def scenario(
     metrics: Sequence[str] | None = None,
     expected_outcome: str | None = None,
     criteria: Sequence[str | Criterion | Mapping[str, Any]] | None = None,
+    decides: Sequence[Literal["goal", "criteria", "metrics"]] | None = None,
     patience: int | None = None,
     date: str | datetime.date | None = None,
     tags: Sequence[str] | None = None,
@@ -199,7 +215,7 @@ def scenario(
         name: unique within a run.
         mapping: options in place of keywords, which take precedence over it.
         profile: a description of the simulated user: a text, or `persona("vague", "impatient")`.
-        goal: the goal of the simulated user; required unless `turns` are given.
+        goal: the goal of the simulated user; required unless `turns` are the whole script.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
         user_prompt_template: the simulated user's prompt; `{{profile}}`, `{{goal}}`, … are filled in.
         conversations_per_scenario: number of conversations (default: configuration; scripted: 1).
@@ -208,6 +224,12 @@ def scenario(
         parallel: False runs its conversations one after another (default: configuration).
         agent: name of an agent in the configuration's `agents`.
         turns: makes it scripted: user messages, or dicts with `user_message`, `trajectory` and `expect`.
+        then: "simulate": after `turns`, a simulated user goes on.
+        first_message: the simulated user's first message, word for word.
+        history: messages before the first turn: `role`, `content`, and `tool_calls` with their results.
+        attachments: files of the first message: paths, or dicts of `path` or `url`, `mime_type`, `name`.
+        headers: further headers of the requests to the agent.
+        body: further fields of the requests to the agent.
         user: an adversarial user: `crescendo`, `goat`, `pair`, …, or `attack("goat", objective="…")`.
         tools: tool name → a value, a function or `sequence(…)`; or `"simulate"`. `mocks` has them in `tools`.
         trajectory: expected tool calls of the whole conversation, or a list, each with a name. All must hold.
@@ -223,6 +245,7 @@ def scenario(
         expected_outcome: the expected end of the conversation, which `goal_completion` judges.
         criteria: sentences that must be true for the whole conversation. A violated one fails the scenario,
             unless it is a `Criterion(text, required=False)`.
+        decides: what judges decide: some of `goal`, `criteria`, `metrics` (default: all). The rest is shown.
         patience: number of identical unhelpful answers after which the simulated user gives up.
         date: the date or date-time (ISO 8601) for the user and the judges (default: configuration, today).
         tags: for `agentest run --tag`.
@@ -378,28 +401,34 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         f"unknown option `{key}`; {meant(str(key), OPTIONS)}" for key in options if key not in OPTIONS
     ]
     goal = collector.parse(checked_text, options.get("goal", ""), "goal")
-    turns = collector.parse(_turns, options["turns"]) if "turns" in options else ()
+    turns, is_continued = collector.parse(parse_script, options) or ((), False)
+    is_simulated = "then" in options or not {"turns", "user"} & options.keys()
     is_misspelt = {nearest(str(key), OPTIONS) for key in options if key not in OPTIONS} & {"goal", "turns"}
-    if not {"turns", "user"} & options.keys() and goal is not None and not goal.strip() and not is_misspelt:
-        missing = "`goal` is empty" if "goal" in options else "has neither `goal` nor `turns`"
+    if is_simulated and goal is not None and not goal.strip() and not is_misspelt:
+        lacking = "has `then`, but no `goal`" if "then" in options else "has neither `goal` nor `turns`"
+        missing = "`goal` is empty" if "goal" in options else lacking
         collector.problems.append(f"{missing}; give a goal for a simulated user, or turns for a script")
     parsed = {
         key: collector.parse(parse, options[key], key) for key, parse in _PARSERS.items() if key in options
     }
+    files = collector.parse(parse_attachments, options.get("attachments", ()), Path(file).parent)
     expect = collector.parse(parse_sayings, options.get("expect"))
     trajectories = collector.parse(parse_trajectory_options, options)
     tools = collector.parse(parse_tools, options)
     changes = _changes(collector, options) if _CHANGES & options.keys() else None
-    user_tools = collector.parse(parse_user_tools, options.get("user_tools"), scripted=bool(turns))
+    user_tools = collector.parse(parse_user_tools, options.get("user_tools"), scripted=not is_simulated)
     collector.check()
     profile = parsed.get("profile", "")
     if not isinstance(profile, str):
         parsed["profile"] = profile.text
-        if profile.patience and not {"turns", "user"} & options.keys():
+        if profile.patience and is_simulated:
             parsed.setdefault("patience", profile.patience)
     if "repeat" in parsed and "conversations_per_scenario" in parsed:
         raise ValueError(EXCLUDES)
-    _check_script(turns, parsed, expect)
+    if turns:
+        _check_script(turns, parsed, expect, is_continued=is_continued)
+    if (most := parsed.get("max_turns")) is not None:
+        check_turns(expect, most, f"`max_turns` is {most}")
     if trajectories or expect or any(turn.expect for turn in turns):
         from agentest.scenarios.contradictions import check_sayings, check_user_tools
 
@@ -411,25 +440,31 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
         line=line,
         goal=goal,
         turns=turns,
+        is_continued=is_continued,
+        attachments=files,
         tools=tools,
         simulates_tools=options.get("tools") == "simulate",
         trajectory=trajectories,
         expect=expect,
         user_tools=user_tools,
     )
-    return changes(new) if changes else new
+    new = changes(new) if changes else new
+    return with_deciders(new) if "decides" in parsed else new
 
 
-def _check_script(turns: Sequence[ScriptedTurn], parsed: Mapping[str, Any], expect: Sequence[Saying]) -> None:
-    max_turns = parsed.get("max_turns")
-    if turns and max_turns is not None and max_turns < len(turns):
-        raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
-    if turns and "patience" in parsed:
-        raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
-    if turns:
-        check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
-    if max_turns is not None:
-        check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
+def _check_script(
+    turns: Sequence[ScriptedTurn], parsed: Mapping[str, Any], expect: Sequence[Saying], *, is_continued: bool
+) -> None:
+    script, max_turns = f"the script has {count(len(turns), 'turn')}", parsed.get("max_turns")
+    if max_turns is not None and max_turns < len(turns) + is_continued:
+        after = ", after which the simulated user goes on" if is_continued else ""
+        raise ValueError(f"max_turns: is {max_turns}, but {script}{after}")
+    if not is_continued:
+        if "patience" in parsed:
+            raise ValueError(
+                "patience: is for a simulated user; a script says all its turns, so leave it out"
+            )
+        check_turns(expect, len(turns), script)
 
 
 _CHANGES = frozenset(
@@ -537,60 +572,18 @@ _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
     ),
     "expected_outcome": lambda text, key: nonempty_text(text, key).strip(),
     "criteria": parse_criteria,
+    "decides": parse_decides,
     "patience": positive,
     "date": parse_date,
     "tags": lambda tags, key: tuple(nonempty_text(tag, key) for tag in listed(tags, key, "a list of texts")),
     "skip": _skip,
     "session": parse_session,
+    "history": parse_history,
+    "headers": parse_headers,
+    "body": parse_body,
     "approve": parse_approve,
     "state": parse_state,
     "final_state": parse_expected_state,
     "check": parse_check,
     "final_session_state": parse_expected_state,
 }
-
-
-def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
-    if not listed(turns, "turns", "a list of user messages"):
-        raise ValueError("turns: is empty; give at least one user message")
-    collector = ProblemCollector()
-    parsed = [collector.parse(_turn, item, f"turns[{i}]") for i, item in enumerate(turns)]
-    collector.check()
-    return tuple(parsed)
-
-
-def _turn(item: Any, key: str) -> ScriptedTurn:
-    if isinstance(item, str):
-        return ScriptedTurn(item)
-    options = known_keys(item, TURN_KEYS, key)
-    if "user_message" not in options:
-        raise ValueError(f"{key}.user_message: is missing")
-    collector = ProblemCollector()
-    message = collector.parse(checked_text, options["user_message"], f"{key}.user_message")
-    trajectory = collector.parse(parse_trajectory_options, options, f"{key}.")
-    parsers: Mapping[str, Callable[[Any, str], Any]] = {"expect": parse_expect, "approve": parse_approve}
-    parsed = {
-        name: collector.parse(parse, options[name], f"{key}.{name}")
-        for name, parse in parsers.items()
-        if name in options
-    }
-    collector.check()
-    if any(each.max_turns is not None for each in trajectory):
-        raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
-    return ScriptedTurn(message, trajectory, **parsed)
-
-
-def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:
-    values = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
-    if len(values) > 1:
-        raise ValueError(f"{prefix}trajectory: is given twice, as `trajectory` and as `assertions`")
-    if not values:
-        return ()
-    from agentest.scenarios.trajectory_parser import parse_trajectories
-
-    if "assertions" in values:
-        inner = known_keys(values["assertions"], ("tool_calls",), f"{prefix}assertions")
-        if "tool_calls" not in inner:
-            raise ValueError(f"{prefix}assertions.tool_calls: is missing")
-        return parse_trajectories(inner["tool_calls"], f"{prefix}assertions.tool_calls")
-    return parse_trajectories(values["trajectory"], f"{prefix}trajectory")

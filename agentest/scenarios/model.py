@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from agentest.config.models import RequestedModel
 from agentest.domain.changes import Fault
-from agentest.domain.messages import Attachment, Session
-from agentest.domain.metrics import BUILTIN, MetricLevel
+from agentest.domain.messages import Attachment, Message, Session
+from agentest.domain.metrics import BUILTIN, GOAL, LIMITS, PASS_RATE, MetricLevel
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import CaseId, Reference
 from agentest.domain.tool_visibility import Approve
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
-from agentest.scenarios.parser import boolean, checked, has_text_keys, kind_of, known_keys
+from agentest.scenarios.parser import (
+    boolean,
+    checked,
+    has_text_keys,
+    kind_of,
+    known_keys,
+    listed,
+    suggest_one_of,
+)
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import errors_as
 from agentest.support.json_text import NotJson, check_plain
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
     from agentest.domain.changes import Attack, Change, Injection
@@ -92,6 +100,39 @@ def _criterion(item: Any, key: str) -> Criterion:
     return Criterion(criterion.text.strip(), criterion.required)
 
 
+DECIDERS = ("goal", "criteria", "metrics")
+
+
+def parse_decides(value: Any, key: str) -> tuple[str, ...]:
+    """Parse what judges decide: names of `DECIDERS`. Raises ValueError."""
+    names = listed(value, key, f"a list of {', '.join(DECIDERS)}")
+    for name in names:
+        if not (isinstance(name, str) and name in DECIDERS):
+            raise ValueError(f"{key}: found {brief(name)}; {suggest_one_of(name, DECIDERS)}")
+    return tuple(name for name in DECIDERS if name in names)
+
+
+def with_deciders(scenario: Scenario) -> Scenario:
+    """Return a scenario whose criteria decide only if `decides` says so. Raises ValueError for a conflict."""
+    exists = {
+        "goal": bool(scenario.goal or scenario.expected_outcome),
+        "criteria": any(each.required for each in scenario.criteria),
+        "metrics": scenario.metrics != (),
+    }
+    if unknown := next((name for name in scenario.decides if not exists[name]), None):
+        raise ValueError(f"decides: names `{unknown}`, but the scenario has no {unknown} that could decide")
+    if not (scenario.decides or scenario.is_checked):
+        raise ValueError("decides: is empty, and the scenario has no check, so nothing would decide")
+    for name in (*scenario.thresholds, *({GOAL} & {*(scenario.metrics or ())})):
+        of = "goal" if name == GOAL else "metrics"
+        if name not in (PASS_RATE, *LIMITS) and of not in scenario.decides:
+            key = "thresholds" if name in scenario.thresholds else "metrics"
+            raise ValueError(f"{key}: {name} decides nothing, as `decides` leaves `{of}` out")
+    if "criteria" in scenario.decides:
+        return scenario
+    return replace(scenario, criteria=tuple(replace(each, required=False) for each in scenario.criteria))
+
+
 Check = Callable[..., Any]
 """Receives the conversation and, with two parameters, the mocks' state. Returns None or a problem."""
 
@@ -141,6 +182,16 @@ class Scenario:
     """True if its conversations may run concurrently; None: as configured."""
     agent: str | None = None
     turns: tuple[ScriptedTurn, ...] = ()
+    history: tuple[Message, ...] = ()
+    """Messages before the first turn, which are context only."""
+    attachments: tuple[Attachment, ...] = ()
+    """Files that the user attaches to the first message."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of requests to the agent, in addition to its own."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of requests to the agent, in addition to its own."""
+    is_continued: bool = False
+    """True if a simulated user goes on after the turns."""
     tools: Mapping[str, Mock] = field(default_factory=dict)
     simulates_tools: bool = False
     """True if a model answers all tools that have no mock."""
@@ -171,6 +222,8 @@ class Scenario:
     expected_outcome: str = ""
     """The expected end; "": the goal is reached, or correctly not reached."""
     criteria: tuple[Criterion, ...] = ()
+    decides: tuple[str, ...] = DECIDERS
+    """What judges decide: some of `DECIDERS`. Deterministic checks always decide."""
     patience: int | None = None
     """Number of identical unhelpful answers the user accepts; None: up to the simulated user."""
     date: str | None = None
@@ -202,7 +255,7 @@ class Scenario:
 
     @property
     def scripted(self) -> bool:
-        return bool(self.turns)
+        return bool(self.turns) and not self.is_continued
 
     def approve_in(self, turn_index: int) -> Approve | None:
         """Return the user's answer if the agent asks for approval in a turn."""
@@ -241,6 +294,15 @@ class Scenario:
         return bool(self.secrets or self.injections or self.consent)
 
     @property
+    def is_checked(self) -> bool:
+        """True if it has a check that needs no judge."""
+        states = (self.final_state, self.final_session_state)
+        of_turns = any(turn.trajectory or turn.expect for turn in self.turns)
+        return bool(self.trajectory or self.expect or self.checks or of_turns or self.is_guarded) or any(
+            state is not None for state in states
+        )
+
+    @property
     def keeps_state(self) -> bool:
         """True if the mocks' final state is stored, because the scenario sets or checks it."""
         return self.state is not None or self.final_state is not None or bool(self.checks)
@@ -268,7 +330,12 @@ class Scenario:
             MetricLevel.TURN: bool(self.goal),
             MetricLevel.CONVERSATION: bool(self.goal or self.expected_outcome),
         }
-        return tuple(name for name in metrics if aims[BUILTIN[name].level])
+        names = (name for name in metrics if name != GOAL or "goal" in self.decides)
+        return tuple(name for name in names if aims[BUILTIN[name].level])
+
+    def shown_only(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Return the metrics that decide nothing."""
+        return () if "metrics" in self.decides else tuple(name for name in metrics if name != GOAL)
 
     @property
     def speaks_of_calls(self) -> bool:

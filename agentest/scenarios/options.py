@@ -5,15 +5,9 @@ Invalid values raise ValueError with a message that names the option.
 
 from __future__ import annotations
 
-import ast
-import builtins
-import inspect
-import textwrap
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from copy import deepcopy
-from functools import lru_cache, partial
-from types import FunctionType, ModuleType
+from functools import lru_cache
 from typing import Any
 
 from agentest.domain.changes import TOOL_FAULTS, ChangedAnswers, Fault
@@ -92,6 +86,8 @@ def parse_check(value: Any, key: str = "check") -> Any:
         accepted_values(value, CHECK_PARAMETERS)
     except TypeError as error:
         raise ValueError(f"{key}: the function cannot be called: {error}") from None
+    from agentest.scenarios.function_source import find_check_flaw
+
     if flaw := find_check_flaw(value):
         raise ValueError(f"{key}: {flaw}")
     return value
@@ -223,93 +219,3 @@ def _checked_step(step: Any, key: str) -> Any:
     except NotJson as error:
         raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
     return step
-
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_UNKNOWN = object()
-
-
-def find_check_flaw(check: Callable[..., Any]) -> str | None:
-    """Return why a check proves nothing; None if it has no known flaw or its source is not available."""
-    while isinstance(check, partial):
-        check = check.func
-    function = check if inspect.isroutine(check) else getattr(type(check), "__call__", None)  # noqa: B004
-    function = getattr(function, "__func__", function)
-    return _flaw(function) if isinstance(function, FunctionType) else None
-
-
-_NEVER_FAILS = "it can never fail; have it `assert`, or return False or the reason why it does not hold"
-_HOLDS = (None, True)  # what a check returns if all is well
-
-
-@lru_cache(maxsize=64)
-def _flaw(function: FunctionType) -> str | None:
-    if function.__name__ == "<lambda>":
-        return _NEVER_FAILS if _is_constant(function) else None
-    try:
-        [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    except (OSError, SyntaxError, TypeError, ValueError):  # no source
-        return None
-    if not isinstance(tree, _Function):
-        return None
-    nodes = [node for statement in tree.body for node in ast.walk(statement)]
-    stored = (n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    local = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *stored}
-    outside = dict(function.__globals__)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with suppress(ValueError):  # not assigned yet
-            outside[name] = cell.cell_contents
-    known = {name: value for name, value in outside.items() if name not in local}
-    for node in nodes:
-        at = f"line {function.__code__.co_firstlineno + getattr(node, 'lineno', 1) - 1}"
-        if isinstance(node, ast.Expr) and _makes_coroutine(node.value, known, tree):
-            called = ast.unparse(node.value)
-            return f"{called} in {at} is not awaited, so it never runs; write `await` in front (async def)"
-        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
-            return f"the assertion in {at} is always true, because it is a tuple; remove the parentheses"
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    if not any(map(callable, defaults)) and not any(_may_fail(node, local, known) for node in nodes):
-        return _NEVER_FAILS
-    return None
-
-
-def _is_constant(function: FunctionType) -> bool:
-    import dis
-
-    code = [each for each in dis.get_instructions(function) if each.opname != "RESUME"]
-    names = [each.opname for each in code]
-    return names in (["RETURN_CONST"], ["LOAD_CONST", "RETURN_VALUE"]) and code[0].argval in _HOLDS
-
-
-def _makes_coroutine(node: ast.expr, known: Mapping[str, Any], tree: _Function) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Name) and any(
-        isinstance(inner, ast.AsyncFunctionDef) and inner.name == node.func.id for inner in tree.body
-    ):
-        return True
-    return inspect.iscoroutinefunction(_value(node.func, known))
-
-
-def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    if isinstance(node, ast.Name):
-        return known.get(node.id)
-    if isinstance(node, ast.Attribute) and isinstance(module := _value(node.value, known), ModuleType):
-        return getattr(module, node.attr, None)
-    return None
-
-
-def _may_fail(node: ast.AST, local: set[str], known: Mapping[str, Any]) -> bool:
-    if isinstance(node, ast.Return):
-        return node.value is not None and not (
-            isinstance(node.value, ast.Constant) and node.value.value in _HOLDS
-        )
-    if isinstance(node, ast.Attribute):
-        return node.attr.startswith(("assert", "fail"))
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
-        value = known.get(node.id, _UNKNOWN)
-        if value is _UNKNOWN:  # a built-in function, or a name defined later
-            return not hasattr(builtins, node.id)
-        return callable(value) or isinstance(value, ModuleType)
-    unclear = (ast.Assert, ast.Raise, ast.Await, ast.Yield, ast.YieldFrom, ast.Import, ast.ImportFrom)
-    return isinstance(node, unclear)

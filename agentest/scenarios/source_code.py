@@ -20,7 +20,7 @@ from agentest.scenarios.function_source import CopiedFunction, copy_function
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.matchers.values import DataMatcher
-from agentest.scenarios.model import Criterion, Scenario, ScriptedTurn
+from agentest.scenarios.model import DECIDERS, Criterion, Scenario, ScriptedTurn
 from agentest.scenarios.python_formatting import (
     BracketedSource,
     SourceExpression,
@@ -112,6 +112,8 @@ def missing(conversation: Conversation) -> str | None:
         return f"which did not finish: {shortened(why)}"
     if conversation.invalid is not None:
         return f"which says nothing of the agent: {shortened(conversation.invalid)}"
+    if conversation.history:
+        return "which began after a history: results keep only its texts"
     if any(turn.attachments for turn in conversation.turns):
         return "whose user sent files along: results do not keep them"
     return None
@@ -259,6 +261,9 @@ def _scenario_call(
         "user_prompt_template": _text(plain.user_prompt_template),
         "agent": _text(plain.agent),
         "turns": list_of(map(_turn, plain.turns)) if plain.turns else None,
+        "then": node("simulate") if plain.is_continued else None,
+        "headers": node(dict(plain.headers)) if plain.headers else None,
+        "body": value_of(dict(plain.body), ".body") if plain.body else None,
         "session": _session(plain.session) if plain.session else None,
         "tools": mapping([(name, writer.mock(name, mock)) for name, mock in plain.tools.items()])
         if plain.tools
@@ -276,6 +281,7 @@ def _scenario_call(
         "expect": sayings_source(sayings) if sayings else None,
         "final_state": value_of(plain.final_state, ".final_state") if plain.final_state else None,
         "expected_outcome": StringLiteral(plain.expected_outcome) if plain.expected_outcome else None,
+        "decides": node(list(plain.decides)) if plain.decides != DECIDERS else None,
         "criteria": _list_if(map(_criterion, plain.criteria)),
         "check": writer.function(plain.check) if plain.check else None,
         "metrics": node(list(plain.metrics)) if plain.metrics is not None and not plain.scripted else None,
@@ -351,8 +357,10 @@ class _ScenarioWriter:
 
 
 def _unwritable(scenario: Scenario) -> str:
-    if any(turn.attachments for turn in scenario.turns):
+    if scenario.attachments or any(turn.attachments for turn in scenario.turns):
         return "its user attaches files"
+    if scenario.history:
+        return "its conversation begins with a history"
     if scenario.recorded is not None:
         return "its tools answer from a recording"
     if scenario.user_tools or scenario.attack or (scenario.plan and not scenario.scripted):

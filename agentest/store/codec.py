@@ -269,7 +269,10 @@ CODECS = Codecs(
         Conversation: Layout(
             left_out=("failure", "time", "session_id", "invalid", "live_state", "sent"),
             required=("unfinished",),
-            only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls", "attack"),
+            only_if_set=(
+                *("shortened", "initial_state", "mock_state", "inexact_state", "user_calls", "attack"),
+                "history",
+            ),
             names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},
             derived=_failure_keys,
             completed=_with_failure,

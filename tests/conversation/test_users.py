@@ -56,6 +56,35 @@ def test_scripted_users(messages: list[str], reply: str) -> None:
     assert talk(ScriptedUser(messages), [reply]) == messages
 
 
+def test_a_simulated_user_goes_on_after_the_script() -> None:
+    """Offline it says its facts, without those of the script; `max_turns` never cuts the script off."""
+    first = scenario("first", goal="Get it.", knowledge=["I am Ann.", "By card."], first_message="I am Ann.")
+    script = scenario("script", goal="Get it.", turns=["1", "2"], then="simulate", knowledge=["3", "4"])
+    with ScriptedAgent(["Who?"]) as agent:
+        [one] = run_scenarios([first], agent=agent).scenarios
+        [two] = run_scenarios([script], agent=agent, max_turns=1).scenarios
+    talked, stopped = (each.conversations[0].conversation for each in (one, two))
+    assert [turn.user_message for turn in talked.turns] == ["I am Ann.", "By card."]
+    assert (talked.ending, len(one.conversations)) == (Ending.SATISFIED, 3)
+    assert [turn.user_message for turn in stopped.turns] == ["1", "2", "3"]
+    assert stopped.ending is Ending.MAX_TURNS
+
+
+def test_the_model_of_a_user_that_goes_on() -> None:
+    """It knows the fixed messages as its own, and makes no call for them."""
+    model = ScriptedModel(user=["Never said.", "To Elm Street, I said.", STOP])
+    made = scenario("s", goal="Get it.", first_message="To Elm Street 4.", conversations_per_scenario=1)
+    with ScriptedAgent(["Where to?"]) as agent:
+        run_scenarios([made], agent=agent, model=model).check()
+    asked = [request.messages for request in model.requests if request.key.role == "user"]
+    assert "- what you have written in this chat: To Elm Street 4." in str(asked[0][0]["content"])
+    assert [(each["role"], each["content"]) for each in asked[0][2:]] == [
+        ("assistant", "To Elm Street 4."),
+        ("user", "Where to?"),
+    ]
+    assert [len(each) for each in asked] == [4, 6]
+
+
 def test_the_end_of_a_script() -> None:
     """A conversation that reaches the end of its script has not run out of turns."""
     made = scenario("s", turns=["One.", "Two."])

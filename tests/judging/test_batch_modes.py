@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agentest import Criterion, scenario
-from agentest.cli.judge import prompt_text
 from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.domain.metrics import BUILTIN
@@ -31,6 +30,7 @@ from agentest.domain.results import (
 from agentest.judging.answers import CriterionAnswer, criterion_result
 from agentest.judging.questions import SYSTEM
 from agentest.models.port import ChatReply, ChatRequest
+from agentest.plugins.page.commands.calibrate import prompt_text
 from agentest.runner.plan import Unit
 from agentest.runner.run_budget import estimate
 from agentest.support.errors import UsageError

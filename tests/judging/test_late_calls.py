@@ -28,7 +28,7 @@ class SlowEvaluator:
     skip_decided = False
     judge = object()
     custom = graders = ()
-    credited = ()
+    credited = information = ()
     metrics = ("helpfulness",)
     scenario = Scenario("s", "", 0)
 

@@ -602,3 +602,48 @@ def test_a_limit_of_an_unknown_cost_is_errored() -> None:
     """Unknown never passes."""
     (reason,) = decided([builders.conversation_result()], cost=1).reasons
     assert (reason.status, "is unknown" in reason.message) == (Status.ERRORED, True)
+
+
+@pytest.mark.parametrize(
+    ("decides", "judged", "status"),
+    [
+        (["criteria"], {"goal_completion": 0}, Status.PASSED),
+        (["criteria"], {"agent_behavior_failure": "false information"}, Status.PASSED),
+        (["criteria"], {"helpfulness": 1}, Status.PASSED),
+        (["criteria"], {"criterion 1": "violated"}, Status.FAILED),
+        (["goal"], {"criterion 1": "violated"}, Status.PASSED),
+        (["goal"], {"goal_completion": 0}, Status.FAILED),
+        (["goal", "metrics"], {"agent_behavior_failure": "false information"}, Status.FAILED),
+        (["criteria", "metrics"], {"helpfulness": 1}, Status.FAILED),
+        (None, {"goal_completion": 0}, Status.FAILED),
+        (None, {"criterion 1": "violated"}, Status.FAILED),
+    ],
+)
+def test_what_judges_decide(decides: list[str] | None, judged: dict[str, Any], status: Status) -> None:
+    """Only what `decides` names fails a scenario; the rest is shown."""
+    made = scenario("s", goal="g", criteria=["Is polite"], decides=decides, conversations_per_scenario=1)
+    with ScriptedAgent(["Hello."]) as agent:
+        model, least = ScriptedModel(scores=judged), {"helpfulness": 4}
+        [result] = run_scenarios([made], agent=agent, model=model, thresholds=least).scenarios
+    assert result.verdict.status is status, result.verdict
+    shown = {name for name, _ in result.conversations[0].metric_results}
+    assert {"helpfulness", "agent_behavior_failure"} <= shown
+    assert ("goal_completion" in shown) is ("goal" in (decides or ["goal"]))
+    assert ("helpfulness" in result.information) is ("metrics" not in (decides or ["metrics"]))
+
+
+def test_a_metric_that_decides_nothing_may_be_unscored() -> None:
+    """It neither errors the scenario nor counts in its average."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        if request.key.metric == "helpfulness":
+            raise TransientError("503: down")
+        return ScriptedModel()._by_role(request)
+
+    made = scenario("s", goal="g", criteria=["Is polite"], decides=["criteria"], metrics=["helpfulness"])
+    with ScriptedAgent(["Hello."]) as agent:
+        run = run_scenarios([made], agent=agent, model=ScriptedModel(answer=answer), judge={"batch": False})
+    [result] = run.scenarios
+    assert result.verdict.status is Status.PASSED, result.verdict
+    [turn, *_] = result.conversations[0].turns
+    assert isinstance(turn.metrics["helpfulness"], Skipped)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.scenarios.options import find_check_flaw
+from agentest.scenarios.function_source import find_check_flaw
 from agentest.support.errors import ScenarioError
 
 WANTED = "Done."

@@ -32,6 +32,11 @@ def problem(*arguments: Any, **options: Any) -> str:
     return said
 
 
+def said(role: Any, **more: Any) -> dict[str, Any]:
+    """A message of a history."""
+    return {"role": role, "content": "Hello.", **more}
+
+
 # Options
 
 
@@ -131,7 +136,7 @@ def test_a_scenario_is_immutable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "'s': has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"),
         ({"goal": "  "}, "`goal` is empty; give a goal"),
@@ -173,6 +178,107 @@ def test_a_scenario_is_immutable() -> None:
         ),
         ({"turns": ["a", "b"], "max_turns": 1}, "max_turns: is 1, but the script has 2 turns"),
         ({"turns": ["a"], "patience": 2}, "patience: is for a simulated user"),
+        ({"first_message": "a"}, "has neither `goal` nor `turns`; give a goal"),
+        ({"goal": "g", "first_message": 5}, "first_message: expected a text, found 5"),
+        ({"goal": "g", "first_message": " "}, "first_message: is empty"),
+        ({"goal": "g", "first_message": "a", "turns": ["b"]}, "first_message: excludes `turns`; put the"),
+        ({"goal": "g", "first_message": "a", "then": "simulate"}, "first_message: excludes `then`"),
+        ({"goal": "g", "first_message": "a", "user": "goat"}, "first_message: an adversarial `user` writes"),
+        (
+            {"goal": "g", "decides": "goal"},
+            "decides: expected a list of goal, criteria, metrics, found 'goal'",
+        ),
+        ({"goal": "g", "decides": ["goals"]}, "decides: found 'goals'; did you mean `goal`?"),
+        ({"goal": "g", "decides": [1]}, "decides: found 1; valid are: `criteria`, `goal`, `metrics`"),
+        ({"goal": "g", "decides": []}, "decides: is empty, and the scenario has no check, so nothing would"),
+        (
+            {"goal": "g", "decides": ["criteria"]},
+            "decides: names `criteria`, but the scenario has no criteria",
+        ),
+        (
+            {"goal": "g", "decides": ["criteria"], "criteria": [{"text": "a", "required": False}]},
+            "decides: names `criteria`, but the scenario has no criteria that could decide",
+        ),
+        ({"turns": ["a"], "decides": ["goal"]}, "decides: names `goal`, but the scenario has no goal"),
+        (
+            {"goal": "g", "metrics": [], "decides": ["metrics"]},
+            "decides: names `metrics`, but the scenario has",
+        ),
+        (
+            {"goal": "g", "decides": ["goal"], "thresholds": {"helpfulness": 4}},
+            "thresholds: helpfulness decides nothing, as `decides` leaves `metrics` out",
+        ),
+        (
+            {"goal": "g", "decides": ["metrics"], "thresholds": {"goal_completion": 1}},
+            "thresholds: goal_completion decides nothing, as `decides` leaves `goal` out",
+        ),
+        (
+            {"goal": "g", "decides": ["metrics"], "metrics": ["goal_completion"]},
+            "metrics: goal_completion decides nothing, as `decides` leaves `goal` out",
+        ),
+        (
+            {"goal": "g", "headers": {"X-A": 1}},
+            "headers: expected a dict from header to text, found {'X",
+        ),
+        ({"goal": "g", "body": [1]}, "body: expected a dict of fields, found [1]"),
+        ({"goal": "g", "body": {"x": b"1"}}, "body: is not JSON: a bytes is not"),
+        ({"goal": "g", "attachments": "a.png"}, "attachments: expected a list of files, found 'a.png'"),
+        ({"goal": "g", "attachments": [1]}, "attachments[0]: expected a dict, found an int"),
+        ({"goal": "g", "attachments": ["nowhere.png"]}, "nowhere.png cannot be read: No such file"),
+        ({"goal": "g", "attachments": [{"name": "x"}]}, "attachments[0]: needs either `path`, the place"),
+        (
+            {"goal": "g", "attachments": [{"url": "https://a/b.png", "path": "b.png"}]},
+            "attachments[0]: needs either `path`, the place of a file, or `url`, its address",
+        ),
+        (
+            {"goal": "g", "attachments": [{"url": "https://a/b"}]},
+            "is unknown; write it as `mime_type`",
+        ),
+        ({"goal": "g", "history": "x"}, "history: expected a list of messages, found 'x'"),
+        ({"goal": "g", "history": []}, "history: must end with a message of the assistant"),
+        ({"goal": "g", "history": ["x"]}, "history[0]: expected a dict, found a str"),
+        ({"goal": "g", "history": [said("user")]}, "history: must end with a message of the assistant"),
+        ({"goal": "g", "history": [{"role": "user"}]}, "history[0].content: expected a text, found None"),
+        (
+            {"goal": "g", "history": [said("system")]},
+            "history[0].role: expected user, assistant or tool (instructions belong to the agent's own "
+            "settings), found 'system'",
+        ),
+        ({"goal": "g", "history": [said(["user"])]}, "history[0].role: expected user, assistant or tool"),
+        ({"goal": "g", "history": [said("user", text="x")]}, "history[0]: unknown key `text`; did you mean"),
+        ({"goal": "g", "history": [{"role": "assistant"}]}, "history[0].content: is empty"),
+        (
+            {"goal": "g", "history": [said("assistant", tool_calls="find")]},
+            "history[0].tool_calls: expected a list of calls, found 'find'",
+        ),
+        (
+            {"goal": "g", "history": [said("assistant", tool_calls=[{"nam": "find"}])]},
+            "history[0].tool_calls[0]: unknown key `nam`; did you mean `name`?",
+        ),
+        (
+            {"goal": "g", "history": [said("assistant", tool_calls=[{"name": "find", "args": [1]}])]},
+            "history[0].tool_calls[0].args: expected a dict of arguments, found [1]",
+        ),
+        (
+            {"goal": "g", "history": [said("assistant", tool_calls=[{"name": "find"}])]},
+            "history: ends without the result of find; write `result` into the call, or a message with `role",
+        ),
+        (
+            {"goal": "g", "history": [said("assistant", tool_calls=[{"name": "find"}]), said("user")]},
+            "history[1]: comes before the result of find; write",
+        ),
+        (
+            {"goal": "g", "history": [said("tool", tool_call_id="c1")]},
+            "history[0].tool_call_id: expected the id of a call that has no result yet, found 'c1'",
+        ),
+        ({"goal": "g", "then": "simulate"}, "then: goes on after a script; write its `turns`, or"),
+        ({"goal": "g", "turns": ["a"], "then": "go on"}, "then: expected 'simulate', found 'go on'"),
+        ({"goal": "g", "turns": ["a"], "then": True}, "then: expected 'simulate', found True"),
+        ({"turns": ["a"], "then": "simulate"}, "has `then`, but no `goal`; give a goal"),
+        (
+            {"goal": "g", "turns": ["a", "b"], "then": "simulate", "max_turns": 2},
+            "max_turns: is 2, but the script has 2 turns, after which the simulated user goes on",
+        ),
         (
             {"turns": [{"user_message": "a", "trajectory": {"max_turns": 1}}]},
             "turns[0].trajectory.max_turns: belongs to the scenario, not to one turn",
@@ -238,9 +344,35 @@ def test_a_scenario_is_immutable() -> None:
         ({"goal": "g", "skip": 0}, "skip: expected a text, found 0"),
     ],
 )
-def test_wrong_options_are_explained(options: dict[str, Any], said: str) -> None:
+def test_wrong_options_are_explained(options: dict[str, Any], message: str) -> None:
     """The error has file, line, scenario, option, the value, and the nearest valid name."""
-    assert said in problem(**options)
+    assert message in problem(**options)
+
+
+def test_a_script_that_a_simulated_user_continues() -> None:
+    """It has what a simulated user has, and `first_message` is the shortest such script."""
+    user: dict[str, Any] = {"goal": "g", "patience": 2, "max_turns": 2, "user_tools": {"look": 1}}
+    first = scenario("s", firstMessage="Hello.", **user)
+    then = scenario("s", turns=["Hello."], then="simulate", **user)
+    assert (first.turns, first.is_continued, first.scripted) == (then.turns, True, False)
+    assert (then.is_continued, then.scripted, then.patience) == (True, False, 2)
+
+
+def test_calls_of_a_history_in_both_forms() -> None:
+    """Those of chat completions mean the same as calls with their results."""
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"id": 17}'}}
+    copied = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": '{"at": null}'},
+        said("assistant"),
+    ]
+    own = {"id": "c1", "name": "find", "args": {"id": 17}, "result": {"at": None}}
+    one, two = (
+        scenario("s", goal="g", history=copied),
+        scenario("s", goal="g", history=[said("assistant", toolCalls=[own])]),
+    )
+    assert one.history == two.history
+    assert [type(each).__name__ for each in one.history] == ["AgentMessage", "ToolResult", "AgentMessage"]
 
 
 @pytest.mark.parametrize(

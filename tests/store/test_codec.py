@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.messages import EarlierMessage
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import (
@@ -237,6 +238,7 @@ FULL_CONVERSATION = ConversationResult(
         inexact_state=("b",),
         user_calls=(ToolCall("t", {}, None, True, 0),),
         attack=AttackLog("pair", "o", "words"),
+        history=(EarlierMessage("user", "u"),),
     ),
     (TurnEvaluation(0, trajectory=FULL_TRAJECTORY),),
     {next(iter(TRAJECTORY_METRICS)): Score(0.5, "")},

@@ -28,7 +28,7 @@ from agentest.config.config import Config
 from agentest.config.fields import Section
 from agentest.domain.changes import GOALS, MODEL_FAULTS, SCHEMA_MODES, STRATEGIES, TECHNIQUES, TOOL_FAULTS
 from agentest.plugin import PLUGINS, PluginRegistry, built_in_plugins, core_plugin
-from agentest.scenarios import data_files, definition, model, options, parser, trajectory_parser
+from agentest.scenarios import data_files, definition, model, options, parser, script, trajectory_parser
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.scenarios.mutations import OURS as MUTATIONS
 from agentest.scenarios.parser import names_of
@@ -423,7 +423,7 @@ def _definitions() -> Schema:
         },
         "Turn": an_object(
             "A user message, and what must hold after the reply.",
-            definition.TURN_KEYS,
+            script.TURN_KEYS,
             {
                 "user_message": _TEXT,
                 "assertions": ref("Assertions"),
@@ -432,6 +432,32 @@ def _definitions() -> Schema:
                 "approve": _APPROVE,
             },
             ["user_message"],
+        ),
+        "EarlierMessage": an_object(
+            "A message before the first turn.",
+            {key for keys in script.HISTORY_KEYS.values() for key in keys},
+            {
+                "role": {"enum": [*script.HISTORY_KEYS]},
+                "content": {},
+                "tool_calls": {"type": "array", "items": ref("EarlierCall")},
+                "tool_call_id": _FILLED_TEXT,
+            },
+            ["role"],
+        ),
+        "File": an_object(
+            "A file that the user attaches.", script.FILE_KEYS, dict.fromkeys(script.FILE_KEYS, _FILLED_TEXT)
+        ),
+        "EarlierCall": an_object(
+            "A call before the first turn.",
+            script.HISTORY_CALL_KEYS,
+            {
+                "name": _FILLED_TEXT,
+                "args": {"type": ["object", "string"]},
+                "result": {},
+                "id": _FILLED_TEXT,
+                "type": {"const": "function"},
+                "function": _ANY_OBJECT,
+            },
         ),
         "Assertions": an_object(
             "The original form of `trajectory`.",
@@ -549,6 +575,11 @@ def _option_schemas() -> dict[str, Schema]:
         "knowledge": any_of({"type": "array", "items": fact}, _COLUMN),
         "repeat": any_of(_TEXT, _ANY_OBJECT),
         "turns": any_of({"type": "array", "items": any_of(_TEXT, ref("Turn")), "minItems": 1}, _COLUMN),
+        "then": {"const": "simulate"},
+        "attachments": any_of({"type": "array", "items": any_of(_FILLED_TEXT, ref("File"))}, _COLUMN),
+        "headers": any_of({"type": "object", "additionalProperties": _TEXT}, _COLUMN),
+        "body": _OBJECT,
+        "history": any_of({"type": "array", "items": ref("EarlierMessage"), "minItems": 1}, _COLUMN),
         "tools": any_of(tools, {"const": "simulate"}),
         "user_tools": tools,
         "mocks": an_object("The original form of `tools`.", ("tools",), {"tools": tools}),
@@ -559,6 +590,7 @@ def _option_schemas() -> dict[str, Schema]:
         "final_state": expected_state,
         "final_session_state": expected_state,
         "thresholds": any_of({"type": "object", "additionalProperties": _NUMBER}, _COLUMN),
+        "decides": any_of({"type": "array", "items": {"enum": [*model.DECIDERS]}}, _COLUMN),
         "criteria": any_of({"type": "array", "items": ref("Criterion")}, _COLUMN),
         "date": _TEXT,
         "session": any_of(ref("Session"), _COLUMN),

@@ -81,6 +81,7 @@ def held(
     tools: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
     path: str = "/",
+    history: Sequence[Mapping[str, Any]] | None = None,
 ) -> Held:
     """A conversation of these user messages with an agent of these settings and answers."""
 
@@ -89,7 +90,12 @@ def held(
             endpoint = f"http://127.0.0.1:{opened.port}{path}"
             notes: list[str] = []
             conversation = await converse(
-                {**config, "endpoint": endpoint}, lines, notes, tools=tools, timeout_s=timeout_s
+                {**config, "endpoint": endpoint},
+                lines,
+                notes,
+                tools=tools,
+                timeout_s=timeout_s,
+                history=history,
             )
             return Held(conversation, opened.requests, notes)
 
@@ -104,6 +110,7 @@ async def converse(
     *,
     tools: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
+    history: Sequence[Mapping[str, Any]] | None = None,
 ) -> Conversation:
     """The same with an agent that already runs."""
     settings: Any = TypeAdapter(AgentConfig).validate_python(config)
@@ -117,10 +124,10 @@ async def converse(
             on_note=notes.append,
         )
         agent = agent_type(settings.type).load()("agent", settings, resources)
-        made = scenario("s", turns=["-"], tools=dict(tools or {}))
+        made = scenario("s", turns=["-"], tools=dict(tools or {}), history=history)
         mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
         user = ScriptedUser(list(lines))
-        spec = ConversationSpec("c-1", "s", 8, session_id="session-1")
+        spec = ConversationSpec("c-1", "s", 8, session_id="session-1", history=made.history)
         in_process = [InProcessCalls(mocks)] if settings.type == "custom" else []
         return await TurnLoop(spec, agent, user, mocks, in_process).run()
 

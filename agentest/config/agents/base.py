@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from agentest.config.agents.companion_servers import ADDRESSES, AgentWithServers, check_placeholders
 from agentest.config.agents.server import Server
@@ -183,6 +183,26 @@ class AnyAgent(AgentWithServers):
     def per_worker(self) -> bool:
         """True if each worker of a run starts its own agent."""
         return self.server is not None and self.server.per_worker
+
+    def with_request(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Self:
+        """Return the settings with further headers and fields of `body`. Raises ValueError."""
+        changed: dict[str, Any] = {}
+        for key, more in (("headers", headers), ("body", body)) if headers or body else ():
+            before = getattr(self, key, None) or {}
+            if more and not (key in type(self).model_fields and isinstance(before, Mapping)):
+                raise ValueError(f"{key}: agent {self.name!r} (type: {self.type}) has no `{key}` to add to")
+            replaced = {name.lower() if key == "headers" else name for name in more}
+            kept = {n: v for n, v in before.items() if (n.lower() if key == "headers" else n) not in replaced}
+            changed[key] = {**kept, **more}
+        if not changed:
+            return self
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        try:
+            return type(self).model_validate(given | changed)
+        except ValidationError as error:
+            [problem, *_] = error.errors()
+            at = "".join(f"{part}: " for part in problem["loc"][:1])
+            raise ValueError(f"{at}{problem['msg'].removeprefix('Value error, ')}") from None
 
     @property
     def urls(self) -> dict[str, str]:

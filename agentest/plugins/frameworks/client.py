@@ -50,6 +50,7 @@ class Framework:
     """Installs the gate and returns a function that begins a conversation. It is given the agent and, of a
     framework with agents for a single use, a function that returns the next one. Raises ValueError."""
     single_use: bool = False  # True if an agent serves one conversation, so that each needs a new one
+    takes_history: bool = False  # True if a conversation sends messages from before its first turn
 
     async def open(
         self,
@@ -100,6 +101,10 @@ class ObjectAgent(ConversationalAgent):
     begin: Begin
     make_context: MakeContext | None
     timeout_s: float
+
+    @property
+    def takes_history(self) -> bool:
+        return self.framework.takes_history
 
     def new_conversation(self) -> Agent:
         return ObjectConversation(self)

@@ -248,10 +248,11 @@ class LangGraphConversation:
         self._config = {"configurable": {"thread_id": session_id}}
 
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
-        """Run the graph with the user's last message."""
+        """Run the graph with the user's last message, and at first with those before it."""
         model_calls, said_id = ModelCallCounter(), str(uuid4())
         human = import_module("langchain_core.messages").HumanMessage
-        graph_input = {"messages": [human(last_user_message(messages).text, id=said_id)]}
+        earlier = to_wire(messages[:-1]) if gate.turn_index == 0 else []
+        graph_input = {"messages": [*earlier, human(last_user_message(messages).text, id=said_id)]}
         config = {**self._config, "callbacks": [model_calls.handler()]}
         for _ in range(MOST_APPROVALS):
             try:
@@ -333,5 +334,5 @@ def _record_node_calls(messages: Sequence[Any], gate: ToolGate) -> None:
                 gate.note_past(call["name"], call["args"], text_of(result.content), _PAST)
 
 
-open_runnable = Framework("LangChain", prepare).open
-open_graph = Framework("LangGraph", prepare_graph).open
+open_runnable = Framework("LangChain", prepare, takes_history=True).open
+open_graph = Framework("LangGraph", prepare_graph, takes_history=True).open

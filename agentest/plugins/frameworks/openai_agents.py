@@ -14,6 +14,7 @@ from agentest.domain.transcript import Remark, Usage
 from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
 from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
+from agentest.plugins.protocols.response_items import written
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import STRICT, safe_repr
 
@@ -113,7 +114,8 @@ class OpenAIAgentsConversation:
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
-        given: Any = [*self._items, {"role": "user", "content": last_user_message(messages).text}]
+        user_message = {"role": "user", "content": last_user_message(messages).text}
+        given: Any = [*(self._items or written(messages[:-1], {})), user_message]
         context = self._context
         for _ in range(MOST_APPROVALS):
             try:
@@ -188,4 +190,4 @@ def _field(raw: Any, name: str) -> Any:
     return raw.get(name) if isinstance(raw, dict) else getattr(raw, name, None)
 
 
-open_object = Framework("OpenAI Agents SDK", prepare).open
+open_object = Framework("OpenAI Agents SDK", prepare, takes_history=True).open

@@ -10,5 +10,6 @@ for section, name, path, after, help in (
     ("Start", "chat", "chat:chat", "docs", "Talk to the agent yourself, with a scenario's mocks."),
     ("Judges", "label", "calibrate:label", "judge", "Label conversations yourself."),
     ("Judges", "calibrate", "calibrate:calibrate", "label", "Measure how well judge and people agree."),
+    ("Judges", "show-prompts", "calibrate:show_prompts", "calibrate", "Show the prompts of the judges."),
 ):
     plugin.command(name, f"agentest.plugins.page.commands.{path}", section=section, after=after, help=help)

@@ -38,9 +38,10 @@ class ProtocolClient(ConversationalAgent):
 
     takes_attachments = True
 
-    def __init__(self, name: str, begin: Callable[[], Agent]) -> None:
+    def __init__(self, name: str, begin: Callable[[], Agent], *, takes_history: bool = False) -> None:
         """Create the client; `begin` begins a conversation."""
         self.name = name
+        self.takes_history = takes_history
         self._begin = begin
 
     def new_conversation(self) -> Agent:

@@ -76,6 +76,7 @@ _BRIEF_ROWS, _SHOWN_ROWS = 6, 30
 _EXPLANATION_CHARS = 300
 _BRIEF_CHARS, _QUOTED_CHARS = 64, 150
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
+_EARLIER = {"user": _USER, "assistant": _AGENT, "tool call": _TOOL}
 _SERVER, _FAULT = "server ", "fault  "
 _USER_PREFIX = "user's "
 """The prefix of the simulated user's own tools, which are invisible to the agent."""
@@ -246,6 +247,10 @@ def transcript_lines(
     evaluations = {turn.turn_index: turn for turn in result.turns}
     if conversation.session_id:
         yield line(indent, (f"session {conversation.session_id}", "dim"))
+    if conversation.history:
+        yield line(indent, ("before the first turn", "bold"))
+    for earlier in conversation.history:
+        yield from labelled(indent + 2, _EARLIER[earlier.role], rows_of(earlier.text), "dim")
     for exchange in exchanges(conversation):
         yield line(indent, (_exchange_head(exchange), "bold"))
         yield from _exchange(exchange, indent + 2)

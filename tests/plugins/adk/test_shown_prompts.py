@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.cli.judge import prompt_text
 from agentest.plugins.adk.formats.criteria import MetricCriterion
 from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation, content
 from agentest.plugins.adk.metrics.grader_factory import JUDGED_NAMES, make_grader
+from agentest.plugins.page.commands.calibrate import prompt_text
 from agentest.support.errors import UsageError
 
 

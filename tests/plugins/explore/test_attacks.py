@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 
 import agentest
 from agentest import Conversation, Scenario, ScenarioResult, Status, attack, persona
-from agentest.cli.judge import prompt_text
 from agentest.domain.changes import STRATEGIES
 from agentest.domain.transcript import AttackLog
 from agentest.models.port import ChatRequest
+from agentest.plugins.page.commands.calibrate import prompt_text
 from agentest.report.console.scenario import block
 from agentest.report.content import RunReport
 from agentest.report.github import summary

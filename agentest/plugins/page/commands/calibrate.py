@@ -1,18 +1,30 @@
-"""`agentest label` stores people's labels; `calibrate` measures how well the judge agrees with them."""
+"""Commands about judges: `label` stores people's answers, `calibrate` compares, `show-prompts` prints."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+import anyio
 import click
 
 from agentest.cli.location import Location, request_of
-from agentest.cli.options import budget, exits, flag, option, path_option, recording, where
+from agentest.cli.options import budget, choice_option, exits, flag, option, path_option, recording, where
+from agentest.config.models import Batch
+from agentest.domain.end_reason import Ending
+from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
-from agentest.judging.questions import fingerprint
+from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.judging.evaluator import ScenarioEvaluator
+from agentest.judging.judge import BATCH_METRIC, Judge
+from agentest.judging.judge_input import criterion_question
+from agentest.judging.judgement import AgentBackground, CallVisibility
+from agentest.judging.questions import SYSTEM, fingerprint, prompt_of, prompts_text
+from agentest.judging.role_check import role_check_prompt
+from agentest.models.port import Answer, CallKey, Message
+from agentest.plugin import PLUGINS
 from agentest.plugins.page.commands.chat import stdin_reader, write_stdout
 from agentest.plugins.page.labels.agreement import (
     CalibrationResult,
@@ -51,12 +63,14 @@ from agentest.runner.judge_models import (
 )
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest
-from agentest.support.errors import ExitCode, UsageError, errors_as
+from agentest.scenarios.model import Criterion, Scenario
+from agentest.support.dates import without_marks
+from agentest.support.errors import ExitCode, ModelUnavailable, UsageError, errors_as
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
 from agentest.support.terminal import Output, say, source, tell, tell_notes
-from agentest.support.text import count, did_you_mean
+from agentest.support.text import count, did_you_mean, snake_case
 
 _METRIC = option("--metric metric_names", "NAME", "Select this metric, or criteria.", multiple=True)
 
@@ -254,3 +268,150 @@ def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
     """Return the metrics that `--metric` names, in table order; all if it names none. Raises UsageError."""
     with errors_as(UsageError, "--metric: "):
         return metrics_named(names)
+
+
+@click.command("show-prompts")
+@option("--metric", "NAME", "Show one metric, of evaluation sets, criteria, user.check, attack.")
+@choice_option(
+    "--mode",
+    ["off", "false", "turn", "true", "conversation"],
+    "Show all calls for an example, as this `judge.batch` makes them.",
+)
+@exits
+def show_prompts(metric: str | None, mode: str | None) -> ExitCode:
+    """Show the prompts of the judges."""
+    say(prompt_text(metric, mode))
+    return ExitCode.PASSED
+
+
+_MODES = {"false": "off", "true": "turn"}
+_OTHER_PROMPTS = {
+    "criteria": lambda: (
+        f"# system, all metrics\n{SYSTEM}\n\n"
+        f"# criteria, each by itself\n{prompt_of(criterion_question(1, Criterion('(the criterion)'))).alone}"
+    ),
+    "user.check": role_check_prompt,
+}
+
+
+def prompt_text(metric: str | None, mode: str | None = None) -> str:
+    """Return the prompts of a metric, or of all metrics if it is None.
+
+    Args:
+        metric: name of a metric, `criteria`, `user.check` or `attack`.
+        mode: a value of `judge.batch`; returns all calls about an example in that mode.
+
+    Raises UsageError for an unknown metric.
+    """
+    if metric and mode:
+        raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
+    if mode:
+        return render_example_prompts(_MODES.get(mode, mode))
+    others: dict[str, dict[str, Callable[[], str]]] = {"others": {**_OTHER_PROMPTS}}
+    for hook in PLUGINS.all("hook").values():
+        if heading := hook.facts.get("prompts"):
+            others.setdefault(heading, {}).update(hook.load())
+    if metric is None:
+        lists = (
+            f"# {heading}, shown with --metric NAME\n{', '.join(names)}" for heading, names in others.items()
+        )
+        modes = "# whole calls about an example\n--mode off, --mode turn, --mode conversation"
+        return "\n\n".join((prompts_text(), *lists, modes))
+    texts = {name: text for names in others.values() for name, text in names.items()}
+    name = snake_case(metric)
+    if text := texts.get(metric) or texts.get(name):
+        return text()
+    if name not in BUILTIN:
+        raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *texts})}")
+    return prompts_text(name)
+
+
+_EXAMPLE = Scenario(
+    name="example",
+    file="",
+    line=0,
+    profile="A busy traveller who writes short messages.",
+    goal="Cancel the booking B-17 and get the money back.",
+    knowledge=("The booking was made in May.",),
+    expected_outcome="The refund is refused, as the fare is not refundable, and the traveller is told why.",
+    criteria=(Criterion("Never asks for the full card number"), Criterion("Offers a voucher")),
+)
+_EXAMPLE_AGENT = AgentBackground(
+    instructions="You work for an airline. Fares of type Light are not refundable.",
+    tools="get_booking(id): a booking by its number",
+    visibility=CallVisibility(has_tools=True),
+)
+_EXAMPLE_CONVERSATION = Conversation(
+    conversation_id="example-1",
+    turns=(
+        Turn(
+            turn_index=0,
+            user_message="Please cancel B-17 and refund me.",
+            agent_message="B-17 is a Light fare, which is not refundable. Shall I cancel it all the same?",
+            tool_calls=(
+                ToolCall(
+                    name="get_booking",
+                    args={"id": "B-17"},
+                    result={"id": "B-17", "fare": "Light", "price": 120},
+                    mocked=True,
+                    turn_index=0,
+                ),
+            ),
+            started_at="2026-03-02T09:30:00+01:00",
+        ),
+        Turn(
+            turn_index=1,
+            user_message="No, then leave it.",
+            agent_message="All right. I can offer you a voucher for a seat instead.",
+        ),
+    ),
+    ending=Ending.REFUSED,
+)
+
+
+class _RecordingModel:
+    name = "nobody"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[CallKey, Sequence[Message]]] = []
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        answer: type[Answer],  # noqa: ARG002 - every model is told the shape
+        key: CallKey,
+    ) -> Answer:
+        self.asked.append((key, messages))
+        raise ModelUnavailable("nobody answers")
+
+
+def render_example_prompts(mode: str) -> str:
+    """Return every judge call about two turns in a `judge.batch` mode; repeated messages are referenced."""
+    listener = _RecordingModel()
+    evaluator = ScenarioEvaluator(
+        scenario=_EXAMPLE,
+        scope="example",
+        metrics=tuple(BUILTIN),
+        judge=Judge(listener, batch=Batch(mode)),
+        agent=_EXAMPLE_AGENT,
+    )
+    anyio.run(evaluator.everything, _EXAMPLE_CONVERSATION, 1)
+    first_calls: dict[str, int] = {}
+    calls = enumerate(listener.asked, start=1)
+    return "\n\n".join(
+        part for n, call in calls for part in _call_text(n, len(listener.asked), *call, first_calls)
+    )
+
+
+def _call_text(
+    n: int, total: int, key: CallKey, messages: Sequence[Message], first_calls: dict[str, int]
+) -> list[str]:
+    about = "the conversation" if key.turn is None else f"turn {key.turn}"  # prompts count from 0
+    parts = [
+        f"# call {n} of {total}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"
+    ]
+    for message in messages:
+        first = first_calls.setdefault(message["content"], n)
+        text = without_marks(message["content"]) if first == n else f"(as in call {first})"
+        parts.append(f"## {message['role']}\n{text}")
+    return parts

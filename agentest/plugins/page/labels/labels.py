@@ -455,7 +455,7 @@ def _background(data: Any) -> JudgeBackground:
     if not isinstance(data, dict):
         raise ValueError(f"`background` must be an object, found {data!r:.80}")
     known = _checked_keys(data, _BACKGROUND, "background.")
-    texts = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
+    texts: dict[str, Any] = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
     return JudgeBackground(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
 
 

@@ -60,7 +60,7 @@ _TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessio
 def open_agent(_: str, config: AgUiAgent, resources: Resources) -> ProtocolClient:
     """Create the client of an agent behind AG-UI."""
     endpoint = _AgUiEndpoint(config, resources)
-    return ProtocolClient(config.name, lambda: AgUiConversation(endpoint))
+    return ProtocolClient(config.name, lambda: AgUiConversation(endpoint), takes_history=True)
 
 
 class _AgUiEndpoint(ProtocolEndpoint):

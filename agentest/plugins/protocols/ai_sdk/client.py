@@ -12,7 +12,7 @@ from typing import Any
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 from agentest.plugins.protocols.ai_sdk.settings import AiSdkAgent
@@ -57,7 +57,7 @@ Wire = dict[str, Any]
 def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ProtocolClient:
     """Create the client of a backend of the AI SDK."""
     backend = _Backend(config, resources)
-    return ProtocolClient(config.name, lambda: AiSdkConversation(backend))
+    return ProtocolClient(config.name, lambda: AiSdkConversation(backend), takes_history=True)
 
 
 class _Backend(ProtocolEndpoint):
@@ -92,6 +92,7 @@ class AiSdkConversation:
         """Reply to the user's message or the last tool results. Raises NoReply, CannotSend, MockBypassed."""
         if not self._messages:
             self._backend.own_tools.check_before(ctx)
+            self._messages += earlier_wire(messages[:-1])
         current, total, message = self._current(), _StreamTotals(), messages[-1]
         approver = Approver(ctx.approve, self._backend.config.approvals)
         if isinstance(message, ToolResult):
@@ -274,6 +275,22 @@ def user_message(message: UserText) -> Wire:
     """Return a user message as JSON. Files without an address become data URLs."""
     text = [{"type": "text", "text": message.text}] if message.text or not message.attachments else []
     return {"id": new_id(), "role": "user", "parts": [*text, *map(_file, message.attachments)]}
+
+
+def earlier_wire(messages: Sequence[Message]) -> list[Wire]:
+    """Return the messages from before the first turn as JSON; a call is in one part with its result."""
+    results = {each.request_id: each.text for each in messages if isinstance(each, ToolResult)}
+    wire: list[Wire] = []
+    for each in messages:
+        if isinstance(each, UserText):
+            wire.append(user_message(each))
+        elif isinstance(each, AgentMessage):
+            parts: list[Part] = [{"type": "text", "text": each.text, "state": "done"}] if each.text else []
+            for call in each.tool_requests:
+                made = {"toolCallId": call.id, "state": DONE, "input": read_any(call.arguments)}
+                parts.append({"type": f"tool-{call.name}", **made, "output": read_any(results[call.id])})
+            wire.append({"id": new_id(), "role": "assistant", "parts": parts})
+    return wire
 
 
 def _file(file: Attachment) -> Part:

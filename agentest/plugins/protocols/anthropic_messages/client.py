@@ -69,7 +69,7 @@ Block = Mapping[str, Any]  # a block of a message's `content`, as received
 def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> ProtocolClient:
     """Create the client of an agent that speaks Anthropic's Messages."""
     endpoint = _MessagesEndpoint(config, resources)
-    return ProtocolClient(config.name, lambda: _MessagesConversation(endpoint))
+    return ProtocolClient(config.name, lambda: _MessagesConversation(endpoint), takes_history=True)
 
 
 class _MessagesEndpoint(ProtocolEndpoint):

@@ -62,6 +62,7 @@ class CommandClient:
         self._command_template = Template(config.command)
         self._env = Template(config.env)
         self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
+        self.takes_history = "messages" in self._body.names
         self._as_argument = config.input == "argument" and "message" not in self._command_template.names
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
         self.form = MessagePaths.of(config)

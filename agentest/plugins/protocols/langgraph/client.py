@@ -16,14 +16,14 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 import anyio
 
-from agentest.agents.chat_completions import content_of
+from agentest.agents.chat_completions import to_wire
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_response_of, read_body
 from agentest.agents.json_reader import excerpt, objects_in, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_detection import empty_path_message, text_of, where_text_is
-from agentest.domain.messages import Message, UserText, last_user_message
+from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.protocols.approvals import (
@@ -83,7 +83,9 @@ _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> ProtocolClient:
     """Create the client of a graph behind a LangGraph server."""
     graph = Graph(config, resources)
-    return ProtocolClient(config.name, lambda: GraphConversation(graph))
+    return ProtocolClient(
+        config.name, lambda: GraphConversation(graph), takes_history=graph.requests.adds_message
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ class RunBodies:
         modes = ["updates", "messages-tuple"] if config.streaming else ["updates"]
         self._streamed = {"stream_mode": modes, "stream_subgraphs": True}
         self._placeholders = Template([config.body, config.sent_headers]).names
-        self._adds_message = not (
+        self.adds_message = not (
             "messages" in config.body.get("input", {}) or self._input.names & _MESSAGE_PLACEHOLDERS
         )
 
@@ -272,13 +274,18 @@ class RunBodies:
         return [key for key in state if key not in placed]
 
     def run(
-        self, assistant: str, user_text: UserText, sent: SentMessage, state: Mapping[str, Any], values: Values
+        self,
+        assistant: str,
+        new: Sequence[Message],
+        sent: SentMessage,
+        state: Mapping[str, Any],
+        values: Values,
     ) -> dict[str, Any]:
-        """Return the body of a run with a user message and the session's state as input."""
+        """Return the body of a run with the new messages, and the session's state as input."""
         run_input = {key: state[key] for key in self.state_keys(state)} | self._input.filled(values)
-        if self._adds_message:
-            message = {"role": "user", "content": content_of(user_text), "id": sent.id}
-            run_input = {"messages": [message], **run_input}
+        if self.adds_message:
+            *earlier, message = to_wire(new)
+            run_input = {"messages": [*earlier, {**message, "id": sent.id}], **run_input}
         return {**self._common(assistant, values), "if_not_exists": "create", "input": run_input}
 
     def answer(self, assistant: str, resume: Any, values: Values) -> dict[str, Any]:
@@ -336,7 +343,8 @@ class GraphConversation:
                 turn.decided = _approvals(self._interrupts, decision)
             body = requests.answer(assistant, answer, values)
         else:
-            body = requests.run(assistant, user_message, sent, state, values)
+            new = messages if ctx.turn_index == 0 else [user_message]
+            body = requests.run(assistant, new, sent, state, values)
         await self._run(turn, body)
         await self._answer_interrupts(turn, assistant, approver)
         turn.total.approvals = approver.answered

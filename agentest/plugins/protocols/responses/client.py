@@ -50,7 +50,7 @@ _LONGEST_PAUSE_S = 2.0
 def open_agent(_: str, config: ResponsesAgent, resources: Resources) -> ProtocolClient:
     """Create the client of an agent that speaks Responses."""
     endpoint = _ResponsesEndpoint(config, resources)
-    return ProtocolClient(config.name, lambda: _ResponsesConversation(endpoint))
+    return ProtocolClient(config.name, lambda: _ResponsesConversation(endpoint), takes_history=True)
 
 
 class InvalidRequest(NoReply):

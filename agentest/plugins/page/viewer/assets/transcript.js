@@ -52,7 +52,8 @@ export function transcript(view) {
   const many = { first: wanted - (wanted % TURNS_AT_ONCE), step: TURNS_AT_ONCE, noun: "turn" };
   const items = h("ol.chat", { class: turns.length > MANY_TURNS && "many" });
   const shown = bounded(items, turns.length, (at) => turnItem(view, turns[at]), many);
-  return [shown, ownCalls(conversation, turns.length, ", before it ended")];
+  const earlier = (conversation.history || []).map(({ role, text }) => said(role === "user" ? role : "agent", ["Before: ", role], text));
+  return [earlier, shown, ownCalls(conversation, turns.length, ", before it ended")];
 }
 
 function turnItem(view, { turn, position, row }) {
