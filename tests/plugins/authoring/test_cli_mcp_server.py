@@ -131,7 +131,7 @@ def test_a_run_and_its_failures(project: Project) -> None:
             ("conversation", {"scenario": "goood"}, "did you mean `good`?"),
             ("conversation", {}, "name `scenario` or `id`"),
             ("conversation", {"id": "bad-9"}, "the run has no conversation 'bad-9'; "),
-            ("talk", {"message": "x"}, "chat needs one scenario"),
+            ("talk", {"message": "x", "scenario": "goood"}, "goood"),
             ("talk", {"message": "x", "conversation": "y"}, "the conversation y does not go on"),
             ("compare", {}, "one run is kept"),
             ("validate_scenario", {"source": "x", "path": "../b.sim.py"}, "not in the project's folder"),

@@ -7,6 +7,7 @@ import re
 import subprocess
 from typing import Any
 
+import pytest
 from project import Project
 from steering_texts import GITHUB, harmless, say_hostile_texts, write_scenarios
 
@@ -121,6 +122,20 @@ def test_two_conversations_at_once(project: Project) -> None:
         for id in ids:
             assert sent(project, "More.", f"--conversation={id}")["reply"] == "3"
             assert sent(project, "/quit", f"--conversation={id}")["ended"] == "satisfied"
+
+
+@pytest.mark.parametrize("scenarios", ["", 'scenario("one", goal="g")\nscenario("two", goal="g")'])
+def test_a_message_needs_no_scenario(project: Project, scenarios: str) -> None:
+    """With none, or several and no choice, calls are answered with null and the conversation goes on."""
+    if scenarios:
+        project.scenario(scenarios)
+    with ScriptedAgent([tool_call("book", day="Friday"), "Booked.", "You are welcome."]) as agent:
+        project.config(agent.endpoint)
+        begun = sent(project, "Book Friday")
+        going_on = f"--conversation={begun['conversation']}"
+        assert [(call["args"], call["result"]) for call in begun["calls"]] == [({"day": "Friday"}, None)]
+        assert sent(project, "Thanks", going_on)["reply"] == "You are welcome."
+        sent(project, "/quit", going_on)
 
 
 def test_what_cannot_be_sent(project: Project) -> None:

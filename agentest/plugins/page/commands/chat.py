@@ -29,6 +29,7 @@ from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.plugins.page.talk.talk import (
+    FREE,
     MOST_TURNS,
     ActionNotPossible,
     MessageSent,
@@ -36,12 +37,14 @@ from agentest.plugins.page.talk.talk import (
     PersonUser,
     Ready,
     Replied,
+    TalkChoice,
     TalkEvent,
     TalkNote,
+    prepare_talk,
 )
 from agentest.report.alignments import server_rows
 from agentest.runner.plan import Options, Unit
-from agentest.runner.prepare import Prepared, prepare
+from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.function_threads import in_thread
@@ -51,6 +54,7 @@ from agentest.support.terminal import clean_rows, say, tell
 
 QUIT = "/quit"
 _IDLE_S = 600.0
+_SHOWN = 10
 
 Write = Callable[[str], None]
 ReadLine = Callable[[], str | None]
@@ -88,7 +92,8 @@ def chat(
 ) -> ExitCode:
     """Talk to the agent yourself, with the mocks of one scenario.
 
-    A conversation of --send ends with the message /quit, or after 10 minutes without a message.
+    --send needs no scenario: without one, calls are answered with null. Its conversation ends with the
+    message /quit, or after 10 minutes without a message.
 
     Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not be held.
     """
@@ -98,24 +103,38 @@ def chat(
     if text is not None and id:
         return _show(_sent(text, _file_of(project.output_dir, id)), as_json=as_json)
     with redirect_stdout(sys.stdout if text is None else sys.stderr):  # scenario files may print
-        prepared = prepare(request_of(project, options, offline=True))
-    if len(units := prepared.plan.units) != 1:
-        names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
-        raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
+        request = request_of(project, options, offline=True)
+        prepared, unit = _chosen(request, may_be_free=not options.filtered and (keep or text) is not None)
     if keep:
         file = _file_of(project.output_dir, keep)
         try:
-            return run_event_loop(_keep, prepared, replace(units[0], max_turns=MOST_TURNS), file)
+            return run_event_loop(_keep, prepared, replace(unit, max_turns=MOST_TURNS), file)
         finally:
             file.unlink(missing_ok=True)
     if text is None:
-        return run_event_loop(_chat, prepared, units[0], stdin_reader(), write_stdout)
-    file = _file_of(project.output_dir, f"{units[0].slug}-{token_hex(4)}")
-    words = [f"--cwd={project.root}", f"--scenario=={units[0].scenario.name}", f"--keep={file.stem}"]
+        return run_event_loop(_chat, prepared, unit, stdin_reader(), write_stdout)
+    file = _file_of(project.output_dir, f"{unit.slug}-{token_hex(4)}")
+    words = [f"--cwd={project.root}", f"--keep={file.stem}"]
+    words += [f"--scenario=={unit.scenario.name}"] if unit.scenario.name != FREE else []
     words += [f"--config={project.named_config}"] if project.named_config else []
     words += [f"--agent={options.agent}"] if options.agent else []
     _start(file, words)
     return _show(_sent(text, file), as_json=as_json)
+
+
+def _chosen(request: RunRequest, *, may_be_free: bool) -> tuple[Prepared, Unit]:
+    """Return the only scenario, or a conversation without one. Raises UsageError if neither can be meant."""
+    prepared = prepare(request, may_be_empty=may_be_free)
+    units = prepared.plan.units
+    if len(units) == 1:
+        return prepared, units[0]
+    if may_be_free:
+        free = replace(request, options=replace(request.options, unmocked_tools="passthrough"))
+        talk = prepare_talk(free, TalkChoice(agent=request.options.agent))
+        return talk.prepared, talk.unit
+    names = [f"\n  {unit.scenario.name}" for unit in units[:_SHOWN]] or ["\n  (none)"]
+    names += [f"\n  and {len(units) - _SHOWN:,} more"] if len(units) > _SHOWN else []
+    raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among{''.join(names)}")
 
 
 def _file_of(output_dir: Path, id: str) -> Path:
