@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentest.agents.port import TurnContext
 from agentest.domain.messages import AgentMessage, Message, UserText
 from agentest.support.errors import CannotSend
-from agentest.support.templates import Values
+from agentest.support.templates import Template, Values
 from agentest.support.text import turn_name
 from agentest.support.trace_context import turn_of_requests
 
@@ -112,10 +112,15 @@ def last_message(messages: Sequence[Message]) -> str:
     return next((m.text for m in reversed(messages) if isinstance(m, UserText)), "")
 
 
-def conversation_texts(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Return the conversation's texts as `{role: user | assistant, content}`, without tool calls."""
+_USUAL_FORM = {role: Template({"role": role, "content": "{{content}}"}) for role in ("user", "assistant")}
+
+
+def conversation_texts(messages: Sequence[Message], forms: Mapping[str, Template] = _USUAL_FORM) -> list[Any]:
+    """Return the conversation's texts in the form of their role, without tool calls."""
     return [
-        {"role": "user" if isinstance(message, UserText) else "assistant", "content": message.text or ""}
+        forms["user" if isinstance(message, UserText) else "assistant"].filled(
+            {"content": message.text or ""}
+        )
         for message in messages
         if isinstance(message, UserText) or (isinstance(message, AgentMessage) and message.text)
     ]

@@ -691,6 +691,46 @@ def test_a_forgotten_session(more: dict[str, str], headers: dict[str, str], note
     assert ["This is about messages" in note for note in notes] == [True] * noted
 
 
+def test_a_history_in_a_form_of_its_own() -> None:
+    """Each message has the form of its role; its text is not a template."""
+    seen: list[Any] = []
+
+    async def chat(request: web.Request) -> web.Response:
+        seen.append((await request.json())["dialog"])
+        return web.json_response({"reply": "Hello {{content}}"})
+
+    forms = {
+        "user": {"speaker": "human", "parts": [{"text": "{{content}}"}]},
+        "assistant": {"speaker": "bot", "parts": [{"text": "{{content}}"}]},
+    }
+    agent = {"body": {"dialog": "{{messages}}"}, "reply": "reply", "messages": forms}
+    talked({"POST /chat": chat}, agent, "Hi", "Bye")
+    assert seen[0] == [{"speaker": "human", "parts": [{"text": "Hi"}]}]
+    assert [(each["speaker"], each["parts"][0]["text"]) for each in seen[1]] == [
+        ("human", "Hi"),
+        ("bot", "Hello {{content}}"),
+        ("human", "Bye"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (
+            {"body": {"m": "{{messages}}"}, "messages": {"user": "{{text}}", "assistant": "x"}},
+            "messages.user",
+        ),
+        (
+            {"body": {"m": "{{message}}"}, "messages": {"user": "u", "assistant": "x"}},
+            "which no request sends",
+        ),
+    ],
+)
+def test_forms_of_messages_that_fit_no_request(more: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Config.model_validate({"agent": {"type": "http", "endpoint": "http://x/", **more}})
+
+
 def test_notes_are_few() -> None:
     """If many conversations have the same problem, one note has an example and the count."""
 

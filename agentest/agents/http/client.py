@@ -34,7 +34,13 @@ from agentest.agents.http.extraction import (
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
 from agentest.agents.http_sender import ErrorAdvisor, HttpAnswer, HttpSender
-from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
+from agentest.agents.placeholders import (
+    PartialValues,
+    TurnValues,
+    ValuesOrNone,
+    conversation_texts,
+    holds_for,
+)
 from agentest.agents.port import (
     AccessDenied,
     Agent,
@@ -63,7 +69,7 @@ from agentest.support.http.client import DirectResponse
 from agentest.support.jmespath_expressions import PathTemplate
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import Values
+from agentest.support.templates import Template, Values
 from agentest.support.text import turn_name
 
 if TYPE_CHECKING:
@@ -337,7 +343,11 @@ class HttpConversation:
 
     def _values(self, turn: _TurnResults) -> tuple[Values, frozenset[str]]:
         absent = self._client.late_names - self._saved.keys()
-        return PartialValues(TurnValues(turn.messages, turn.ctx, self._known), absent), absent
+        known = self._known
+        if config := self._client.config.messages:
+            forms = {"user": Template(config.user), "assistant": Template(config.assistant)}
+            known = {"messages": conversation_texts(turn.messages, forms), **known}
+        return PartialValues(TurnValues(turn.messages, turn.ctx, known), absent), absent
 
     @property
     def _known(self) -> Mapping[str, Any]:

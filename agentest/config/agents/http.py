@@ -36,6 +36,19 @@ _NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
 _TURN_KEYS = ("endpoint", "params", "headers", "body")
 
 
+class MessageForms(Section):
+    """The form of a message of each role in `{{messages}}`, with `{{content}}` for its text."""
+
+    user: Any
+    assistant: Any
+
+    @field_validator("user", "assistant")
+    @classmethod
+    def _has_content(cls, value: Any, info: ValidationInfo) -> Any:
+        check_placeholders(f"messages.{info.field_name}", value, ["content"])
+        return value
+
+
 class HttpTemplateAgent(HttpAgent):
     """An HTTP agent with a custom API."""
 
@@ -45,6 +58,8 @@ class HttpTemplateAgent(HttpAgent):
     method: Method = "POST"
     params: Params = Field(default_factory=dict)
     body: Any = None
+    messages: MessageForms | None = None
+    """The form of each message in `{{messages}}`. None: `{role, content}`."""
     reply: PathText | None = None
     """Path of the reply. None: the only usual place that contains text."""
     delta: PathText | None = None
@@ -180,6 +195,8 @@ class HttpTemplateAgent(HttpAgent):
                     f"`{unused}` is never sent, because `then` has the requests of each turn: move it into "
                     "one of them"
                 )
+        elif self.messages and "messages" not in self.sent_placeholders:
+            raise ValueError("`messages` shapes {{messages}}, which no request sends: put it into `body`")
         elif not names_in([getattr(self, key) for key in _TURN_KEYS]) & {"message", "messages"}:
             raise ValueError(
                 "the request does not contain the user's message: put {{message}} (the last one) or "
