@@ -1,14 +1,19 @@
-"""`agentest judge`: judge the finished conversations of an earlier run again, without calling the agent."""
+"""`agentest judge`: judge conversations of an earlier run again, or recorded sessions, without the agent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import click
 
 from agentest.cli.location import Location, request_of
 from agentest.cli.options import (
+    FeatureChoice,
     exits,
     model_option,
     offline_option,
@@ -21,14 +26,23 @@ from agentest.cli.options import (
 from agentest.cli.run import run_once
 from agentest.cli.run_output import judged_run
 from agentest.domain.metrics import BUILTIN
-from agentest.domain.results import ScenarioResult, Status
+from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Conversation
-from agentest.plugin import if_command
-from agentest.runner.plan import Options, Plan, Unit, unrun_result
-from agentest.runner.prepare import ReportOptions, prepare
+from agentest.plugin import PLUGINS, if_command
+from agentest.runner.plan import Options, Plan, Unit, make_plan, unrun_result
+from agentest.runner.prepare import ReportOptions, RunRequest, configure, prepare, prepared_for
+from agentest.scenarios.discovery import DiscoveredScenarios
+from agentest.scenarios.model import Scenario
 from agentest.store.reader import conversations_of, read_results
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.terminal import tell
+from agentest.support.terminal import tell, tell_notes
+from agentest.support.text import count, quoted_names
+
+_SESSIONS = "recorded sessions"  # the scenario of sessions that no other scenario judges
+_SHOWN = 3
+ReadSessions = Callable[[Sequence[Path], str | None], tuple[list[Conversation], list[str]]]
+"""Reads the sessions of traces, in the form of this name or by their keys, with notes. Raises UsageError."""
 
 
 def plan_for_finished(
@@ -63,7 +77,7 @@ def plan_for_finished(
 
 
 @click.command()
-@click.argument("run")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN | TRACES...")
 @where
 @which
 @output_options
@@ -71,16 +85,49 @@ def plan_for_finished(
 @offline_option
 @spread
 @option("--metric metrics", "NAME", "Judge only this metric.", multiple=True)
+@option("--sample", "N", "Judge N of the sessions, taken at random.", kind=click.IntRange(min=1))
+@option("--seed", "N", "Take the sample by this number (default: 0).", kind=click.INT)
+@option(
+    "--as form",
+    "FORM",
+    "Read traces of this form, like langfuse (default: by their keys).",
+    kind=FeatureChoice("trace format"),
+)
 @exits
-def judge(location: Location, options: Options, reports: ReportOptions, run: str) -> ExitCode:
-    """Judge the finished conversations of RUN again, without calling the agent.
+def judge(
+    location: Location,
+    options: Options,
+    reports: ReportOptions,
+    runs: tuple[str, ...],
+    sample: int | None,
+    seed: int | None,
+    form: str | None,
+) -> ExitCode:
+    """Judge the finished conversations of RUN again, or the sessions of TRACES, without calling the agent.
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    TRACES are files or folders in the forms of `agentest import`. One scenario, chosen by --scenario, judges
+    their sessions; without it, the metrics of the configuration do.
     """
     project = location.enter()
-    path = project.run_file(run)
-    prepared = prepare(request_of(project, options, reports))
-    earlier = read_results(path)
+    request, paths = request_of(project, options, reports), [project.path(Path(each)) for each in runs]
+    if form or sample or len(runs) > 1:
+        return _judge_sessions(request, *_read_sessions(paths, form), sample, seed or 0)
+    try:
+        path = project.run_file(runs[0])
+        earlier = read_results(path)
+    except UsageError:  # no run, so the file may have sessions
+        sessions = None
+        with suppress(UsageError):
+            sessions = _read_sessions(paths, form)
+        if sessions is None:
+            raise
+        return _judge_sessions(request, *sessions, sample, seed or 0)
+    return _judge_run(request, path, earlier)
+
+
+def _judge_run(request: RunRequest, path: Path, earlier: RunResult) -> ExitCode:
+    options, prepared = request.options, prepare(request)
     selected = {unit.scenario.name for unit in prepared.plan.units}
     conversations = {
         (name, agent): finished
@@ -105,6 +152,54 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
     ):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
+
+
+def _read_sessions(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
+    read: ReadSessions = PLUGINS.hook("agentest judge TRACES", "authoring")
+    return read(paths, form)
+
+
+def _judge_sessions(
+    request: RunRequest,
+    conversations: Sequence[Conversation],
+    notes: list[str],
+    sample: int | None,
+    seed: int,
+) -> ExitCode:
+    if sample and sample < len(conversations):
+        notes.append(f"took {sample} of {len(conversations):,} sessions (--seed {seed})")
+        chosen = sorted(random.Random(seed).sample(range(len(conversations)), sample))
+        conversations = [conversations[at] for at in chosen]
+    tell_notes(notes)
+    if request.options.filtered:
+        prepared = prepare(request)
+    else:
+        loaded = configure(request)
+        made = Scenario(_SESSIONS, str(loaded.path), 1, goal="What the user asks for in the conversation.")
+        found = DiscoveredScenarios((made,))
+        plan = make_plan(loaded.config, found, request.options, request.root)
+        prepared = prepared_for(request, loaded, plan)
+    names = sorted({unit.scenario.name for unit in prepared.plan.units})
+    if len(names) != 1:
+        which = f": {quoted_names(names[:_SHOWN])}" if names else ""
+        raise UsageError(f"{count(len(names), 'scenario')} selected{which}; select one: --scenario =NAME")
+    unit = _for_sessions(prepared.plan.units[0], len(conversations))
+    plan = replace(prepared.plan, entries=(unit,), units=(unit,))
+    numbered = [replace(each, conversation_id=f"{unit.slug}-{n}") for n, each in enumerate(conversations, 1)]
+    return run_once(replace(prepared, plan=plan), judged_run({unit.scope: numbered}, ()))
+
+
+_OF_SESSIONS = (
+    *("name", "file", "line", "tags", "agent", "goal", "date", "metrics", "thresholds", "decides"),
+    *("trajectory", "expect", "check", "expected_outcome", "criteria", "secrets", "never_checks", "consent"),
+)
+"""What of a scenario applies to recorded sessions: the rest is about its user, its script and its mocks."""
+
+
+def _for_sessions(unit: Unit, number: int) -> Unit:
+    scenario: Any = {name: getattr(unit.scenario, name) for name in _OF_SESSIONS}
+    seen = replace(unit.traits, visibility=ToolVisibility.REPORTED, blind=None, unreported=None)
+    return replace(unit, scenario=Scenario(**scenario), traits=seen, conversations=number, repeat=None)
 
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:

@@ -28,6 +28,8 @@ class Ending(StrEnum):
     MAX_TURNS = "max turns"
     SCRIPT = "script"
     """Every message of the script has been sent."""
+    RECORDED = "recorded"
+    """It was recorded elsewhere, and why it ended is unknown."""
     ERROR = "error"
 
 
@@ -74,6 +76,7 @@ IN_WORDS: Mapping[Ending, str] = MappingProxyType(
         Ending.CANNOT_PROVIDE: "the user could not give what was asked for",
         Ending.MAX_TURNS: "stopped at max_turns",
         Ending.SCRIPT: "the script was finished",
+        Ending.RECORDED: "it was recorded",
         Ending.ERROR: "ended by an error",
     }
 )

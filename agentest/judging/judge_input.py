@@ -53,6 +53,7 @@ _PART = (
 _ENDS: Mapping[str, str] = {
     Ending.SCRIPT: "The test ended it: its script has no further message.",
     Ending.MAX_TURNS: "The test ended it: no more turns were allowed.",
+    Ending.RECORDED: "It was recorded from real use; who ended it, and why, is not known.",
 }
 _ENDED_BY_USER = "The user ended it."
 _MIN_CHARS = 100

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.tool_verbs import verb_effect
-from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, UnfinishedTurn
 from agentest.plugins.authoring.export import DATA, PYTHON, ExpectationWriter, as_options
 from agentest.plugins.authoring.personal_data import PersonalData
 from agentest.plugins.authoring.scenario_files import export_data
 from agentest.plugins.authoring.trace_messages import Item
-from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, read_traces
+from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, files_of, read_traces
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
@@ -29,7 +30,7 @@ from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.interrupts import run_event_loop
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count, quoted_names, shortened
 
 if TYPE_CHECKING:
@@ -133,7 +134,37 @@ def _privacy_notes(personal: PersonalData, hidden: Sequence[Sequence[Turn]]) -> 
         yield f"perhaps personal, but kept: {quoted_names(doubts[:_DOUBTS])}{more}; --redact REGEX replaces"
 
 
-def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list[str]:
+def recorded_conversations(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
+    """Return the sessions of traces as finished conversations, and notes. Raises UsageError."""
+    found = read_traces([file for path in paths for file in files_of(path)], form)
+    sessions = [made for each in found.sessions.values() if (made := _session(each))]
+    conversations = [finished for each in sessions if (finished := _finished(each))]
+    notes = _notes(found, sessions, None)
+    if not conversations:
+        raise UsageError("; ".join(["no session with a user's message and a reply was found", *notes]))
+    if cut := sum(not each.turns[-1].agent_message and not each.recorded.failed for each in sessions):
+        notes.append(f"{count(cut, 'session')} ended without a reply; the last message is not judged")
+    return conversations, notes
+
+
+def _finished(session: _Session) -> Conversation | None:
+    def seen(turn: Turn) -> Turn:
+        calls = (replace(call, mocked=False, seen_by=SeenBy.SPANS) for call in turn.tool_calls)
+        return replace(turn, tool_calls=tuple(calls))
+
+    *before, last = map(seen, session.turns)
+    id, failed = session.recorded.id, session.recorded.failed
+    if last.agent_message or (last.tool_calls and not failed):
+        return Conversation(id, (*before, last), Ending.RECORDED, session_id=id)
+    if failed:
+        problem = Failure(Blame.AGENT, "the agent did not reply, and the trace of the session has an error")
+        unfinished = UnfinishedTurn(last.turn_index, last.user_message, last.tool_calls)
+        return Conversation(id, tuple(before), Ending.ERROR, problem, unfinished, session_id=id)
+    return Conversation(id, tuple(before), Ending.RECORDED, session_id=id) if before else None
+
+
+def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) -> list[str]:
+    """Return what was read and left out. `chosen`: number of sessions that become scenarios; None: none."""
     notes = []
     if found.forms:
         notes.append("read " + ", ".join(f"{n} {form}" for form, n in found.forms.items()) + " records")
@@ -154,15 +185,19 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int) -> list
         notes.append(f"passed over records without messages of their own: {kinds}")
     for what, n in sum((each.left_out for each in sessions), Counter[str]()).items():
         notes.append(f"left out {n} × {what}")
-    if unanswered := sum(not each.turns[-1].agent_message for each in sessions):
+    unanswered = sum(not each.turns[-1].agent_message for each in sessions)
+    if unanswered and chosen is not None:
         notes.append(f"{count(unanswered, 'session')} ended without a reply; the last message is sent, too")
     silent = len(found.sessions) - len(sessions)
     if silent and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
-    if alike := len(sessions) - chosen + found.alike * bool(sessions):
-        notes.append(f"left out {count(alike, 'session')} like the others; --count N keeps more")
+    kept = len(sessions) if chosen is None else chosen
+    if alike := len(sessions) - kept + found.alike * bool(sessions):
+        more = "" if chosen is None else "; --count N keeps more"
+        notes.append(f"left out {count(alike, 'session')} like the others{more}")
     if lost := sum(each.without_result for each in sessions):
-        notes.append(f"{count(lost, 'call')} had no recorded result: its mock answers null")
+        mock = "" if chosen is None else ": its mock answers null"
+        notes.append(f"{count(lost, 'call')} had no recorded result{mock}")
     return notes
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from agentest.agents.json_reader import read_result
 from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined
+from agentest.store.runs.folder import run_file
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
@@ -136,6 +137,18 @@ class ReadTraces:
             if seen[shape] > _OF_ONE_SHAPE or kept > _MOST_SESSIONS // 2:
                 del self.sessions[id]
                 self.alike += 1
+
+
+def files_of(source: Path) -> Sequence[Path]:
+    """Return the files of a folder that may have sessions: those of a run, or all JSON; a file itself."""
+    if not source.is_dir():
+        return (source,)
+    if any((source / name).is_file() for name in ("run.json", "results.json", "journal.jsonl")):
+        return (run_file(str(source.resolve()), source, source),)
+    found = sorted(each for ending in ("json", "jsonl") for each in source.rglob(f"*.{ending}"))
+    if not found:
+        raise UsageError(f"{source} has no .json or .jsonl file")
+    return found
 
 
 ReadRecord = Callable[[Mapping[str, Any], ReadTraces], bool]

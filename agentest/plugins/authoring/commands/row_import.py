@@ -29,13 +29,12 @@ from agentest.plugins.authoring.trace_import import (
     import_traces,
     invalid_scenarios,
 )
-from agentest.plugins.authoring.trace_sessions import has_sessions
+from agentest.plugins.authoring.trace_sessions import files_of, has_sessions
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.scenarios.definition import OPTIONS
 from agentest.scenarios.discovery import DATA_ENDINGS
 from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.rows import read_rows
-from agentest.store.runs.folder import run_file
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, write_for_user
 from agentest.support.json_text import NotJson, check_plain
@@ -128,7 +127,7 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
 
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """
-    paths = tuple(path for source in sources for path in _files(Path(source)))
+    paths = tuple(path for source in sources for path in files_of(Path(source)))
     if traces.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths))):
         given = (rows.name, rows.turns, rows.says, rows.outcome, rows.split, rows.limit)
         if any(given):
@@ -162,17 +161,6 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
     if only := next((name for name, value in of_traces.items() if value), None):
         raise UsageError(f"--{only}: is for traces; {sources[0]} has rows of data")
     return _report(import_rows(replace(rows, source=sources[0])))
-
-
-def _files(source: Path) -> Sequence[Path]:
-    if not source.is_dir():
-        return (source,)
-    if any((source / name).is_file() for name in ("run.json", "results.json", "journal.jsonl")):
-        return (run_file(str(source.resolve()), source, source),)
-    found = sorted(each for ending in ("json", "jsonl") for each in source.rglob(f"*.{ending}"))
-    if not found:
-        raise UsageError(f"{source} has no .json or .jsonl file")
-    return found
 
 
 def _output(source: Path) -> Path:
