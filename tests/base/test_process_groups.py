@@ -18,12 +18,15 @@ from agentest.testing import ScriptedAgent
 
 PACKAGE = Path(agentest.__file__).parent
 STARTERS = {
+    "plugins/page/commands/chat.py": {"Popen"},
     "support/interrupts.py": {"Popen"},
     "support/process_groups.py": {"create_subprocess_exec", "create_subprocess_shell"},
     "workers/processes.py": {"get_context"},
     "support/terminal.py": {"webbrowser"},
 }
-"""Module → what it starts processes with: programs, helpers that exit with their input, workers, browsers."""
+"""Module → what it starts processes with: a conversation that goes on between two commands and ends itself,
+programs, helpers that exit with their input, workers, browsers.
+"""
 STARTING = {
     *("Popen", "popen", "posix_spawn", "posix_spawnp", "fork", "forkpty", "startfile", "pty", "webbrowser"),
     *("create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"),

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
@@ -54,6 +54,7 @@ from agentest.support.terminal import clean_rows, say, tell
 
 QUIT = "/quit"
 _IDLE_S = 600.0
+_MESSAGE_S = 30.0
 _SHOWN = 10
 
 Write = Callable[[str], None]
@@ -223,14 +224,15 @@ class _KeptTalk:
                 return ExitCode.PASSED
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with self._one_at_a_time:
-            asked = json.loads(await reader.readline())
-            if asked["token"] == self._token:
-                self._idle.cancel()
-                self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
-                writer.write(json.dumps(await self._reply(asked["text"]), default=str).encode())
-                await writer.drain()
-            writer.close()
+        with closing(writer):
+            async with asyncio.timeout(_MESSAGE_S):
+                asked = json.loads(await reader.readline())
+            async with self._one_at_a_time:
+                if asked["token"] == self._token:
+                    self._idle.cancel()
+                    self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
+                    writer.write(json.dumps(await self._reply(asked["text"]), default=str).encode())
+                    await writer.drain()
 
     async def _reply(self, text: str) -> dict[str, Any]:
         try:
