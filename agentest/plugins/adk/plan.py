@@ -72,9 +72,7 @@ class EvalRequest:
 
 
 def prepare_eval(
-    eval_request: EvalRequest,
-    environ: MutableMapping[str, str] = os.environ,
-    configured: tuple[LoadedConfig, str | None] | None = None,
+    eval_request: EvalRequest, configured: tuple[LoadedConfig, str | None] | None = None
 ) -> Prepared:
     """Read sets, criteria, and mocks, and plan the run. Raises UsageError.
 
@@ -84,7 +82,7 @@ def prepare_eval(
     request = eval_request.request
     requested_reports(request.reports.reporters, request.here or request.root)
     if configured is None:
-        configured, targets = load_configuration(eval_request, environ)
+        configured, targets = load_configuration(eval_request)
         eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
     reads, notes = read_sets(eval_request)
@@ -95,11 +93,11 @@ def prepare_eval(
         notes += [*read.warnings, *(read.criteria_notes if eval_request.criteria is None else ())]
     notes += dict.fromkeys(note for chosen in sets for note in unchecked_notes(chosen))
     notes += experimental_notes({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
-    return prepared_for(request, loaded, plan, notes, environ)
+    return prepared_for(request, loaded, plan, notes)
 
 
 def load_configuration(
-    eval_request: EvalRequest, environ: MutableMapping[str, str] = os.environ
+    eval_request: EvalRequest,
 ) -> tuple[tuple[LoadedConfig, str | None], tuple[str, ...]]:
     """Load the configuration, and tell the agent apart from the targets.
 
@@ -115,7 +113,7 @@ def load_configuration(
         file = file or find_config(request.root)
     except ConfigError as error:  # an agent given by URL needs no file
         missing = str(error)
-    loaded = load(file, environ) if file else None
+    loaded = load(file) if file else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
     agent: str | AnyAgent | None
     agent, targets = parse_eval_words(eval_request.targets, request.options.agent, names)
@@ -124,7 +122,7 @@ def load_configuration(
     if isinstance(agent, str) and "://" in agent:
         agent = at_url
     if isinstance(agent, AnyAgent):
-        return (loaded_with(agent, request.root, request.config, environ, loaded), None), targets
+        return (loaded_with(agent, request.root, request.config, loaded=loaded), None), targets
     if loaded is None:
         raise ConfigError(f"{missing}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
     return (loaded, agent), targets
@@ -291,7 +289,14 @@ def parse_eval_words(
     first, rest = words[0], words[1:]
     leading = _leading_agent(first, rest, names)
     if leading is None:
-        _refuse_late_agent(rest, names)
+        late = next(
+            (word for word in rest if "://" in word or (word in names and not Path(word).exists())), None
+        )
+        if late and not _set_file_of_id(late, Path()):
+            raise UsageError(
+                f"{without_password(late)} is an agent, and stands after files; name it first: "
+                "agentest eval AGENT FILE_OR_DIR"
+            )
         agent: str | AdkModuleAgent | None = option
         if option and option not in names and "://" not in option and agent_folder(option):
             agent = AdkModuleAgent(module=option)
@@ -315,15 +320,6 @@ def without_password(url: str) -> str:
     scheme, slashes, rest = url.partition("//")
     _, at, rest = rest.rpartition("@")
     return f"{scheme}//{HIDDEN}@{rest}" if slashes and at else url
-
-
-def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
-    late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
-    if late and not _set_file_of_id(late, Path()):
-        raise UsageError(
-            f"{without_password(late)} is an agent, and stands after files; name it first: "
-            "agentest eval AGENT FILE_OR_DIR"
-        )
 
 
 def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> str | AdkModuleAgent | None:

@@ -339,8 +339,7 @@ class Exploration:
         forms = await _at_once([each.trial.measure for each in confirmed])
         for each in confirmed:
             each.share.left = self.budget.left // len(confirmed)
-        pairs = list(zip(confirmed, forms, strict=True))
-        await _at_once([partial(self._add_saved, *each) for each in pairs])
+        await _at_once([partial(self._add_saved, *each) for each in zip(confirmed, forms, strict=True)])
 
     async def _add_saved(self, trial: _Trial, form: Reduced) -> None:
         if self.tools.save:

@@ -262,18 +262,14 @@ def smaller_answers(scenario: Scenario, talks: SeenConversations) -> Iterator[Sc
     """
     if talks.control is None:
         return
-    smaller = _SmallerValues(_named_values(scenario, talks))
+    texts = [turn.user_message for turn in scenario.turns]
+    for talk in (talks.failing, talks.control):
+        texts += [repr(call.args) for call in talk.tool_calls]
+    smaller = _SmallerValues(frozenset(number for text in texts for number in _NUMBER.findall(text)))
     called = {call.name for call in talks.control.tool_calls} - {each.tool for each in scenario.faults}
     for name, mock in scenario.tools.items():
         for each in smaller.mocks(mock) if name in called else ():
             yield _with_mock(scenario, name, each)
-
-
-def _named_values(scenario: Scenario, talks: SeenConversations) -> frozenset[str]:
-    texts = [turn.user_message for turn in scenario.turns]
-    for each in (talks.failing, talks.control):
-        texts += [repr(call.args) for call in each.tool_calls] if each else []
-    return frozenset(number for text in texts for number in _NUMBER.findall(text))
 
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")

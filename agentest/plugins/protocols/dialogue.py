@@ -137,7 +137,12 @@ class TurnReader:
         delta = form.delta and text_of(form.delta.find(message))
         if delta:
             self._deltas.append(delta)
-        reply = self._reply_in(message)
+        path = form.reply
+        if path is None and form.delta is None:
+            path = find_reply_path(message)
+            if path is not None:
+                note_guessed_path(self.notes, path)
+        reply = None if path is None else text_of(path.find(message))
         if reply is not None:
             self._reply = reply
         self.done = reply is not None if form.done is None else form.done.holds(message)
@@ -147,15 +152,6 @@ class TurnReader:
         """Record the calls of a message that arrived before the user's next message."""
         if self.form.tool_calls is not None:
             self._calls.take(self.form.tool_calls.find(message))
-
-    def _reply_in(self, message: Any) -> str | None:
-        if self.form.reply is not None:
-            return text_of(self.form.reply.find(message))
-        path = None if self.form.delta is not None else find_reply_path(message)
-        if path is None:
-            return None
-        note_guessed_path(self.notes, path)
-        return text_of(path.find(message))
 
     @property
     def asks(self) -> bool:

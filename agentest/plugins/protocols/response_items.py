@@ -483,7 +483,10 @@ def written(messages: Sequence[Message], calls: Mapping[str, Item]) -> list[dict
         else:
             if message.text:
                 items.append({"role": "assistant", "content": message.text})
-            items += map(_call_item, message.tool_requests)
+            items += (
+                {"type": "function_call", "call_id": each.id, "name": each.name, "arguments": each.arguments}
+                for each in message.tool_requests
+            )
     return items
 
 
@@ -495,11 +498,6 @@ def output_item(result: ToolResult, item: Item | None) -> dict[str, Any]:
     if kind == "local_shell_call":
         return {**written, "id": result.request_id}
     return {**written, "status": "completed"} if kind == "apply_patch_call" else written
-
-
-def _call_item(request: ToolRequest) -> dict[str, Any]:
-    call = {"call_id": request.id, "name": request.name, "arguments": request.arguments}
-    return {"type": "function_call", **call}
 
 
 def _file(file: Attachment) -> dict[str, Any]:

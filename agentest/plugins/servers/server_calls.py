@@ -17,7 +17,6 @@ from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers import port
 from agentest.runner.call_sources import CallSources, LiveConversation
-from agentest.runner.plan import Unit
 from agentest.scenarios.trajectory import is_one_tool
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, OwnFault, UnmockedToolError
 from agentest.support.lazy_dataclasses import replace
@@ -51,7 +50,14 @@ class ServerCalls(CallSources):
             live.prepared.loaded.redact.learn((period.addresses.model or "").split("/")[3:4])
             sources: list[CallSource] = [served]
             if period.traces:
-                alone = _needs_spans(live.unit)
+                # Spans are needed if nothing else shows the calls, or if the scenario bans a tool that the
+                # agent may have from another source, because no list proves that it belongs to a mock server.
+                banned = {tool for each in live.unit.scenario.trajectories for tool in each.banned_tools}
+                kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
+                beside = live.unit.traits.spans_count and (
+                    kinds or bool(banned - live.unit.traits.tools.mock_servers.listed())
+                )
+                alone = live.unit.traits.visible_by_spans_only or beside
                 sources.append(TracedCalls(live.mocks, period.traces, who.key, alone=alone))
             if period.model:
                 served.seen_by, live.lane = SeenBy.MODEL, period.model.lane
@@ -82,18 +88,6 @@ def _model_access(live: LiveConversation) -> port.ModelAccess:
         tape_key=live.key("agent"),
         recordings=live.models.recordings,
     )
-
-
-def _needs_spans(unit: Unit) -> bool:
-    """Return True if calls cannot be judged without the agent's spans.
-
-    That is so if nothing else shows the calls, or if the scenario bans a tool that the agent may have from
-    another source, because no list proves that it belongs to a mock server.
-    """
-    banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
-    kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
-    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.mock_servers.listed()))
-    return unit.traits.visible_by_spans_only or beside
 
 
 class MockServerCalls(CallSource):

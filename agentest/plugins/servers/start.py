@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -489,11 +489,9 @@ def ways_to_mocks(agent: AgentConfig) -> list[str]:
     return [] if returns_calls(agent) or agent.mocks_reach_tools else ways_to_mock(agent)
 
 
-def prepare_one_conversation(
-    request: RunRequest, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
-) -> Prepared:
+def prepare_one_conversation(request: RunRequest, turns: Sequence[str]) -> Prepared:
     """Prepare one conversation without a scenario file; no `turns`: a caller's user. Raises UsageError."""
-    loaded = configure(request, environ)
+    loaded = configure(request)
     under_test, known = plans.agents_under_test(loaded.config, request.options.agent)
     if len(under_test) > 1:
         raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
@@ -518,4 +516,4 @@ def prepare_one_conversation(
     )
     entries = tuple(plans.finalized_entries([unit], known, request.root))
     plan = plans.Plan(entries, {name: known[name]}, False, (), plans.units_among(entries), left_out=None)
-    return with_real_tools(prepared_for(request, loaded, plan, (), environ))
+    return with_real_tools(prepared_for(request, loaded, plan, ()))

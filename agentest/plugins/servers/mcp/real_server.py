@@ -190,7 +190,12 @@ def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
 
 
 def _changes(old: Tool, new: Tool) -> Iterator[str]:
-    yield from _of_arguments(old["inputSchema"], new["inputSchema"])
+    older, newer = old["inputSchema"], new["inputSchema"]
+    before, now = _properties(older), _properties(newer)
+    for name in [*before, *(name for name in now if name not in before)]:
+        yield from _of_argument(name, before, now, _required(older), _required(newer))
+    if changed := [key for key in _changed(older, newer) if key not in _SCHEMA_WORDS]:
+        yield f"has another `inputSchema` ({', '.join(changed)})"
     yield from _of_key("outputSchema", old, new)
     for key in sorted((old.keys() | new.keys()) - _KNOWN):
         yield from _of_key(key, old, new)
@@ -203,14 +208,6 @@ def _of_key(key: str, old: Tool, new: Tool) -> Iterator[str]:
         yield f"has a new `{key}`"
     elif old.get(key) != new.get(key):
         yield f"has another `{key}`"
-
-
-def _of_arguments(old: Tool, new: Tool) -> Iterator[str]:
-    before, now = _properties(old), _properties(new)
-    for name in [*before, *(name for name in now if name not in before)]:
-        yield from _of_argument(name, before, now, _required(old), _required(new))
-    if changed := [key for key in _changed(old, new) if key not in _SCHEMA_WORDS]:
-        yield f"has another `inputSchema` ({', '.join(changed)})"
 
 
 def _of_argument(
