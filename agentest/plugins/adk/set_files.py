@@ -288,8 +288,7 @@ class SetFile:
 
     def case_text(self, index: int) -> str:
         """Return a case as JSON text."""
-        style = JsonStyle(self.style.indent, "\n", self.style.ascii, after="")
-        return style.written(self.cases[index])
+        return JsonStyle(self.style.indent, "\n", self.style.ascii, after="").written(self.cases[index])
 
     def with_value(self, index: int, value: Any) -> str:
         """Return the file with a new value for a case."""

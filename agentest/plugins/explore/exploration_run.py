@@ -161,17 +161,16 @@ class ExplorationRun:
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
         budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
         answers: dict[tuple[str, int | str], bool | None] = {}
-        tools = Tools(
-            parts=parts,
-            invariants=ScenarioInvariants(self.settings, judged=answers if run.judge else None),
-            reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
-            save=None if self.options.no_save else found,
-            describe=describe,
-            coverage=CoverageCounter(self.settings.switched_off),
-        )
 
         exploration = self._exploration = Exploration(
-            tools,
+            Tools(
+                parts=parts,
+                invariants=ScenarioInvariants(self.settings, judged=answers if run.judge else None),
+                reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
+                save=None if self.options.no_save else found,
+                describe=describe,
+                coverage=CoverageCounter(self.settings.switched_off),
+            ),
             budget,
             seed=self.options.seed,
             confirm=self.settings.confirm,

@@ -192,6 +192,9 @@ def _grounded_ids(finding: FindingToSave) -> Checked | None:
         return _foreign(finding)
     tool, path = finding.key.tool, finding.key.detail
     name = f"{_word(path)}_of_{_word(tool)}_is_given"
+    value, keys = "call.args", path.partition("[")[0].split(".")  # a list is read as its text
+    for key in keys[:-1]:
+        value += f".get({literal(key)}, {{}})"
     source = f'''\
 def {name}(conversation):
     """`{_plain(path)}` of {_plain(tool)} comes from the user or from a tool."""
@@ -200,20 +203,12 @@ def {name}(conversation):
         known += turn.user_message
         for call in turn.tool_calls:
             if call.name == {literal(tool)}:
-                value = {_reading("call.args", path)}
+                value = {value}.get({literal(keys[-1])})
                 assert str(value or "") in known, f"nobody gave {{value!r}}"
             known += str(call.result)
         known += turn.agent_message
 '''
     return _checked_by(finding, name, source)
-
-
-def _reading(value: str, path: str) -> str:
-    """Return an expression that reads a path of objects; a list is read as its text."""
-    keys = path.partition("[")[0].split(".")
-    for key in keys[:-1]:
-        value += f".get({literal(key)}, {{}})"
-    return f"{value}.get({literal(keys[-1])})"
 
 
 _DOUBT = r"n't\b|\b(not|different|another|other|instead|wrong|but|however|error|sorry|unable)\b"
