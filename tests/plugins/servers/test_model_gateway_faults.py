@@ -200,6 +200,25 @@ async def test_a_request_that_is_no_json_is_refused() -> None:
     assert "not JSON" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("called", "recorded"),
+    [("send", "send"), ("mcp__shop__send", "send"), ("mcp__shop__find", "find"), ("mcp__shop__post",) * 2],
+)
+async def test_a_call_has_the_name_that_the_scenario_gives_its_tool(called: str, recorded: str) -> None:
+    """So bans on tools of an MCP server hold, although its client lengthens their names."""
+
+    async def answer(_: web.Request, number: int) -> web.StreamResponse:
+        made = [] if number > 1 else [(called, {"q": "1"})]
+        return web.json_response(Chat().answer({"model": "m"}, "", made))
+
+    path, body = request_of("chat", stream=False)
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a") as talk:
+        talk.known.named = {"send"}
+        await gate.client.post(gate.origin + path, json=body)
+        talk.turn = 0
+        assert [call.name for call in talk.calls][:1] == [recorded]
+
+
 async def test_the_agents_key_reaches_the_model_and_nothing_of_the_gateway() -> None:
     seen: list[dict[str, str]] = []
 

@@ -481,7 +481,7 @@ class GatewayConversation:
             problem = f"{problem} (the model's answer was cut off)"
         answer = await self.serving.answer(
             port.ServedCall(
-                tool=name or call.name,
+                tool=name or _known(call.name, self.named) or call.name,
                 arguments=call.arguments,
                 call_id=call.call_id,
                 problem=problem if name else None,
