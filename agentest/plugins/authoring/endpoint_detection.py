@@ -280,7 +280,8 @@ async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: 
     except (AgentError, CannotSend) as error:
         return f"Not recognized: a second message was refused: {error}.", str(error)
     texts = {(reply.text or "").strip() for reply in (*first, *second, other)}
-    if all(map(_OPAQUE.fullmatch, texts)) or (len(texts) == 1 and not is_documented):
+    is_same = len({_ID_IN_TEXT.sub("", text) for text in texts}) == 1
+    if all(map(_OPAQUE.fullmatch, texts)) or (is_same and not is_documented):
         return _NO_REPLY, _NO_REPLY
     body = json.dumps(agent.body)
     if any(f'"{field}"' in body for text in texts for field in _QUOTED_MESSAGE.findall(text)):
@@ -379,14 +380,9 @@ def _response_text(response: ProbeResponse | None) -> str:
 
 
 def _joined(tried: Sequence[str]) -> Iterator[str]:
-    for (method, outcome), group in groupby(tried, _method_and_outcome):
+    for (method, outcome), group in groupby(tried, lambda each: tuple(re.split(r" .*?: ", each, maxsplit=1))):
         paths = dict.fromkeys(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
         yield f"{method} {', '.join(paths)}: {outcome}"
-
-
-def _method_and_outcome(tried: str) -> tuple[str, str]:
-    request, _, outcome = tried.partition(": ")
-    return request.partition(" ")[0], outcome
 
 
 _PATIENCE_S = 5.0
@@ -435,6 +431,7 @@ _NAMES_OF_NO_REPLY = re.compile(
     r"(?:\b|_)(?:id|uuid|token|key|status|state|type|object|role|model|created_at|timestamp)$|[a-z]Id$"
 )
 _OPAQUE = re.compile(r"(?=.*\d)[\w.:-]{6,}")
+_ID_IN_TEXT = re.compile(r"(?=\S*\d)\S{6,}")
 _TEMPLATES = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
 _OTHERS = ("id", "trigger")
 """Fields of a first message that are for known protocols only."""
@@ -465,9 +462,12 @@ async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) ->
         job = {"save": {"job": {"header": "Location"}}, "poll": {"endpoint": "{{job}}"}}
         return {"body": _fields_read(response), **job}
     if response.is_success:
-        return (
-            {"body": _fields_read(response), **reply_settings(response)} if _says_something(response) else {}
-        )
+        for name in GREETERS if _says_something(response) else ():
+            alone = {name: _TEMPLATES.get(name, "{{message}}"), "session_id": "{{session_id}}"}
+            answer = await probe.post(path or probe.url, filled(alone))
+            if answer is not None and answer.is_success and _says_something(answer):
+                return {"body": alone, **reply_settings(answer)}
+        return {}
     if response.status not in _REFUSED_JSON:
         return {}
     asked = missing_fields(response.json) or _named_fields(response)
@@ -579,21 +579,22 @@ def _with_name(data: str, name: str) -> Any:
 
 def _stream_path(events: list[Any]) -> tuple[str, str]:
     names = ("event", "type", "kind", "id", "role", "status")
-    found = Counter(
-        (place, *_kind(event))
-        for event in events
-        if isinstance(event, Mapping)
-        for place in places_of_text(event)[:4]
-        if place not in names
-    )
+    objects = [event for event in events if isinstance(event, Mapping)]
+    kinds = ["event", "type", "kind"]
+    for name in objects[0] if objects else ():
+        words = [str(event.get(name)) for event in objects]
+        kinds += [name] if len(set(words)) < len(words) and all(map(str.isidentifier, words)) else []
+    places = ((place, event) for event in objects for place in places_of_text(event)[:4])
+    found = Counter((place, *_kind(event, kinds)) for place, event in places if place not in names)
     if not found:
         return "", ""
-    (place, key, kind), times = found.most_common(1)[0]
+    ranked = found.most_common()
+    (place, key, kind), times = next((each for each in ranked if each[0][0] not in kinds), ranked[0])
     others = any(other[0] == place and other[2] != kind for other in found)
     path = f"{key} == '{kind}' && {place}" if key and others else place
     return path, "delta" if times > 1 else "reply"
 
 
-def _kind(event: Mapping[str, Any]) -> tuple[str, str]:
-    key = next((key for key in ("event", "type", "kind") if isinstance(event.get(key), str)), "")
+def _kind(event: Mapping[str, Any], kinds: Sequence[str]) -> tuple[str, str]:
+    key = next((key for key in kinds if isinstance(event.get(key), str)), "")
     return key, str(event[key]) if key else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import uuid4
 
@@ -70,14 +71,23 @@ def _names_in_words(request: Asked) -> Given:
     return Given({"reply": f'Fill "message" for Zorviks and Quelnaria: {request.json["message"]}'})
 
 
+def _own_kinds(request: Asked) -> Given:
+    words = [{"t": "part", "v": f"{word} "} for word in f"You said {request.json['prompt']}".split()]
+    lines = [{"t": "meta"}, *words, {"t": "usage", "v": "in=12 out=7"}]
+    return Given(
+        "".join(f"{json.dumps(line)}\n" for line in lines), 200, {"content-type": "application/jsonl"}
+    )
+
+
 @pytest.mark.parametrize(
     ("answer", "written"),
     [
         (_own_form, {"body": {"message": "{{message}}"}, "reply": "said.plain"}),
         (_wants_utterance, {"body": {"utterance": "{{message}}"}, "reply": "said"}),
         (_names_in_words, {"body": {"message": "{{message}}"}, "reply": "reply"}),
+        (_own_kinds, {"body": {"prompt": "{{message}}"}, "delta": "t == 'part' && v"}),
     ],
-    ids=["id-first", "field-in-error", "names-in-words"],
+    ids=["id-first", "field-in-error", "names-in-words", "kinds-of-its-own"],
 )
 def test_a_form_of_its_own_is_read(answer: Any, written: dict[str, Any], project: Project) -> None:
     """Ids are not replies, errors name fields, and only whole words and quoted messages accuse an agent."""
@@ -94,9 +104,13 @@ def test_a_form_of_its_own_is_read(answer: Any, written: dict[str, Any], project
     assert other.stderr.startswith("agentest: For this agent, write in agentest.config.yaml: agent: {")
 
 
-def test_a_reply_path_that_was_disproved_is_not_written(project: Project) -> None:
-    """A text that never changes is no reply, so the agent is not green before its path is written."""
-    with standing_in(lambda _: Given({"convo": uuid4().hex, "said": "Accepted as always."})) as url:
+@pytest.mark.parametrize("end", ["as always.", "as {}."])
+def test_a_reply_path_that_was_disproved_is_not_written(end: str, project: Project) -> None:
+    """A text of which only an id changes is no reply: the agent is not green before its path is written."""
+
+    with standing_in(
+        lambda _: Given({"convo": uuid4().hex, "said": f"Accepted {end.format(uuid4())}"})
+    ) as url:
         done = project.agentest("init", "--endpoint", f"{url}/chat")
         checked = project.agentest("doctor", "--offline")
     assert (done.returncode, checked.returncode) == (2, 2)
