@@ -86,7 +86,7 @@ def plan_for_finished(
 @spread
 @option("--metric metrics", "NAME", "Judge only this metric.", multiple=True)
 @option("--sample", "N", "Judge N of the sessions, taken at random.", kind=click.IntRange(min=1))
-@option("--seed", "N", "Take the sample by this number (default: 0).", kind=click.IntRange())
+@option("--seed", "N", "Take the sample by this number (default: 0).", kind=click.IntRange(min=0))
 @option(
     "--as form",
     "FORM",
