@@ -93,7 +93,7 @@ def _operations(
     from agentest.plugins.servers.rest.document import Document
     from agentest.plugins.servers.rest.operations import operation_specs, read_api
 
-    api = read_api(Document(path))
+    api = read_api(Document(path), mocked | in_trajectories)
     reads = {each.tool: each.method == "GET" for each in api.named_as(mocked, in_trajectories).operations}
     specs = operation_specs(api, mocked, in_trajectories)
     return tuple(replace(known_tool(each), read_only=reads.get(each.name)) for each in specs)

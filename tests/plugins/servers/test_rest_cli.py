@@ -135,12 +135,16 @@ def test_what_is_wrong_is_said_before_the_first_conversation(shop: Project) -> N
     assert "the mock 'get_ordr' of scenario 'a' (a.sim.py:2) is not an operation of shop.json" in ran.stderr
     assert "the nearest is 'get_order' (GET /orders/{id})" in ran.stderr
     written(shop.root, document({"/a": {"get": operation("a", {"$ref": "other.yaml#/A"})}}))
+    shop.scenario('scenario("a", turns=["GET /orders/1"], tools={"a": 1})\n')
     ran = shop.run()
     assert ran.returncode == 2
     assert "rest_mock.openapi of agent 'agent': " in ran.stderr
     assert "shop.json:" in ran.stderr
     assert "`$ref` 'other.yaml#/A'" in ran.stderr
     assert not (Path(shop.root) / ".agentest" / "results.json").exists()
+    shop.scenario('scenario("a", turns=["GET /orders/1"], expect={"never_says": "x"})\n')
+    noted = "operations that no scenario names are not checked: "
+    assert noted in shop.run().stderr
 
 
 def test_recorded_operations_of_fastapi_have_the_names_of_their_functions(shop: Project) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
 
-from agentest.plugins.servers.rest.operations import Operation
+from agentest.plugins.servers.rest.document import Document
+from agentest.plugins.servers.rest.operations import Operation, read_api
 from agentest.plugins.servers.rest.request_reader import Routes, ToolHttpRequest, read_request
 from agentest.plugins.servers.rest.server import ToolHttpResponse, misfits
 from agentest.support.errors import ConfigError
@@ -282,6 +283,54 @@ def test_documents_with_errors(what: str, tmp_path: Path) -> None:
         api_of(tmp_path, value, "shop.yaml")
     assert expected in str(caught.value)
     assert "shop.yaml" in str(caught.value)
+
+
+ODD: dict[str, Any] = {
+    "a lost reference": {"$ref": "#/components/schemas/Lost"},
+    "an odd item": {"type": "array", "items": ["string"]},
+    "an odd type deep inside": {"anyOf": [{"properties": {"a": {"type": "int"}}}]},
+    "a file that is missing": {"$ref": "other.yaml#/A"},
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_what_no_scenario_needs_is_noted(what: str, tmp_path: Path) -> None:
+    """A schema that nothing uses is not read, and one of an operation that no mock names is noted."""
+    odd = operation("odd", parameter("a", kind=ODD[what]))
+    value = document(
+        {
+            "/odd": {"post": odd},
+            "/orders/{id}": {"get": operation("get", parameter("id", "path", "integer"))},
+        },
+        components={"schemas": {"Odd": ODD[what]}},
+    )
+    api = read_api(Document(written(tmp_path, value)), {"get"})
+    assert [(each.tool, len(each.parameters)) for each in api.operations] == [("odd", 0), ("get", 1)]
+    [problem] = api.problems
+    assert "shop.json:" in problem
+    assert "paths./odd.post" in problem
+    for name in ("odd", "POST /odd", "post_odd"):
+        with pytest.raises(ConfigError):
+            read_api(Document(written(tmp_path, value)), {name})
+    value["paths"].pop("/odd")
+    assert read_api(Document(written(tmp_path, value)), {"get"}).problems == ()
+
+
+def test_a_reference_in_place_of_properties(tmp_path: Path) -> None:
+    """It stands for all of them."""
+    schemas = {
+        "Props": {"a": {"type": "integer"}},
+        "All": {"properties": {"$ref": "#/components/schemas/Props"}},
+    }
+    paths = {"/a": {"post": operation("a", body={"$ref": "#/components/schemas/All"})}}
+    [made] = api_of(tmp_path, document(paths, components={"schemas": schemas})).operations
+    assert made.body is not None
+    [schema] = made.body.kinds.values()
+    assert schema is not None
+    assert schema.properties == ("a",)
+    assert [str(each) for each in schema.problems({"a": "x"}, "body")] == [
+        'body `a`: is "x", expected integer'
+    ]
 
 
 def test_an_error_has_its_line(tmp_path: Path) -> None:

@@ -506,7 +506,7 @@ def test_a_document_with_errors_ends_the_run_before_it_begins(tmp_path: Path) ->
     """The message has the agent and the place."""
     bad = document({"/a": {"get": operation("x", {"in": "query"})}})
     with pytest.raises(ConfigError) as caught:
-        held(tmp_path, {}, value=bad)
+        held(tmp_path, {"x": 1}, value=bad)
     assert "rest_mock.openapi of agent 'agent': " in str(caught.value)
     assert "paths./a.get.parameters[0]: a parameter needs a `name`" in str(caught.value)
 

@@ -179,7 +179,7 @@ class Node:
 
 
 class Document:
-    """All files of a document. Every reference in them has a target."""
+    """All files of a document. A reference without a target is an error where it is followed."""
 
     def __init__(self, path: Path) -> None:
         """Read the file and those that it refers to. Raises ConfigError."""
@@ -191,6 +191,7 @@ class Document:
             raw = from_swagger_2(raw)
         self._files: dict[Path, Any] = {}
         self._raw: dict[Path, Any] = {self.path: raw}
+        self._broken: dict[str, ConfigError] = {}  # what replaces a reference without a target → the problem
         self._waiting = [self.path]
         while self._waiting:
             file = self._waiting.pop()
@@ -209,6 +210,8 @@ class Document:
         for _ in range(_MOST_REFERENCES):
             if not _is_reference(current.value):
                 return current
+            if problem := self._broken.get(current.value["$ref"]):
+                raise problem
             current = self._at_address(current.value["$ref"])
         raise node.error("the reference leads back to itself")
 
@@ -266,8 +269,15 @@ class Document:
             return [self._converted(Node(node.file, (*at, i), v), named=False) for i, v in enumerate(value)]
         if not isinstance(value, Mapping):
             return value
-        if not named and _is_reference(value):
-            value = {**value, "$ref": self._checked(node).uri}
+        if _is_reference(value):
+            try:
+                target = self._checked(node)
+            except ConfigError as error:
+                self._broken[f"broken:{node.uri}"] = error
+                return {**value, "$ref": f"broken:{node.uri}"}
+            if named:  # a reference in place of all properties
+                return self._converted(target, named=True)
+            value = {**value, "$ref": target.uri}
         made = {
             key: item
             if key == "$ref" or (not named and (key in NO_SCHEMAS or key.startswith("x-")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from agentest.domain.messages import ToolSpec
 from agentest.plugins.servers.rest.document import Document, Node
 from agentest.plugins.servers.rest.schema import Schema, check_schema
+from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -73,6 +74,7 @@ class Api:
     bases: tuple[str, ...]
     """Possible prefixes of each path, from the document's `servers`; the longest comes first."""
     keys_in_query: frozenset[str]  # query parameters that are credentials, so that they are not arguments
+    problems: tuple[str, ...] = ()  # of operations that nothing needs: their values are not checked
 
     def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
         """Rename operations to the names that mocks use: their ids, or else FastAPI's functions.
@@ -96,14 +98,20 @@ class Api:
         return replace(self, operations=tuple(map(name, self.operations)))
 
 
-def read_api(document: Document) -> Api:
-    """Read the operations of a document. Raises ConfigError with a location."""
-    return _OperationReader(document).api()
+def read_api(document: Document, needed: Collection[str] | None = None) -> Api:
+    """Read the operations of a document. Raises ConfigError with a location.
+
+    Args:
+        needed: the operations, by any of their names, that must be without problems; None: all.
+    """
+    return _OperationReader(document, needed).api()
 
 
 class _OperationReader:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, needed: Collection[str] | None) -> None:
         self._document = document
+        self._needed = needed
+        self._problems: list[str] = []
         self._checked: set[int] = set()
         self._ids: dict[str, str] = {}
 
@@ -115,6 +123,7 @@ class _OperationReader:
             operations=tuple(self._named(operations)),
             bases=tuple(self._bases()),
             keys_in_query=frozenset(self._keys_in_query()),
+            problems=tuple(self._problems),
         )
 
     def _named(self, operations: list[Operation]) -> Iterator[Operation]:
@@ -153,7 +162,21 @@ class _OperationReader:
                 raise item.error(f"the path {path!r} does not begin with `/`")
             for method, node in self._document.children(item):
                 if method in METHODS:
-                    yield self._operation(path, method, item, node)
+                    yield self._operation_or_bare(path, method, item, node)
+
+    def _operation_or_bare(self, path: str, method: str, item: Node, node: Node) -> Operation:
+        """Return the operation; one with a problem that nothing needs is without parameters and schemas."""
+        try:
+            return self._operation(path, method, item, node)
+        except ConfigError as error:
+            name = f"{method.upper()} {path}"
+            id = next((id for id, operation in self._ids.items() if operation == name), "")
+            ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
+            names = {name, id, id.removesuffix(ending), made_name(method, path)}
+            if self._needed is None or not names.isdisjoint(self._needed):
+                raise
+            self._problems.append(str(error))
+            return Operation(tool=id, method=method.upper(), path=path)
 
     def _operation(self, path: str, method: str, item: Node, node: Node) -> Operation:
         if not isinstance(node.value, Mapping):

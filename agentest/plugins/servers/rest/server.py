@@ -65,11 +65,14 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
 def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
     with errors_as(ConfigError, f"{opening.key_location('rest_mock.openapi')}: ", ConfigError):
         document = Document(opening.root / Path(settings.openapi).expanduser())
-        api = read_api(document)
+        api = read_api(document, {*opening.spoken, *(tool.name for tool in opening.tools)})
         if opening.left_out is None:  # no tool has been named yet: take the most readable names
             mocked = {each.short_name for each in api.operations if each.short_name}
         else:
             mocked = {tool.name for tool in opening.tools} | opening.left_out
+        if api.problems:
+            rest = f" ({len(api.problems)} in all)" * (len(api.problems) > 1)
+            opening.on_note(f"operations that no scenario names are not checked: {api.problems[0]}{rest}")
         return document, api.named_as(mocked, opening.spoken)
 
 
