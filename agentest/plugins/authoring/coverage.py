@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from itertools import product
 from typing import Any, Literal, TypeVar
 
@@ -20,7 +19,7 @@ from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
 from agentest.domain.results.exploration import ExploredCoverage
 from agentest.domain.transcript import ToolCall
 from agentest.report.console.printer import Printer
-from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, line
+from agentest.report.console.text import BLANK, STYLES, Part, line
 from agentest.report.markdown_text import ICONS, literal, table_head, table_row
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
@@ -277,121 +276,84 @@ def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage,
 
 _SHOWN = 5
 _CELL, _GAP = 5, 3  # width of a cell such as `✓ 1/1`, and of the space between cells
-_LEVELS = "Unit, integration and scenario tests"
-_LEVEL_HEAD = ("task", "path", *(level.title() for level in CoverageLevel))
 _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
+_NONE: Part = ("–", "dim")
+_Parts = tuple[Part, ...]
 
 
-def print_text(coverage: Coverage, console: Console) -> None:
-    """Print tables and lists."""
-    printer = Printer(console)
-    print_table = partial(_print_table, printer)
-    printer.write([line(0, ("Tasks × paths", "bold"), ("  from the tags task:… and path:…", "dim")), BLANK])
-    for paths in _path_groups(coverage, console) if coverage.cells else ():
-        print_table(
-            ["task", *paths],
-            (
-                [task, *(_cell(coverage, coverage.cells[task, p], printer) for p in paths)]
-                for task in coverage.tasks
-            ),
-        )
-        printer.write([BLANK])
-    printer.write([*_matrix_lines(coverage, printer), BLANK])
+@dataclass(frozen=True, slots=True)
+class _CoverageTable:
+    """A part of the text and of the Markdown: a table, and lines below it."""
+
+    title: str
+    note: str
+    head: Sequence[str]
+    rows: Sequence[_Parts]
+    lines: Sequence[_Parts]
+    numbers: bool = False  # the cells after the first are numbers
+
+
+def _sections(coverage: Coverage, marks: Mapping[Status, str]) -> Iterator[_CoverageTable]:
+    cells = coverage.cells
+    rows = [
+        (task, *(_cell(coverage, cells[task, path], marks, "red") for path in coverage.paths))
+        for task in (coverage.tasks if cells else ())
+    ]
+    head, note = ["task", *coverage.paths], "from the tags task:… and path:…"
+    yield _CoverageTable("Tasks × paths", note, head, rows, [*_matrix_lines(coverage, marks)])
     if coverage.levels:
-        printer.write([line(0, (_LEVELS, "bold"), ("  by tag, else by kind", "dim")), BLANK])
-        print_table(
-            _LEVEL_HEAD,
-            (
-                [*cell, *(_cell(coverage, row[level], printer, "dim") for level in row)]
-                for cell, row in coverage.levels.items()
-            ),
+        yield _levels_table(coverage, marks)
+    rows = [
+        (
+            tool.name,
+            f"{tool.called:,}" if tool.called else ("never", "red"),
+            f"{tool.failed:,}" if tool.failed else _NONE,
         )
-        printer.write([BLANK, line(0, _levels_line(coverage)), BLANK])
-    _print_tools(coverage, printer)
-    if coverage.explored:
-        printer.write(
-            [BLANK, line(0, ("Explored", "bold"), ("  outcomes of tools, and rules", "dim")), BLANK]
-        )
-        print_table(_OUTCOME_HEAD, _outcome_rows(coverage.explored))
-        printer.write(_explored_lines(coverage))
-
-
-def _print_tools(coverage: Coverage, printer: Printer) -> None:
-    conversations = f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
-    source = conversations if coverage.results else "from the scenarios' mocks"
-    printer.write([line(0, ("Tools", "bold"), (f"  {source}", "dim")), BLANK])
-    if coverage.results and coverage.tools:
-        rows = (
+        for tool in (coverage.tools if coverage.results else ())
+    ]
+    held = f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
+    note = held if coverage.results else "from the scenarios' mocks"
+    yield _CoverageTable(
+        "Tools", note, ["tool", "called", "failed"], rows, [*_tool_lines(coverage)], numbers=True
+    )
+    if explored := coverage.explored:
+        rows = [
             (
-                tool.name,
-                f"{tool.called:,}" if tool.called else ("never", "red"),
-                f"{tool.failed:,}" if tool.failed else ("–", "dim"),
+                tool,
+                ", ".join(f"{each} {number:,}" for each, number in outcomes.items() if number) or _NONE,
+                ", ".join(each for each in outcomes if not outcomes[each]) or _NONE,
             )
-            for tool in coverage.tools
+            for tool, outcomes in explored.tools.items()
+        ]
+        lines = (
+            [_share(share, "outcome", "was", "were", "reached")] if (share := coverage.outcomes_share) else []
         )
-        _print_table(printer, ["tool", "called", "failed"], rows, numbers=True)
-    printer.write(_tool_lines(coverage))
+        if unused := explored.never_exercised:
+            lines.append((f"Rules never exercised: {', '.join(unused)}",))
+        head = ["tool", "reached", "never reached"]
+        yield _CoverageTable("Explored", "outcomes of tools, and rules", head, rows, lines)
 
 
-def _print_table(
-    printer: Printer, head: Sequence[str], rows: Iterable[Iterable[Part]], *, numbers: bool = False
-) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for number, name in enumerate(head):
-        justify: Literal["left", "right"] = "right" if numbers and number else "left"
-        table.add_column(printer.text([name]), overflow="fold", justify=justify)
-    for row in rows:
-        table.add_row(*(printer.text([part]) for part in row))
-    printer.write_table(table)
-
-
-_OUTCOME_HEAD = ("tool", "reached", "never reached")
-
-
-def _outcome_rows(explored: ExploredCoverage) -> Iterator[tuple[str, str, str]]:
-    for tool, outcomes in explored.tools.items():
-        reached = [f"{outcome} {number:,}" for outcome, number in outcomes.items() if number]
-        yield (
-            tool,
-            ", ".join(reached) or "–",
-            ", ".join(each for each in outcomes if not outcomes[each]) or "–",
-        )
-
-
-def _explored_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
-    if share := coverage.outcomes_share:
-        yield BLANK
-        yield line(0, *_share(share, "outcome", "was reached", "were reached"))
-    if coverage.explored and (unused := coverage.explored.never_exercised):
-        yield ConsoleLine(("Rules never exercised: ",), ((", ".join(unused),),))
-
-
-def _path_groups(coverage: Coverage, console: Console) -> Iterator[tuple[str, ...]]:
-    wraps = console.is_terminal and not console.soft_wrap
-    room = console.width - max(map(cell_len, coverage.tasks)) if wraps else None
-    together: tuple[str, ...] = ()
-    for path in coverage.paths:
-        columns = sum(max(cell_len(each), _CELL) + _GAP for each in (*together, path))
-        if together and room is not None and columns > room:
-            yield together
-            together = ()
-        together = (*together, path)
-    yield together
-
-
-def _levels_line(coverage: Coverage) -> str:
-    rows = coverage.levels.values()
-    have = {level: sum(bool(row[level]) for row in rows) for level in CoverageLevel}
+def _levels_table(coverage: Coverage, marks: Mapping[Status, str]) -> _CoverageTable:
+    levels = coverage.levels
+    have = {level: sum(bool(row[level]) for row in levels.values()) for level in CoverageLevel}
     verb = "has" if have[CoverageLevel.UNIT] == 1 else "have"
-    return (
-        f"{count(len(rows), 'path')}: {have[CoverageLevel.UNIT]} {verb} a unit test, "
+    counted = (
+        f"{count(len(levels), 'path')}: {have[CoverageLevel.UNIT]} {verb} a unit test, "
         f"{have[CoverageLevel.INTEGRATION]} an integration test, "
         f"{have[CoverageLevel.SCENARIO]} a scenario test"
     )
+    rows: list[_Parts] = [
+        (*cell, *(_cell(coverage, found, marks, "dim") for found in row.values()))
+        for cell, row in levels.items()
+    ]
+    head = ("task", "path", *(level.title() for level in CoverageLevel))
+    title = "Unit, integration and scenario tests"
+    return _CoverageTable(title, "by tag, else by kind", head, rows, [(counted,)])
 
 
 def _cell(
-    coverage: Coverage, scenarios: Sequence[PlacedScenario], printer: Printer | None, gap_style: str = "red"
+    coverage: Coverage, scenarios: Sequence[PlacedScenario], marks: Mapping[Status, str], gap_style: str
 ) -> Part:
     if not scenarios:
         return "–", gap_style
@@ -399,63 +361,84 @@ def _cell(
         return str(len(scenarios))
     status = worst(s.status for s in scenarios)
     passed = f"{sum(s.status is Status.PASSED for s in scenarios)}/{len(scenarios)}"
-    if status is None:
-        return f"{'?' if printer else '❔'} {passed}", "yellow"
-    return f"{printer.glyphs.marks[status] if printer else ICONS[status]} {passed}", STYLES[status]
+    return (f"{marks[status]} {passed}", STYLES[status]) if status else (f"? {passed}", "yellow")
 
 
-def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[ConsoleLine]:
+def _matrix_lines(coverage: Coverage, marks: Mapping[Status, str]) -> Iterator[_Parts]:
     share = coverage.cells_share
     if not share:
-        yield line(0, ("Nothing to show: ", "yellow"), f"no scenario has both tags, like {_HOW_TO_TAG}.")
+        yield ("Nothing to show: ", "yellow"), f"no scenario has both tags, like {_HOW_TO_TAG}."
     elif coverage.results:
         statuses = (Status.PASSED, Status.FAILED, Status.ERRORED)
-        meanings = ", ".join(f"{printer.glyphs.marks[status]} {status}" for status in statuses)
-        yield line(0, (f"passed/scenarios: {meanings}, ? not in the results, – none", "dim"))
-        yield BLANK
+        meanings = ", ".join(f"{marks[status]} {status}" for status in statuses)
+        yield ((f"passed/scenarios: {meanings}, ? not in the results, – none", "dim"),)
     if share:
-        yield line(0, *_share(share, "cell", "has a scenario", "have a scenario"))
+        yield _share(share, "cell", "has", "have", "a scenario")
     if coverage.gaps:
-        yield line(0, ("Without a scenario", "bold"))
-        for task, paths in coverage.gaps.items():
-            yield ConsoleLine(("  ", task, ": "), ((", ".join(paths),),))
+        yield (("Without a scenario", "bold"),)
+        yield from ((f"  {task}: {', '.join(paths)}",) for task, paths in coverage.gaps.items())
     if coverage.outside and share:
-        yield line(0, (f"{_outside_text(coverage)}: they need a task: and a path: tag", "bold"))
-        for scenario in coverage.outside[:_SHOWN]:
-            yield ConsoleLine(("  ",), (((scenario.where, "cyan"),), (scenario.name,)), cut=True)
+        outside = count(len(coverage.outside), "scenario")
+        yield ((f"{outside} in no cell: they need a task: and a path: tag", "bold"),)
+        yield from (("  ", (each.where, "cyan"), f" {each.name}") for each in coverage.outside[:_SHOWN])
         if len(coverage.outside) > _SHOWN:
-            yield line(2, (f"and {len(coverage.outside) - _SHOWN} more", "dim"))
+            yield ((f"  and {len(coverage.outside) - _SHOWN} more", "dim"),)
     if coverage.skipped:
-        yield line(0, (_skipped(coverage), "dim"))
+        yield ((f"{count(coverage.skipped, 'scenario')} skipped, which cover nothing", "dim"),)
 
 
-def _share(share: CoveredShare, noun: str, verb: str, verbs: str) -> tuple[Part, ...]:
-    style = "green" if share.covered == share.of else "yellow"
-    did = verb if share.covered == 1 else verbs
-    return (f"{share.covered} of {count(share.of, noun)} {did} ", (f"({share.percent} %)", f"bold {style}"))
-
-
-def _outside_text(coverage: Coverage) -> str:
-    return f"{count(len(coverage.outside), 'scenario')} in no cell"
-
-
-def _skipped(coverage: Coverage) -> str:
-    return f"{count(coverage.skipped, 'scenario')} skipped, which cover nothing"
-
-
-def _tool_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
-    names = ", ".join(tool.name for tool in coverage.tools)
+def _tool_lines(coverage: Coverage) -> Iterator[_Parts]:
     if not coverage.tools:
-        yield line(0, "No scenario mocks a tool" + (", and none was called." if coverage.results else "."))
+        yield ("No scenario mocks a tool" + (", and none was called." if coverage.results else "."),)
     elif not coverage.results:
-        yield ConsoleLine((f"{count(len(coverage.tools), 'tool')}: ",), ((names,),))
-        yield line(0, "Whether they are called is known after a run: agentest run --reporter json")
+        yield (f"{count(len(coverage.tools), 'tool')}: {', '.join(tool.name for tool in coverage.tools)}",)
+        yield ("Whether they are called is known after a run: agentest run --reporter json",)
     if share := coverage.tools_share:
-        yield BLANK
-        yield line(0, *_share(share, "tool", "was called", "were called"))
-        never_failed = [tool.name for tool in coverage.tools if tool.called and not tool.failed]
-        if never_failed:
-            yield ConsoleLine(("Never seen failing: ",), ((", ".join(never_failed),),))
+        yield _share(share, "tool", "was", "were", "called")
+        if never_failed := [tool.name for tool in coverage.tools if tool.called and not tool.failed]:
+            yield (f"Never seen failing: {', '.join(never_failed)}",)
+
+
+def _share(share: CoveredShare, noun: str, verb: str, verbs: str, what: str) -> _Parts:
+    style = "green" if share.covered == share.of else "yellow"
+    did = f"{share.covered} of {count(share.of, noun)} {verb if share.covered == 1 else verbs} {what} "
+    return did, (f"({share.percent} %)", f"bold {style}")
+
+
+def print_text(coverage: Coverage, console: Console) -> None:
+    """Print tables and lists."""
+    printer = Printer(console)
+    for number, section in enumerate(_sections(coverage, printer.glyphs.marks)):
+        title = line(0, (section.title, "bold"), (f"  {section.note}", "dim"))
+        printer.write([*([BLANK] if number else ()), title, BLANK])
+        for columns in _together(section, console) if section.rows else ():
+            table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            for column in columns:
+                justify: Literal["left", "right"] = "right" if section.numbers and column else "left"
+                table.add_column(printer.text([section.head[column]]), overflow="fold", justify=justify)
+            for row in section.rows:
+                table.add_row(*(printer.text([row[column]]) for column in columns))
+            printer.write_table(table)
+            printer.write([BLANK])
+        printer.write([line(0, *parts) for parts in section.lines])
+
+
+def _together(section: _CoverageTable, console: Console) -> Iterator[list[int]]:
+    """Yield the columns of each table that fits the terminal; each begins with the first column."""
+    wraps = console.is_terminal and not console.soft_wrap
+    first = max(cell_len(_plain(row[0])) for row in section.rows)
+    columns, width = [0], first
+    for column in range(1, len(section.head)):
+        more = max(cell_len(section.head[column]), _CELL) + _GAP
+        if wraps and columns[1:] and width + more > console.width:
+            yield columns
+            columns, width = [0], first
+        columns, width = [*columns, column], width + more
+    yield columns
+
+
+def _plain(part: Part) -> str:
+    return part if isinstance(part, str) else part[0]
 
 
 def as_json(coverage: Coverage) -> str:
@@ -500,70 +483,11 @@ def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
 
 def as_markdown(coverage: Coverage) -> str:
     """Return Markdown tables for a pull request."""
-    rows = [*_matrix_markdown(coverage), "", *_levels_markdown(coverage), *_tools_markdown(coverage)]
-    rows += _explored_markdown(coverage)
-    return "\n".join(rows) + "\n"
-
-
-def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
-    share = coverage.cells_share
-    if not share:
-        yield f"**Tasks × paths**: no scenario has both tags, like `{_HOW_TO_TAG}`."
-        return
-    yield f"**Tasks × paths**: {_share_text(share, 'cell')} with a scenario"
-    yield ""
-    cells = coverage.cells
-    rows = (
-        [task, *_markdown_cells(coverage, (cells[task, path] for path in coverage.paths))]
-        for task in coverage.tasks
-    )
-    yield _markdown_table(["task", *coverage.paths], rows)
-    if coverage.outside:
-        yield f"\n{_outside_text(coverage)}."
-    if coverage.skipped:
-        yield f"\n{_skipped(coverage)}."
-
-
-def _levels_markdown(coverage: Coverage) -> Iterator[str]:
-    if coverage.levels:
-        yield f"**{_LEVELS}**"
-        yield ""
-        rows = ([*cell, *_markdown_cells(coverage, row.values())] for cell, row in coverage.levels.items())
-        yield _markdown_table(_LEVEL_HEAD, rows)
-        yield ""
-
-
-def _markdown_cells(coverage: Coverage, cells: Iterable[Sequence[PlacedScenario]]) -> Iterator[str]:
-    for scenarios in cells:
-        cell = _cell(coverage, scenarios, None)
-        yield cell if isinstance(cell, str) else cell[0]
-
-
-def _tools_markdown(coverage: Coverage) -> Iterator[str]:
-    share = coverage.tools_share
-    if not share:
-        why = "there are no results" if coverage.tools else "no scenario mocks one"
-        yield f"**Tools**: {why}."
-        return
-    yield f"**Tools**: {_share_text(share, 'tool')} called"
-    yield ""
-    rows = ([t.name, str(t.called) if t.called else "never", str(t.failed or "–")] for t in coverage.tools)
-    yield _markdown_table(["tool", "called", "failed"], rows)
-
-
-def _explored_markdown(coverage: Coverage) -> Iterator[str]:
-    if coverage.explored and (share := coverage.outcomes_share):
-        yield f"\n**Explored**: {_share_text(share, 'outcome')} reached"
-        yield ""
-        yield _markdown_table(_OUTCOME_HEAD, _outcome_rows(coverage.explored))
-        if unused := coverage.explored.never_exercised:
-            yield f"\nRules never exercised: {literal(', '.join(unused))}"
-
-
-def _share_text(share: CoveredShare, noun: str) -> str:
-    return f"{share.covered} of {count(share.of, noun)} ({share.percent} %)"
-
-
-def _markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    cells = [table_row(map(literal, row)) for row in rows]
-    return (table_head([*map(literal, head)]) + "".join(cells)).rstrip("\n")
+    text = []
+    for section in _sections(coverage, ICONS):
+        text.append(f"**{section.title}**")
+        if section.rows:
+            rows = [table_row(literal(_plain(part)) for part in row) for row in section.rows]
+            text.append((table_head([*map(literal, section.head)]) + "".join(rows)).rstrip("\n"))
+        text += [literal("".join(map(_plain, parts)).strip()) for parts in section.lines]
+    return "\n\n".join(text) + "\n"
