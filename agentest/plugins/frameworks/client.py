@@ -154,7 +154,10 @@ class ObjectConversation:
 
 async def _create_context(make_context: MakeContext | None, session: Session) -> Any:
     """Return the context of a conversation. Raises AgentError for an error in the user's function."""
-    takes_session = make_context is not None and _takes_session(make_context)
+    parameters = () if make_context is None else inspect.signature(make_context).parameters.values()
+    takes_session = any(
+        p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters
+    )
     if session.state and not takes_session:
         raise CannotSend(
             "the scenario's session has a state, and an agent object gets it by `context` alone: name a "
@@ -168,11 +171,6 @@ async def _create_context(make_context: MakeContext | None, session: Session) ->
     except (Exception, EventLoopBlocked) as error:
         problem = f"{type(error).__name__}: {message_of_error(error)}"
         raise AgentError(f"the function that `context` names raised {problem}") from error
-
-
-def _takes_session(make_context: MakeContext) -> bool:
-    parameters = inspect.signature(make_context).parameters.values()
-    return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
 class AskedCall(NamedTuple):

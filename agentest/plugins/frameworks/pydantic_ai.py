@@ -91,8 +91,7 @@ def _toolset_asks(ctx: Any, name: str, args: Any) -> bool:
     tool: Any = (getattr(ctx.tool_manager, "tools", None) or {}).get(name)
     toolset = getattr(tool, "source_toolset", getattr(tool, "toolset", None))
     while toolset is not None:
-        asks = getattr(toolset, "approval_required_func", None)
-        if asks is not None and asks(ctx, tool.tool_def, args):
+        if (asks := getattr(toolset, "approval_required_func", None)) and asks(ctx, tool.tool_def, args):
             return True
         toolset = getattr(toolset, "wrapped", None)
     return False

@@ -217,6 +217,7 @@ async def test_a_call_has_the_name_that_the_scenario_gives_its_tool(called: str,
         await gate.client.post(gate.origin + path, json=body)
         talk.turn = 0
         assert [call.name for call in talk.calls][:1] == [recorded]
+        assert talk.known.plain_name(called) == (recorded if recorded in ("find", "send") else None)
 
 
 async def test_the_agents_key_reaches_the_model_and_nothing_of_the_gateway() -> None:

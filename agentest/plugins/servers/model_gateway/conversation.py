@@ -209,6 +209,10 @@ class GatewayConversation:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
         return _known(name, self.mocked)
 
+    def plain_name(self, name: str) -> str | None:
+        """Return the name that the scenario gives a tool; None if it names none like that."""
+        return self.mock_name(name) or _known(name, self.recorded) or _known(name, self.named)
+
     def guards(self, name: str) -> bool:
         """Return True if a tool must not run unless the gateway allows the call."""
         return not self.allows_real or bool(self.mock_name(name) or _known(name, self.recorded))
@@ -481,7 +485,7 @@ class GatewayConversation:
             problem = f"{problem} (the model's answer was cut off)"
         answer = await self.serving.answer(
             port.ServedCall(
-                tool=name or _known(call.name, self.named) or call.name,
+                tool=self.plain_name(call.name) or call.name,
                 arguments=call.arguments,
                 call_id=call.call_id,
                 problem=problem if name else None,

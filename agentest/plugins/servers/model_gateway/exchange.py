@@ -149,7 +149,7 @@ class ModelExchange:
         if self.conversation.ended_by:  # an agent, or its caller, that tries again
             await self.reply.refuse(409, self.conversation.ended_by)
             return
-        self.conversation.log.note_briefing(self.request, self.conversation.mock_name)
+        self.conversation.log.note_briefing(self.request, self.conversation.plain_name)
         await self.conversation.read_results(self.request)
         rounds: Rounds = self.conversation.resumed(self.request) or Rounds(body=self._completed())
         outputs = self.conversation.output_tools(self.request)

@@ -99,7 +99,7 @@ class RequestLog:
     _told: ModelBriefing = ModelBriefing()
     _read: tuple[Mapping[str, ToolSpec], str] | None = None
 
-    def note_briefing(self, request: WireRequest, mock_name: Callable[[str], str | None]) -> None:
+    def note_briefing(self, request: WireRequest, plain_name: Callable[[str], str | None]) -> None:
         """Add what a request tells the model.
 
         The instructions are those of the first request that offers tools, which is the main agent's. The
@@ -109,7 +109,7 @@ class RequestLog:
             return
         self._read = request.tools, request.instructions
         known = {tool.name: tool for tool in self._briefing.tools}
-        offered = {mock_name(name) or name: tool for name, tool in request.tools.items()}
+        offered = {plain_name(name) or name: tool for name, tool in request.tools.items()}
         new = [_declared(name, tool) for name, tool in offered.items() if name not in known]
         instructions = self._briefing.instructions
         if request.instructions and (not instructions or (request.tools and not known)):
