@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from os.path import expandvars
 from typing import Any
@@ -41,21 +39,29 @@ from agentest.agents.protocol_probe import (
     probe_of_path,
     settings_line,
 )
-from agentest.agents.reply_detection import find_reply_path, places_of_text
+from agentest.agents.reply_detection import places_of_text
 from agentest.config.agent_types import DEFAULT_TYPE, AgentConfig
 from agentest.config.agents.base import types_with
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
 from agentest.config.fields import check_url
+from agentest.plugins.authoring.answer_reading import (
+    ACCEPTED,
+    HELLO,
+    OPAQUE,
+    events_in,
+    filled,
+    reply_settings,
+    says_something,
+    stream_path,
+)
 from agentest.plugins.page.talk.talk import first_reply, lone_talk
 from agentest.support.errors import AgentError, AgentestError, CannotSend, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.http.sse import EventParser
 from agentest.support.interrupts import run_event_loop
 from agentest.support.jmespath_expressions import JsonPath
-from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
@@ -254,6 +260,11 @@ async def _try_and_prove(
     if settings["type"] != "http" or problem:
         return [text], problem
     proof, problem = await _prove(settings, client, is_documented=is_documented)
+    if proof in (UNKNOWN_CONVERSATION, _SHARED) and (
+        kept := await _find_conversation(settings, probe, client)
+    ):
+        settings |= kept
+        proof, problem = _REMEMBERED, ""
     if proof == UNKNOWN_CONVERSATION and "session_id" in settings["body"]:
         body = {name: value for name, value in settings["body"].items() if name != "session_id"}
         if is_documented or (await _try_out({**settings, "body": body}, probe, client))[1]:
@@ -264,6 +275,33 @@ async def _try_and_prove(
         settings.pop("reply", settings.pop("delta", None))
     lines = _to_fill_in(settings["endpoint"], settings["body"]) if problem else ()
     return [*([proof] if proof else []), text, *lines], problem
+
+
+async def _find_conversation(
+    settings: Mapping[str, Any], probe: EndpointProbe, client: Client
+) -> Mapping[str, Any] | None:
+    """Return what keeps conversations: a field for an id that answers have, or one of the usual fields."""
+    body = {name: value for name, value in settings["body"].items() if name != "session_id"}
+
+    async def keeps(names: Sequence[str], **more: str) -> Mapping[str, Any] | None:
+        way = {"body": {**body, **dict.fromkeys(names, "{{session_id}}")}, **more}
+        proof, _ = await _prove({**settings, **way}, client, is_documented=True)
+        return way if proof == _REMEMBERED else None
+
+    is_form = "Content-Type" in settings.get("headers", {})
+    answer = await (probe.post_form if is_form else probe.post)(settings["endpoint"], filled(body))
+    said = (events_in(answer) or [answer.json]) if answer else []
+    places = dict.fromkeys(place for each in said for place in places_of_text(each))
+    for place in filter(_SESSION_NAME.search, places):
+        name = re.sub(r".*\.(?!id$)", "", place).replace(".", "_")
+        if way := await keeps([name], session=place):
+            return way
+    fields: Sequence[str] = _SESSION_FIELDS
+    way = await keeps(fields)
+    while way and len(fields) > 1:
+        half = fields[: len(fields) // 2]
+        fields = half if await keeps(half) else fields[len(half) :]
+    return await keeps(fields) if way else None
 
 
 async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: bool) -> tuple[str, str]:
@@ -281,17 +319,16 @@ async def _prove(settings: Mapping[str, Any], client: Client, *, is_documented: 
         return f"Not recognized: a second message was refused: {error}.", str(error)
     texts = {(reply.text or "").strip() for reply in (*first, *second, other)}
     is_same = len({_ID_IN_TEXT.sub("", text) for text in texts}) == 1
-    if all(map(_OPAQUE.fullmatch, texts)) or (is_same and not is_documented):
+    if all(map(OPAQUE.fullmatch, texts)) or (is_same and not is_documented):
         return _NO_REPLY, _NO_REPLY
     body = json.dumps(agent.body)
     if any(f'"{field}"' in body for text in texts for field in _QUOTED_MESSAGE.findall(text)):
         text = "Not recognized: its answers quote the whole JSON body, so it takes that for the user's text."
         return text, text
     if known[0][1] or known[1][0]:
-        text = "Two conversations at once share one: a reply has the name that only the other was told."
-        return text, text
+        return _SHARED, _SHARED
     if known[0][0] and known[1][1]:
-        return "Each of two conversations at once remembered its own name, and not the other's.", ""
+        return _REMEMBERED, ""
     has_history = "messages" in agent.sent_placeholders
     return "No reply showed that it reads earlier messages." if has_history else UNKNOWN_CONVERSATION, ""
 
@@ -411,15 +448,18 @@ def is_login(response: ProbeResponse) -> bool:
     return leads_to_login(response) or is_login_page(response.body)
 
 
-HELLO = "Hello, my name is Ada."
 _NAMES = ("Zorvik", "Quelna")  # they are parts of no word
+_REMEMBERED = "Each of two conversations at once remembered its own name, and not the other's."
+_SHARED = "Two conversations at once share one: a reply has the name that only the other was told."
+_SESSION_FIELDS = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "threadId",
+                   "chat_id", "chatId", "session", "user_id", "userId", "uid")  # fmt: skip
+_SESSION_NAME = re.compile(r"(session|conversation|thread|chat)s?([_.-]?(id|key|uuid))?$", re.I)
 _NO_REPLY = "Not recognized: no text of its answers changes with the message, except ids."
 _QUOTED_MESSAGE = re.compile(r'"(\w+)":\s*"(?:My name is \w+\.|What is my name\?|Please list three things)')
 UNKNOWN_CONVERSATION = "Conversation field unknown: every message is a first message."
 USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
 """Where agents with an API of their own usually are."""
 _FORM = "application/x-www-form-urlencoded"
-_ACCEPTED = 202
 _REFUSED_JSON = (400, 415, 422, 500)  # statuses of a server that may expect a form in place of JSON
 _NAMED_FIELD = re.compile(
     r"[\"'`](\w+)[\"'`]? (?:field )?is (?:required|missing)|(?:missing|required)[^\"'`\w]*"
@@ -427,10 +467,6 @@ _NAMED_FIELD = re.compile(
     r"|(?:missing|required) (?:field|parameter|key|property):? (\w+)\b(?! is\b)",
     re.I,
 )
-_NAMES_OF_NO_REPLY = re.compile(
-    r"(?:\b|_)(?:id|uuid|token|key|status|state|type|object|role|model|created_at|timestamp)$|[a-z]Id$"
-)
-_OPAQUE = re.compile(r"(?=.*\d)[\w.:-]{6,}")
 _ID_IN_TEXT = re.compile(r"(?=\S*\d)\S{6,}")
 _TEMPLATES = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
 _OTHERS = ("id", "trigger")
@@ -458,14 +494,14 @@ async def detect_custom_api(probe: EndpointProbe) -> DetectedProtocol | None:
 
 
 async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) -> dict[str, Any]:
-    if response.status == _ACCEPTED and response.headers.get("location"):
+    if response.status == ACCEPTED and response.headers.get("location"):
         job = {"save": {"job": {"header": "Location"}}, "poll": {"endpoint": "{{job}}"}}
         return {"body": _fields_read(response), **job}
     if response.is_success:
-        for name in GREETERS if _says_something(response) else ():
+        for name in GREETERS if says_something(response) else ():
             alone = {name: _TEMPLATES.get(name, "{{message}}"), "session_id": "{{session_id}}"}
             answer = await probe.post(path or probe.url, filled(alone))
-            if answer is not None and answer.is_success and _says_something(answer):
+            if answer is not None and answer.is_success and says_something(answer):
                 return {"body": alone, **reply_settings(answer)}
         return {}
     if response.status not in _REFUSED_JSON:
@@ -495,22 +531,6 @@ def _named_fields(response: ProbeResponse) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map("".join, _NAMED_FIELD.findall(text))))
 
 
-def _says_something(response: ProbeResponse) -> bool:
-    answer = response.json
-    if response.status == _ACCEPTED:
-        return False
-    if isinstance(answer, Mapping):
-        has_reply = any(map(partial(_may_be_reply, answer), places_of_text(answer)))
-        return "jsonrpc" not in answer and has_reply and not (answer.get("error") or answer.get("errors"))
-    return bool(response.body.strip())
-
-
-def _may_be_reply(answer: Mapping[str, Any], place: str) -> bool:
-    text = str(JsonPath(place).find(answer)).strip()
-    is_word = len(text.split()) == 1
-    return not (is_word and (_NAMES_OF_NO_REPLY.search(place) or _OPAQUE.fullmatch(text)))
-
-
 def _fields_read(response: ProbeResponse) -> dict[str, Any]:
     text = "".join(_texts(response))
     repeated = [name for name, who in GREETERS.items() if re.search(rf"\b{who}\b", text)]
@@ -519,82 +539,12 @@ def _fields_read(response: ProbeResponse) -> dict[str, Any]:
 
 
 def _texts(response: ProbeResponse) -> Iterator[str]:
-    events = _events(response)
+    events = events_in(response)
     if not events:
         yield response.body.decode("utf-8", errors="replace")
         return
-    path, _ = _stream_path(events)
+    path, _ = stream_path(events)
     found = JsonPath(path) if path else None
     for event in events:
         value = found.find(event) if found else event
         yield value if isinstance(value, str) else ""
-
-
-def filled(value: Any) -> Any:
-    """Replace the placeholders of a body by a first message."""
-    if isinstance(value, Mapping):
-        return {key: filled(each) for key, each in value.items()}
-    known = {
-        "{{message}}": HELLO,
-        "{{messages}}": [{"role": "user", "content": HELLO}],
-        "{{session_id}}": "agentest-1",
-    }
-    return known.get(value, value) if isinstance(value, str) else value
-
-
-def reply_settings(response: ProbeResponse) -> dict[str, Any]:
-    """Return where the reply is in an answer: `reply`, or `delta` for a stream."""
-    if events := _events(response):
-        path, key = _stream_path(events)
-        return {key: path} if path else {}
-    answer = response.json
-    if not isinstance(answer, Mapping):
-        return {}
-    if any(answer.get(key) for key in ("error", "errors")):
-        return {}
-    with suppress(AgentError):
-        if (found := find_reply_path(answer)) and _may_be_reply(answer, found.text):
-            return {"reply": found.text}
-    places = sorted(places_of_text(answer), key=lambda place: not _may_be_reply(answer, place))
-    return {"reply": places[0]} if places else {}
-
-
-def _events(response: ProbeResponse) -> list[Any]:
-    text = response.body.decode("utf-8", errors="replace")
-    if re.match(r"\s*(data|event|id|retry):", text):
-        parser = EventParser()
-        return [_with_name(event.data, event.name) for event in (*parser.feed(text.encode()), *parser.rest())]
-    lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or not text.lstrip().startswith("{"):
-        return []
-    with suppress(ValueError, RecursionError):
-        return [json.loads(line) for line in lines]
-    return []
-
-
-def _with_name(data: str, name: str) -> Any:
-    value = json_or(data, data)
-    return {"event": name, **value} if isinstance(value, Mapping) and name else value
-
-
-def _stream_path(events: list[Any]) -> tuple[str, str]:
-    names = ("event", "type", "kind", "id", "role", "status")
-    objects = [event for event in events if isinstance(event, Mapping)]
-    kinds = ["event", "type", "kind"]
-    for name in objects[0] if objects else ():
-        words = [str(event.get(name)) for event in objects]
-        kinds += [name] if len(set(words)) < len(words) and all(map(str.isidentifier, words)) else []
-    places = ((place, event) for event in objects for place in places_of_text(event)[:4])
-    found = Counter((place, *_kind(event, kinds)) for place, event in places if place not in names)
-    if not found:
-        return "", ""
-    ranked = found.most_common()
-    (place, key, kind), times = next((each for each in ranked if each[0][0] not in kinds), ranked[0])
-    others = any(other[0] == place and other[2] != kind for other in found)
-    path = f"{key} == '{kind}' && {place}" if key and others else place
-    return path, "delta" if times > 1 else "reply"
-
-
-def _kind(event: Mapping[str, Any], kinds: Sequence[str]) -> tuple[str, str]:
-    key = next((key for key in kinds if isinstance(event.get(key), str)), "")
-    return key, str(event[key]) if key else ""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import yaml
 from project import Project
-from stand_ins import NOT_FOUND, Asked, Given, standing_in
-from team_agents import AGENTS, cookies, forgetful, own_events, shared
+from stand_ins import NOT_FOUND, Asked, Given, StandIn, standing_in
+from team_agents import AGENTS, Chats, cookies, forgetful, own_events, shared
 
 REMEMBERS = """\
 asked = "What is my name?"
@@ -102,6 +103,50 @@ def test_a_form_of_its_own_is_read(answer: Any, written: dict[str, Any], project
     assert (again.returncode, other.returncode) == (0, 2)
     assert "Next: complete `agent`" in other.stdout
     assert other.stderr.startswith("agentest: For this agent, write in agentest.config.yaml: agent: {")
+
+
+def by_field() -> StandIn:
+    """Everybody without a `conversationId` is in one conversation."""
+    chats = Chats()
+
+    def answer(request: Asked) -> Given:
+        chat = request.json.get("conversationId", "everybody")
+        return Given({"reply": chats.say(chat, request.json["message"], begins=True)})
+
+    return answer
+
+
+def by_answer() -> StandIn:
+    """Every message without the id of an answer begins a conversation."""
+    chats = Chats()
+
+    def answer(request: Asked) -> Given:
+        chat = request.json.get("thread_id") or chats.begin()
+        return Given({"thread": {"id": chat}, "answer": chats.say(chat, request.json["question"])})
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("make", "body", "session"),
+    [
+        (by_field, {"message": "{{message}}", "conversationId": "{{session_id}}"}, None),
+        (by_answer, {"question": "{{message}}", "thread_id": "{{session_id}}"}, "thread.id"),
+    ],
+)
+def test_the_field_of_the_conversation_is_found(
+    make: Callable[[], StandIn], body: dict[str, str], session: str | None, project: Project
+) -> None:
+    """The usual names are tried, and the ids that answers have."""
+    with standing_in(make()) as url:
+        done = project.agentest("init", "--endpoint", f"{url}/chat")
+        assert done.returncode == 0, done.stderr
+        assert "Each of two conversations at once remembered its own name" in done.stderr
+        agent = yaml.safe_load((project.root / "agentest.config.yaml").read_text(encoding="utf-8"))["agent"]
+        assert (agent["body"], agent.get("session")) == (body, session)
+        (project.root / "scenarios/first.sim.py").unlink()
+        project.scenario(REMEMBERS)
+        assert project.run("--offline").returncode == 0
 
 
 @pytest.mark.parametrize("end", ["as always.", "as {}."])

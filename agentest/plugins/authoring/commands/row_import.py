@@ -1,4 +1,4 @@
-"""`agentest import`: write scenarios for rows of data, or for the sessions of traces.
+"""`agentest import` writes scenarios for rows of data or sessions of traces; `agentest export` for a run.
 
 Rows stay in their own file, which the scenario file reads with `each`. Sessions become scripts with mocks.
 """
@@ -6,6 +6,7 @@ Rows stay in their own file, which the scenario file reads with `each`. Sessions
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -17,10 +18,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentest.cli.location import project_of
-from agentest.cli.options import FeatureChoice, exits, flag, offline_option, option, path_option
+from agentest.cli.options import (
+    FeatureChoice,
+    choice_option,
+    exits,
+    flag,
+    offline_option,
+    option,
+    path_option,
+)
 from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.plugin import PLUGINS
+from agentest.plugins.adk.command import camel_case_option
+from agentest.plugins.authoring import export as test_cases
+from agentest.plugins.authoring.export import Expecting
 from agentest.plugins.authoring.scenario_files import scenario_file
 from agentest.plugins.authoring.trace_import import (
     ImportResult,
@@ -39,7 +51,7 @@ from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, write_for_user
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import say, tell_notes
+from agentest.support.terminal import Output, say, source, tell_notes
 from agentest.support.text import count, quoted_names, snake_case
 
 if TYPE_CHECKING:
@@ -127,7 +139,7 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
 
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """
-    paths = tuple(path for source in sources for path in files_of(Path(source)))
+    paths = tuple(path for each in sources for path in files_of(Path(each)))
     if traces.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths))):
         given = (rows.name, rows.turns, rows.says, rows.outcome, rows.split, rows.limit)
         if any(given):
@@ -320,3 +332,52 @@ def _is_json(value: Any) -> bool:
     except NotJson:
         return False
     return True
+
+
+@click.command()
+@click.argument("run")
+@choice_option(
+    "--to form",
+    FeatureChoice("export format"),
+    "Write an evaluation set, scenarios in Python, or scenarios in YAML.",
+    required=True,
+)
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
+@option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
+@choice_option(
+    "--expect",
+    ["calls", "scenario"],
+    "Expect the same calls (default), or what the scenario's file expects.",
+    default="calls",
+)
+@path_option("--output", "Write to this file (default: standard output).")
+@camel_case_option
+@flag("--force", "Replace an existing file.")
+@exits
+def export(
+    run: str,
+    form: str,
+    scenarios: tuple[str, ...],
+    ids: tuple[str, ...],
+    expect: Expecting,
+    output: Path | None,
+    camel_case: bool,
+    force: bool,
+) -> ExitCode:
+    """Turn the finished conversations of RUN into test cases.
+
+    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+    project = project_of(Path.cwd())
+    file = project.run_file(run)
+    exported = test_cases.export(
+        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
+    )
+    tell_notes(exported.notes)
+    if output is None:
+        Output(sys.stdout).write_bytes(source(exported.content.decode()))
+    else:
+        test_cases.write(exported, output, force=force)
+        say(f"{output}: {exported.summary}")
+    return ExitCode.PASSED
