@@ -45,8 +45,7 @@ class AgentReply:
     retells: bool = False
     """True if `observed` may repeat calls of earlier replies, as a snapshot of the history does. A call with
     a known id, name and arguments is not counted again."""
-    remarks: tuple[Remark, ...] = ()
-    """Texts that the agent sent before its final text."""
+    remarks: tuple[Remark, ...] = ()  # texts that the agent sent before its final text
     author: str | None = None
     """Which of several agents wrote the text. None if the protocol does not report it."""
     state: Mapping[str, Any] | None = None
@@ -58,8 +57,7 @@ class AgentReply:
     """Time until the first piece of text, measured like `latency_ms`. None if it all arrived at once."""
     tells_calls: bool = False
     """True if this reply shows that the agent reports all its calls, which its type alone does not show."""
-    approvals: int = 0
-    """Number of requests for approval that the scenario's `approve` has answered."""
+    approvals: int = 0  # number of requests for approval that the scenario's `approve` has answered
     calls_hidden: str | None = None
     """Why this reply cannot report calls although its type can, as the end of a sentence. "": it shows that
     earlier replies hid none."""
@@ -187,8 +185,7 @@ class TurnContext:
     real_call: Callable[[str, Any], RealCall | None] = lambda *_: None
     """Starts a call (name, arguments) that the agent's own tool may answer, because it has no mock and
     `unmocked_tools` is `passthrough`. Returns None if it may not: call `resolve_tool` then."""
-    in_process: InProcessTurn | None = None
-    """The turn, where code in this process may call tools in it."""
+    in_process: InProcessTurn | None = None  # the turn, where code in this process may call tools in it
     mocks_inside: bool = False
     """True if mocks may have answered calls that the agent seems to make itself. The turn loop then checks
     that no real tool ran instead of a mock."""
@@ -215,18 +212,14 @@ class Resources:
     """Resources that the agents of a run share."""
 
     client: Sender
-    timeout_s: float
-    """The longest time that one request may take, in seconds."""
+    timeout_s: float  # the longest time that one request may take, in seconds
     threads: anyio.CapacityLimiter
-    root: Path
-    """The folder that import paths are relative to."""
+    root: Path  # the folder that import paths are relative to
     closing: AsyncExitStack
-    on_note: Callable[[str], None]
-    """Receives notes to show at the end of the run."""
+    on_note: Callable[[str], None]  # receives notes to show at the end of the run
     on_secret: Callable[[Iterable[str]], None] = lambda _: None
     """Receives secrets to redact from now on, such as tokens and cookies received during the run."""
-    on_stray: OnStray | None = None
-    """None: such messages become notes."""
+    on_stray: OnStray | None = None  # None: such messages become notes
 
 
 class Agent(Protocol):

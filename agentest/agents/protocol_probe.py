@@ -60,19 +60,15 @@ class ProtocolProbe:
     that send a message, and last those of protocols that many servers speak."""
     usual_paths: ClassVar[tuple[str, ...]] = ()
     """Where endpoints that answer a first message usually are. Empty: a message does not show this type."""
-    path_end: ClassVar[str] = ""
-    """The end of a path that suggests this type."""
+    path_end: ClassVar[str] = ""  # the end of a path that suggests this type
     required: ClassVar[frozenset[str]] = frozenset()
     """Fields that its servers report as missing, in lower case without separators."""
     names_model: ClassVar[bool] = False
     at_root: ClassVar[bool] = False
     """True if its endpoint is the root of a server, whose agent a setting names."""
-    has_own_form: ClassVar[bool] = False
-    """True if its settings say what messages are like."""
-    can_be_tried: ClassVar[bool] = True
-    """True if a message can be sent with the settings that were found."""
-    remark: ClassVar[str] = ""
-    """What users have to know about the settings that were found."""
+    has_own_form: ClassVar[bool] = False  # True if its settings say what messages are like
+    can_be_tried: ClassVar[bool] = True  # True if a message can be sent with the settings that were found
+    remark: ClassVar[str] = ""  # what users have to know about the settings that were found
 
     def __init__(self, kind: str, about: str) -> None:
         self.kind = kind

@@ -119,16 +119,12 @@ class TurnProgress:
     approvals: int = 0
     began_ns: int = field(default_factory=time_ns)
     reply_count: int = 0
-    named: int = 0
-    """Number of answered requests that carried the turn's trace context."""
+    named: int = 0  # number of answered requests that carried the turn's trace context
     printed: Positions = field(default_factory=dict)
     """Positions in the output of the agent's servers when the turn began."""
-    waited: WaitingTimes = WaitingTimes()
-    """The waits of the conversation before the user's message."""
-    messages: int = 0
-    """Number of agent messages with calls, as far as reported."""
-    stays_open: bool = False
-    """True if a request opened a connection that later turns use."""
+    waited: WaitingTimes = WaitingTimes()  # the waits of the conversation before the user's message
+    messages: int = 0  # number of agent messages with calls, as far as reported
+    stays_open: bool = False  # True if a request opened a connection that later turns use
     model_requests: tuple[ModelRequest, ...] = ()
     briefing: ModelBriefing | None = None
     faults: tuple[InjectedFault, ...] = ()

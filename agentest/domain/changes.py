@@ -57,18 +57,12 @@ class Fault:
     kind: str
     at: int = 1
     """The first request or call that fails, counted from 1 in each conversation; of a tool: its calls."""
-    times: int = 1
-    """How many requests or calls fail."""
-    tool: str | None = None
-    """The tool that it concerns; None: any."""
-    message: str = ""
-    """The text of the error; "": a usual one."""
-    code: str | int | None = None
-    """A code beside the text of the error."""
-    delay: float | None = None
-    """Seconds until the answer; None: 2 for `slow`, else none."""
-    mode: str = "drop"
-    """What is wrong for `schema`: one of `SCHEMA_MODES`."""
+    times: int = 1  # how many requests or calls fail
+    tool: str | None = None  # the tool that it concerns; None: any
+    message: str = ""  # the text of the error; "": a usual one
+    code: str | int | None = None  # a code beside the text of the error
+    delay: float | None = None  # seconds until the answer; None: 2 for `slow`, else none
+    mode: str = "drop"  # what is wrong for `schema`: one of `SCHEMA_MODES`
     path: str = ""
     """The field that is wrong for `schema`, `wrong_entity` and `plausible_lie`, such as `items[0].price`;
     "": the first that fits. Of `duplicate`: the field of the items that differs in the copies; "": none."""
@@ -97,8 +91,7 @@ class ChangedAnswers:
     """A mock whose answers meet faults or carry injections."""
 
     mock: Any
-    changes: tuple[Any, ...]
-    """`Fault` and `Injection` values, in the order in which they apply."""
+    changes: tuple[Any, ...]  # `Fault` and `Injection` values, in the order in which they apply
 
 
 def changed(mock: Any, changes: Sequence[Any]) -> ChangedAnswers:
@@ -211,11 +204,9 @@ class Injection:
     """Where it stands: `tool.path` of a tool's answer, `tool.error`, `tool.description`, `user`, or
     `knowledge[0]`."""
     goal: str = "text"
-    tool: str | None = None
-    """The tool that it wants to be called, or whose argument it wants to change."""
+    tool: str | None = None  # the tool that it wants to be called, or whose argument it wants to change
     argument: str | None = None
-    value: Any = None
-    """The value that it wants for the argument, or the arguments of the call it wants."""
+    value: Any = None  # the value that it wants for the argument, or the arguments of the call it wants
 
     @property
     def place(self) -> str:
@@ -434,8 +425,7 @@ class Attack:
     objective: str = ""
     """The objective in words, which a judge decides; "": the bans and secrets of the scenario."""
     turns: int = 0
-    target: Objective | None = None
-    """The only objective; None: those of the scenario take turns."""
+    target: Objective | None = None  # the only objective; None: those of the scenario take turns
 
     @property
     def most_messages(self) -> int:

@@ -26,10 +26,8 @@ class Ending(StrEnum):
     CLOSED = "closed"
     CANNOT_PROVIDE = "cannot provide"
     MAX_TURNS = "max turns"
-    SCRIPT = "script"
-    """Every message of the script has been sent."""
-    RECORDED = "recorded"
-    """It was recorded elsewhere, and why it ended is unknown."""
+    SCRIPT = "script"  # every message of the script has been sent
+    RECORDED = "recorded"  # it was recorded elsewhere, and why it ended is unknown
     ERROR = "error"
 
 

@@ -25,19 +25,15 @@ class RunStarted:
     """Emitted before the first conversation."""
 
     version: str
-    agents: Mapping[str, str]
-    """Name → address of the agent."""
+    agents: Mapping[str, str]  # name → address of the agent
     scenarios: int
     conversations: int
-    concurrency: int
-    """The maximum number of conversations that run at the same time."""
+    concurrency: int  # the maximum number of conversations that run at the same time
     models: Mapping[str, str | None] = field(default_factory=dict)
     """Role (user, judge) → model; None if the role is offline."""
     comparison: bool = False
-    started_at: str = ""
-    """ISO 8601, UTC."""
-    planned: tuple[tuple[str, str, int], ...] = ()
-    """Scenario, agent and the number of planned conversations."""
+    started_at: str = ""  # ISO 8601, UTC
+    planned: tuple[tuple[str, str, int], ...] = ()  # scenario, agent and the number of planned conversations
     fingerprints: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Scenario and agent → a hash that changes if either of them changes."""
     used: Mapping[tuple[str, str], Mapping[str, ModelUsage]] = field(default_factory=dict)
@@ -52,8 +48,7 @@ class RunStarted:
     """Agent → how recordings of its own model are used, such as `replay`; no entry: not at all."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
-    at_most: bool = False
-    """True if fewer conversations may be enough, as with `repeat`."""
+    at_most: bool = False  # True if fewer conversations may be enough, as with `repeat`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +96,7 @@ class ConversationFinished:
     number: int = 1
     case: CaseId | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    failed: bool = False
-    """True if the conversation fails on its own, whatever the verdict on its scenario."""
+    failed: bool = False  # True if the conversation fails on its own, whatever the verdict on its scenario
     used: ModelUsage = field(default_factory=ModelUsage)
     measured: bytes = b""
     """The JSON of its `MeasuredConversation` if `result` is JSON; empty if it is unknown."""
@@ -117,8 +111,7 @@ class ScenarioFinished:
 class ScenarioAmended:
     """Emitted when the whole run changes the result of a finished scenario, which this one replaces."""
 
-    result: ScenarioResult
-    """Has no conversations if the run does not retain them."""
+    result: ScenarioResult  # has no conversations if the run does not retain them
     was: Status
 
 
@@ -126,8 +119,7 @@ class ScenarioAmended:
 class Noted:
     """A notice that must reach the user during the run, such as a wait for a model."""
 
-    text: str
-    """One line, without secrets."""
+    text: str  # one line, without secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +127,9 @@ class ExplorationProgressed:
     """Emitted while changed scenarios are tried."""
 
     tried: int
-    total: int
-    """The number of changed scenarios that could be tried."""
-    new: int
-    """Findings that no saved scenario has."""
-    failing: int
-    """All findings so far, including those that were seen once."""
+    total: int  # the number of changed scenarios that could be tried
+    new: int  # findings that no saved scenario has
+    failing: int  # all findings so far, including those that were seen once
     left: int
 
 

@@ -38,12 +38,9 @@ _T = TypeVar("_T")
 class Kind(StrEnum):
     """The type of a metric's value."""
 
-    SCALE = "scale"
-    """An integer from 1 to 5; 5 is the best."""
-    BINARY = "binary"
-    """0 or 1."""
-    SHARE = "share"
-    """A number from 0 to 1."""
+    SCALE = "scale"  # an integer from 1 to 5; 5 is the best
+    BINARY = "binary"  # 0 or 1
+    SHARE = "share"  # a number from 0 to 1
     AMOUNT = "amount"
     """A number of any size; smaller is better. It has no threshold, so it never passes or fails."""
     LABEL = "label"

@@ -74,16 +74,13 @@ def conversation_failed(result: ConversationResult) -> bool:
 class MeasuredConversation:
     """Measurements of one conversation."""
 
-    passed: bool | None
-    """None if the conversation errored."""
+    passed: bool | None  # None if the conversation errored
     sums: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     """Maps a metric to the sum and number of its values. For labels, turns with a failure are counted."""
     latency: tuple[float, int] = (0.0, 0)
     """The agent's time for all turns in milliseconds, and the number of turns."""
-    cost: float | None = None
-    """Cost in USD of the agent's models; None if unknown."""
-    scripted: bool = False
-    """True if the conversation came to the end of its script."""
+    cost: float | None = None  # cost in USD of the agent's models; None if unknown
+    scripted: bool = False  # True if the conversation came to the end of its script
     failures: tuple[str, ...] = ()
     """The ids of its labelled failures; `passed` leaves the severity of their groups out."""
 

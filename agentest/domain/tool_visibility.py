@@ -9,14 +9,11 @@ from enum import StrEnum
 class ToolVisibility(StrEnum):
     """How the tool calls of an agent become visible."""
 
-    RETURNED = "returned"
-    """The agent returns its calls to the caller, and mocks answer them."""
-    REPORTED = "reported"
-    """The agent runs its tools itself, and its protocol reports the calls afterwards."""
+    RETURNED = "returned"  # the agent returns its calls to the caller, and mocks answer them
+    REPORTED = "reported"  # the agent runs its tools itself, and its protocol reports the calls afterwards
     PARTIAL = "partial"
     """Calls to mock servers and returned calls are visible. The agent may make others."""
-    UNSEEN = "unseen"
-    """The agent runs its tools itself, and no source reports the calls."""
+    UNSEEN = "unseen"  # the agent runs its tools itself, and no source reports the calls
 
     @property
     def words(self) -> str:
@@ -34,12 +31,10 @@ _WORDS = {
 class SeenBy(StrEnum):
     """The source that reported a tool call."""
 
-    CALLER = "caller"
-    """The agent returned the call to us."""
+    CALLER = "caller"  # the agent returned the call to us
     AGENT = "agent"
     MOCK_SERVER = "mock-server"
-    MODEL = "model"
-    """The agent's model asked for the call, through the model gateway."""
+    MODEL = "model"  # the agent's model asked for the call, through the model gateway
     SPANS = "spans"
 
 
@@ -55,20 +50,13 @@ class ToolOutcome(StrEnum):
     """How a tool call went (`ToolCall.outcome`)."""
 
     ANSWERED = "answered"
-    FAILED = "failed"
-    """The tool raised, or its answer is an error."""
-    REFUSED = "refused"
-    """Its arguments were refused, so that no tool ran."""
-    UNMOCKED = "unmocked"
-    """It had no mock, which ended the conversation."""
-    UNANSWERED = "unanswered"
-    """We had no answer, so that it was answered with null."""
-    UNREPORTED = "unreported"
-    """The agent ran the tool and does not report the result."""
-    CANCELLED = "cancelled"
-    """It ended before an answer came."""
-    WAITING = "waiting"
-    """The user has not approved it yet."""
+    FAILED = "failed"  # the tool raised, or its answer is an error
+    REFUSED = "refused"  # its arguments were refused, so that no tool ran
+    UNMOCKED = "unmocked"  # it had no mock, which ended the conversation
+    UNANSWERED = "unanswered"  # we had no answer, so that it was answered with null
+    UNREPORTED = "unreported"  # the agent ran the tool and does not report the result
+    CANCELLED = "cancelled"  # it ended before an answer came
+    WAITING = "waiting"  # the user has not approved it yet
     DENIED = "denied"
 
 

@@ -52,14 +52,12 @@ class ToolCall:
     mocked: bool
     turn_index: int
     invalid_arguments: str | None = None
-    error: str | None = None
-    """Message of the exception that the mock raised."""
+    error: str | None = None  # message of the exception that the mock raised
     seen_by: SeenBy = SeenBy.CALLER
     """The source of the call: the one that answered it, otherwise the one with the most details."""
     call_id: str | None = field(default=None, compare=False)
     """The call's id in the agent's protocol, which all sources share; None without an id."""
-    also_seen_by: tuple[SeenBy, ...] = ()
-    """The other sources that reported the same call."""
+    also_seen_by: tuple[SeenBy, ...] = ()  # the other sources that reported the same call
     duration_ms: float | None = field(default=None, compare=False)
     """The time until the answer; None if that was not observed."""
     round: int | None = field(default=None, compare=False)
@@ -292,8 +290,7 @@ class Turn:
     """One user message and the agent's text reply to it, with the tool calls between them."""
 
     turn_index: int
-    user_message: str
-    """The text, followed by a line for each of the `attachments`."""
+    user_message: str  # the text, followed by a line for each of the `attachments`
     agent_message: str
     """Empty if the agent called tools and then sent no text, as when it hands the user over."""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -303,8 +300,7 @@ class Turn:
     retries: int = 0
     requests: int = 1
     remarks: tuple[Remark, ...] = ()
-    author: str | None = None
-    """The author of the reply; None if unknown, so that `remarks` may be incomplete."""
+    author: str | None = None  # the author of the reply; None if unknown, so that `remarks` may be incomplete
     state_after: Mapping[str, Any] | None = None
     """The state of the agent's session after the turn; None if it is not reported."""
     state_error: str | None = None
@@ -316,10 +312,8 @@ class Turn:
     """From the first request to the first piece of text, measured like `latency_ms`; None if not streamed."""
     tells_calls: bool = False
     """True if its answers showed that the agent reports all calls, if its type leaves that open."""
-    calls_hidden: str | None = None
-    """The reason why its answers could not report calls; None if they could."""
-    approvals: int = 0
-    """The number of requests for approval that the scenario's `approve` answered."""
+    calls_hidden: str | None = None  # the reason why its answers could not report calls; None if they could
+    approvals: int = 0  # the number of requests for approval that the scenario's `approve` answered
     call_refused: str | None = None
     """The reason why a refused call, perhaps of this turn or an earlier one, is not among its calls."""
     started_at: str | None = None
@@ -330,8 +324,7 @@ class Turn:
     """Time spent waiting for mocks between requests, which `latency_ms` excludes; None if unknown."""
     asked_calls: tuple[ToolCall, ...] = ()
     """Calls that requested approval in this turn; they are part of the later turn that decided them."""
-    redacted: bool = False
-    """True if secrets were removed from the stored turn and replaced by `[redacted]`."""
+    redacted: bool = False  # True if secrets were removed from the stored turn and replaced by `[redacted]`
     model_ms: float | None = field(default=None, compare=False)
     """The part of the turn in which the agent's model worked (`busy_ms`); None without a model gateway."""
     model_requests: tuple[ModelRequest, ...] = ()
@@ -391,10 +384,8 @@ class UnfinishedTurn:
 class TimeSpent:
     """The time that a conversation took, in milliseconds. The rest of `total_ms` is our own overhead."""
 
-    total_ms: float = 0.0
-    """From the first message to the end of judging."""
-    agent_ms: float = 0.0
-    """Time spent waiting for the agent, including pauses between retries."""
+    total_ms: float = 0.0  # from the first message to the end of judging
+    agent_ms: float = 0.0  # time spent waiting for the agent, including pauses between retries
     user_ms: float = 0.0
     tools_ms: float = 0.0
     judges_ms: float = 0.0
@@ -479,10 +470,8 @@ class Conversation:
     failure: Failure | None = None
     unfinished: UnfinishedTurn | None = None
     time: TimeSpent = field(default_factory=TimeSpent)
-    session_id: str | None = None
-    """The id that the agent received; None in results of older versions."""
-    shortened: bool = False
-    """True if oversized texts were cut (`truncation`)."""
+    session_id: str | None = None  # the id that the agent received; None in results of older versions
+    shortened: bool = False  # True if oversized texts were cut (`truncation`)
     initial_state: Mapping[str, Any] | None = None
     """The initial state of the agent's session; None if it is not reported."""
     invalid: str | None = None
@@ -497,8 +486,7 @@ class Conversation:
     """The calls of the simulated user's tools, each with the turn whose message followed it."""
     sent: Mapping[int, Collection[SentRequest]] = field(default_factory=dict, compare=False, repr=False)
     """Turn → its last HTTP exchanges, until the conversation is stored."""
-    attack: AttackLog | None = None
-    """Set if the user was an adversarial one."""
+    attack: AttackLog | None = None  # set if the user was an adversarial one
     history: tuple[EarlierMessage, ...] = ()
     """What came before the first turn. Nothing counts its calls."""
 

@@ -162,10 +162,8 @@ def with_severe_failures(
 class Severities:
     """What the groups of a scenario's failures say of its conversations."""
 
-    severe: frozenset[str]
-    """The ids of failures in failing groups."""
-    graded: bool
-    """False if other failures may be severe, too."""
+    severe: frozenset[str]  # the ids of failures in failing groups
+    graded: bool  # False if other failures may be severe, too
 
     @classmethod
     def of(cls, groups: Iterable[UniqueError], *, graded: bool) -> Severities:

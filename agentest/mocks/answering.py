@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 class MockContext:
     """The information that a mock function receives in addition to the call's arguments."""
 
-    call_index: int
-    """Number of earlier calls of this tool in this conversation."""
+    call_index: int  # number of earlier calls of this tool in this conversation
     turn_index: int
     conversation_id: str
     scenario: str

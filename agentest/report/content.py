@@ -274,8 +274,7 @@ class CauseBlock:
 
     headline: str
     scenarios: Sequence[ScenarioReport]
-    cause: RootCause | None
-    """None if only the verdict's reasons tell why."""
+    cause: RootCause | None  # None if only the verdict's reasons tell why
 
     @property
     def status(self) -> Status:
@@ -303,8 +302,7 @@ class Regression:
     file: str
     line: int
     change: str
-    message: str
-    """A description of the change."""
+    message: str  # a description of the change
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -481,8 +479,7 @@ class Rates:
     agent: str
     rate: Figure
     scenarios: int
-    all_pass: Mapping[int, float]
-    """k → pass^k, for selected k."""
+    all_pass: Mapping[int, float]  # k → pass^k, for selected k
 
     @property
     def facts(self) -> list[str]:

@@ -54,10 +54,8 @@ if TYPE_CHECKING:
     from agentest.report.console.exploration import FindingPlace
     from agentest.report.registry import ReporterContext
 
-SUMMARY_LIMIT = 1024 * 1024
-"""The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
-SHORT_LIMIT = 100_000
-"""The maximum bytes of a run's summary, unless more detail is requested."""
+SUMMARY_LIMIT = 1024 * 1024  # the maximum bytes of a step's summary; GitHub rejects a larger one completely
+SHORT_LIMIT = 100_000  # the maximum bytes of a run's summary, unless more detail is requested
 
 _ROW_ICONS = {**ICONS, Status.SKIPPED: "➖"}
 _CRITERION_ICONS = {
@@ -68,8 +66,7 @@ _CRITERION_ICONS = {
 _MAX_NOTE_BYTES = 160
 _SHOWN_REASONS = 3
 _SHOWN_QUESTIONS = 50
-_SHORT_ITEMS = 10
-"""The items of each section, and the names of each block, unless more detail is requested."""
+_SHORT_ITEMS = 10  # the items of each section, and the names of each block, unless more detail is requested
 _SHORT_LINES = 6
 _COUNTED = (CauseKind.THRESHOLD, CauseKind.PASS_RATE)
 _SHORT_CHARS = 300
@@ -200,8 +197,7 @@ class _Section:
     head: str
     items: Sequence[Any]
     text: Callable[[Any], str] = str
-    left_out: int = 0
-    """The number of further items that are not included here."""
+    left_out: int = 0  # the number of further items that are not included here
     foot: str = ""
 
     def first(self) -> _Section:
@@ -453,8 +449,7 @@ _LEVELS = {
     Severity.LOW: "notice",
 }
 _SHOWN_ANNOTATIONS = 10
-_TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000
-"""GitHub shows little more, and a judge may write pages."""
+_TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000  # gitHub shows little more, and a judge may write pages
 _MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _IN_MESSAGE = str.maketrans(_MESSAGE_ESCAPES)
 _IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})
@@ -484,8 +479,7 @@ def _property(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Annotation:
     level: str
-    where: ScenarioResult | RunWarning | Regression | FindingPlace | None
-    """None if it is about the whole run."""
+    where: ScenarioResult | RunWarning | Regression | FindingPlace | None  # None if it is about the whole run
     title: str
     message: str
 

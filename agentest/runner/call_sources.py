@@ -40,24 +40,19 @@ class LiveConversation:
 
     prepared: Prepared
     unit: Unit
-    number: int
-    """Its number in the unit, from 1."""
+    number: int  # its number in the unit, from 1
     attempt: int
     agent: Agent
     models: Models
     spec: ConversationSpec
-    mocks: MockResolver
-    """Record the calls of every source, and answer them."""
-    outside: WaitingBlock
-    """A source that has to wait for other conversations does it inside of this block."""
-    is_played: bool = False
-    """True if a person plays the user."""
+    mocks: MockResolver  # record the calls of every source, and answer them
+    outside: WaitingBlock  # a source that has to wait for other conversations does it inside of this block
+    is_played: bool = False  # True if a person plays the user
     lane: int | None = None
     """The copy of the agent's server that takes part, from 1. A call source sets it if there are several."""
     finishers: list[Callable[[Conversation], Awaitable[Conversation]]] = field(default_factory=list)
     """Complete the transcript, in order, when the turn loop has ended."""
-    ended: Conversation | None = None
-    """The transcript, for sources that close; None as long as there is none."""
+    ended: Conversation | None = None  # the transcript, for sources that close; None as long as there is none
 
     @property
     def config(self) -> AgentConfig:

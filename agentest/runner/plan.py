@@ -103,18 +103,15 @@ class Options:
     """Judge only these built-in metrics, and measure these of plug-ins, regardless of the configuration."""
     max_cost: float | None = None
     max_llm_calls: int | None = None
-    cache: bool = True
-    """False if models answer every question anew."""
-    tape: str | None = None
-    """How to use recorded responses: record, replay or replay-or-record."""
+    cache: bool = True  # False if models answer every question anew
+    tape: str | None = None  # how to use recorded responses: record, replay or replay-or-record
     cassettes: str | None = None
     dry_run: bool = False
     engine: str | None = None
     """The engine that runs conversations. None: `local`, or `workers` if several are requested."""
     ray_address: str | None = None
     """The Ray cluster to join. None: the one of RAY_ADDRESS, or a new one."""
-    workers: int | str | None = None
-    """The number of workers, or `auto` for one per core."""
+    workers: int | str | None = None  # the number of workers, or `auto` for one per core
     unmocked_tools: UnmockedTools | None = None
     """How to treat calls that nothing answers; None: as configured."""
     strict: bool | None = None

@@ -200,15 +200,13 @@ class Prepared:
     judge: ModelSpec | None = None
     named: Mapping[RequestedModel, ModelSpec] = field(default_factory=dict)
     """Models that scenario files request, to use instead of the model of their role."""
-    confirm: ModelSpec | None = None
-    """The model that confirms a judge's answer before it fails a scenario."""
+    confirm: ModelSpec | None = None  # the model that confirms a judge's answer before it fails a scenario
     notes: tuple[str, ...] = ()
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → accuracy of the judge, measured with its current settings."""
     files: frozenset[Path] = frozenset()
     """The scenario files and all of the user's modules that they imported."""
-    narrowed: bool = False
-    """True if scenarios are left out because of their earlier results."""
+    narrowed: bool = False  # True if scenarios are left out because of their earlier results
     picked: bool = False
     """True if the user left out scenarios that could run, other than by a rerun of failed ones."""
     managed_servers: ManagedServers = ManagedServers()

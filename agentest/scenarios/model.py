@@ -41,11 +41,9 @@ FOUND = "found"  # the tag of scenarios that an exploration has saved
 class Persona:
     """A description of a simulated user. Create it with `persona`."""
 
-    text: str
-    """For the model that plays the user."""
+    text: str  # for the model that plays the user
     patience: int | None = None
-    traits: Mapping[str, Any] = field(default_factory=dict)
-    """Trait → value, such as `words` → 15."""
+    traits: Mapping[str, Any] = field(default_factory=dict)  # trait → value, such as `words` → 15
 
 
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
@@ -151,13 +149,10 @@ class ScriptedTurn:
     """One user message of a scripted scenario, with the requirements after the agent's reply."""
 
     user_message: str
-    trajectory: tuple[Trajectory, ...] = ()
-    """All of them must hold."""
+    trajectory: tuple[Trajectory, ...] = ()  # all of them must hold
     expect: Expect | None = None
-    reference: Reference | None = None
-    """The reference turn in a case of an evaluation set."""
-    attachments: tuple[Attachment, ...] = ()
-    """Files that the user attaches, in a case of an evaluation set."""
+    reference: Reference | None = None  # the reference turn in a case of an evaluation set
+    attachments: tuple[Attachment, ...] = ()  # files that the user attaches, in a case of an evaluation set
     approve: Approve | None = None
     """The user's answer if the agent asks for approval in this turn; None: that of the scenario."""
 
@@ -167,60 +162,47 @@ class Scenario:
     """One situation to test: the user, the goal, and the requirements."""
 
     name: str
-    file: str
-    """Absolute path of the file in which `scenario(` was called."""
+    file: str  # absolute path of the file in which `scenario(` was called
     line: int
     profile: str = ""
     goal: str = ""
     knowledge: tuple[str, ...] = ()
     user_prompt_template: str | None = None
     conversations_per_scenario: int | None = None
-    repeat: Repeat | None = None
-    """Run conversations until the verdict is decided; None: as configured."""
+    repeat: Repeat | None = None  # run conversations until the verdict is decided; None: as configured
     max_turns: int | None = None
-    parallel: bool | None = None
-    """True if its conversations may run concurrently; None: as configured."""
+    parallel: bool | None = None  # True if its conversations may run concurrently; None: as configured
     agent: str | None = None
     turns: tuple[ScriptedTurn, ...] = ()
-    history: tuple[Message, ...] = ()
-    """Messages before the first turn, which are context only."""
-    attachments: tuple[Attachment, ...] = ()
-    """Files that the user attaches to the first message."""
+    history: tuple[Message, ...] = ()  # messages before the first turn, which are context only
+    attachments: tuple[Attachment, ...] = ()  # files that the user attaches to the first message
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of requests to the agent, in addition to its own."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """Fields of requests to the agent, in addition to its own."""
-    is_continued: bool = False
-    """True if a simulated user goes on after the turns."""
+    is_continued: bool = False  # True if a simulated user goes on after the turns
     tools: Mapping[str, Mock] = field(default_factory=dict)
-    simulates_tools: bool = False
-    """True if a model answers all tools that have no mock."""
-    trajectory: tuple[Trajectory, ...] = ()
-    """Trajectories of the whole conversation; all of them must hold."""
+    simulates_tools: bool = False  # True if a model answers all tools that have no mock
+    trajectory: tuple[Trajectory, ...] = ()  # trajectories of the whole conversation; all of them must hold
     thresholds: Mapping[str, float] = field(default_factory=dict)
     metrics: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
-    skip: str | None = None
-    """Why the scenario is not run; None if it is run."""
+    skip: str | None = None  # why the scenario is not run; None if it is run
     refused: str | None = None
     """Why the scenario is invalid and cannot run; most other fields are then empty. None: it is valid."""
-    case: CaseId | None = None
-    """The case of an evaluation set; None for a scenario in a `*.sim.py` file."""
+    case: CaseId | None = None  # the case of an evaluation set; None for a scenario in a `*.sim.py` file
     session: Session | None = None
     final_session_state: Mapping[str, Any] | None = None
     """Expected state of the agent's session after the last turn; None: not checked."""
-    expect: tuple[Saying, ...] = ()
-    """Content that must, or must never, be said in the conversation."""
+    expect: tuple[Saying, ...] = ()  # content that must, or must never, be said in the conversation
     state: Mapping[str, Any] | None = None
     """Initial state of the mocks; each conversation gets its own copy. None: empty."""
-    final_state: Mapping[str, Any] | None = None
-    """Expected state of the mocks at the end; None: not checked."""
+    final_state: Mapping[str, Any] | None = None  # expected state of the mocks at the end; None: not checked
     check: Check | None = None
     """Function that checks the whole conversation and the mocks' state; None: no check."""
     user_tools: Mapping[str, Mock] = field(default_factory=dict)
     """Tools of the simulated user, hidden from the agent."""
-    expected_outcome: str = ""
-    """The expected end; "": the goal is reached, or correctly not reached."""
+    expected_outcome: str = ""  # the expected end; "": the goal is reached, or correctly not reached
     criteria: tuple[Criterion, ...] = ()
     decides: tuple[str, ...] = DECIDERS
     """What judges decide: some of `DECIDERS`. Deterministic checks always decide."""
@@ -229,29 +211,23 @@ class Scenario:
     date: str | None = None
     """The date or date-time, in ISO 8601, for user, judges and `{{date}}`; None: today."""
     plan: ConversationPlan | None = None
-    attack: Attack | None = None
-    """The adversarial user; None: the user is none."""
-    model_faults: tuple[Fault, ...] = ()
-    """Faults that the agent's requests to its model meet."""
+    attack: Attack | None = None  # the adversarial user; None: the user is none
+    model_faults: tuple[Fault, ...] = ()  # faults that the agent's requests to its model meet
     changes: tuple[Change, ...] = ()
     """Faults of tools and injections. A unit's scenario has them in `tools`, `turns` and `knowledge`, too
     (`acted`); of two faults that a call may meet, it meets the later one."""
     mutations: tuple[str, ...] = ()
     """Mutations of the user's messages. The script of a unit's scenario has them already."""
-    secrets: tuple[str, ...] = ()
-    """Planted secrets, which the agent must not pass on."""
-    never_checks: tuple[Check, ...] = ()
-    """Functions of `never`, which are used like `check`."""
+    secrets: tuple[str, ...] = ()  # planted secrets, which the agent must not pass on
+    never_checks: tuple[Check, ...] = ()  # functions of `never`, which are used like `check`
     consent: Mapping[str, str] = field(default_factory=dict)
     """Tool → pattern of user messages that agree to its calls."""
     approve: Approve | None = None
     """The user's answer when the agent asks for approval; None: as the agent's settings say."""
-    explore: Exclusions | None = None
-    """What an exploration leaves out; None: nothing."""
+    explore: Exclusions | None = None  # what an exploration leaves out; None: nothing
     recorded: tuple[RecordedAnswer, ...] | None = None
     """Tool results from the recording of an evaluation case, for calls that no mock answers."""
-    data_file: str | None = None
-    """Absolute path of the file whose row gives options; None: no file does."""
+    data_file: str | None = None  # absolute path of the file whose row gives options; None: no file does
 
     @property
     def scripted(self) -> bool:

@@ -20,10 +20,8 @@ _Change = Callable[[Sequence[str], random.Random], list[str] | None]
 class Mutation:
     """One way to change a script."""
 
-    relation: str
-    """How the agent's writes relate to those without it: `same`, `fewer` (a subset) or `new`."""
-    change: _Change
-    """Returns the changed messages; None if it cannot change them."""
+    relation: str  # how the agent's writes relate to those without it: `same`, `fewer` (a subset) or `new`
+    change: _Change  # returns the changed messages; None if it cannot change them
 
 
 def _at(

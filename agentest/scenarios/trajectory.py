@@ -85,12 +85,10 @@ class ExpectedCall:
     args: Mapping[str, Any] | None = None
     """None: any arguments, whatever the mode. A key with dots is a path: `amount.value`."""
     arg_match_mode: ArgMatchMode = "partial"
-    where: Callable[[dict[str, Any]], Any] | None = None
-    """Function that receives all arguments and decides."""
+    where: Callable[[dict[str, Any]], Any] | None = None  # function that receives all arguments and decides
     result: Any = ANYTHING
     """The expected result of the tool; of a dict only the given keys, which may be paths."""
-    nth: int | None = None
-    """Position among the tool's calls that count: 1 the first, -1 the last; None: any."""
+    nth: int | None = None  # position among the tool's calls that count: 1 the first, -1 the last; None: any
     mode_unsaid: bool = field(default=False, compare=False, repr=False)
     """True if no mode was given yet, so that the trajectory's default applies."""
     place_word: str = field(default="nth", compare=False, repr=False)
@@ -212,8 +210,7 @@ class Trajectory:
     """Required, allowed and forbidden tool calls."""
 
     match_mode: MatchMode = "strict"
-    expected: tuple[Step, ...] | None = None
-    """None: the match mode allows any calls."""
+    expected: tuple[Step, ...] | None = None  # None: the match mode allows any calls
     forbidden: tuple[ExpectedCall, ...] = ()
     max_calls: int | None = None
     max_turns: int | None = None

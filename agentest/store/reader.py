@@ -209,10 +209,8 @@ class StoredJournal:
 
     path: Path
     run: RunLine
-    document: Json | None = None
-    """The head of results.json in JSON types; None if the run was killed."""
-    end: RunHead | None = None
-    """The same as a value."""
+    document: Json | None = None  # the head of results.json in JSON types; None if the run was killed
+    end: RunHead | None = None  # the same as a value
     scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
     """Without conversations, in the order in which they ended; an earlier version wrote no totals."""
     order: tuple[Place, ...] = ()  # that of the plan; empty if the run was killed

@@ -24,8 +24,7 @@ class Raw:
     status: int = 200
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
-    content_length: int | None = None
-    """Value of the header Content-Length; default: the actual length."""
+    content_length: int | None = None  # value of the header Content-Length; default: the actual length
     close: bool = False
 
 

@@ -48,14 +48,11 @@ class Examination:
     loaded: LoadedConfig
     environ: MutableMapping[str, str]
     tell: Tell
-    say: Callable[[str], object]
-    """Receives a message about each long wait."""
+    say: Callable[[str], object]  # receives a message about each long wait
     expected: Callable[[Prepared], str]
     """Returns the expected usage of a run, estimated from an earlier one, in words; "" if unknown."""
-    interleave: bool
-    """True to run two conversations at once with agents that were running already, too."""
-    plan: Plan | None = None
-    """What a run would do; None if no plan is possible."""
+    interleave: bool  # True to run two conversations at once with agents that were running already, too
+    plan: Plan | None = None  # what a run would do; None if no plan is possible
 
 
 def subject(what: str, agent: str) -> str:

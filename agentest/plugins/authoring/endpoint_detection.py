@@ -469,8 +469,7 @@ _NAMED_FIELD = re.compile(
 )
 _ID_IN_TEXT = re.compile(r"(?=\S*\d)\S{6,}")
 _TEMPLATES = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
-_OTHERS = ("id", "trigger")
-"""Fields of a first message that are for known protocols only."""
+_OTHERS = ("id", "trigger")  # fields of a first message that are for known protocols only
 
 
 async def detect_custom_api(probe: EndpointProbe) -> DetectedProtocol | None:

@@ -77,8 +77,7 @@ class ExportTask:
 class ExportFormat:
     """A format of exported conversations."""
 
-    endings: tuple[str, ...]
-    """Names of files by which they are found in a folder."""
+    endings: tuple[str, ...]  # names of files by which they are found in a folder
     make: Callable[[ExportTask], Exported]
     """Returns the content. Raises UsageError."""
     expecting: Callable[[ExportedConversation, ExpectationWriter], ExportedConversation]

@@ -18,14 +18,10 @@ _SPELLINGS = {" ": r"(?:\s*,\s*|\s+|[._+-]|%20)?", "-": "[-‐‑‒–—]", "'
 class Item(NamedTuple):
     """One step of a session: a message, a tool call or its result."""
 
-    kind: str
-    """`user`, `assistant`, `call`, `result`, or `unread` for what a scenario cannot have."""
-    text: str = ""
-    """The message, the name of the tool, or what was not read."""
-    value: Any = None
-    """The arguments of a call; the result of a tool."""
-    id: str = ""
-    """Of the call, if known."""
+    kind: str  # `user`, `assistant`, `call`, `result`, or `unread` for what a scenario cannot have
+    text: str = ""  # the message, the name of the tool, or what was not read
+    value: Any = None  # the arguments of a call; the result of a tool
+    id: str = ""  # of the call, if known
 
 
 def items_of(messages: Any) -> list[Item]:

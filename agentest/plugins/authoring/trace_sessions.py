@@ -87,15 +87,12 @@ class ReadTraces:
     """The content found in the files."""
 
     sessions: dict[str, RecordedSession] = field(default_factory=dict)
-    forms: Counter[str] = field(default_factory=Counter)
-    """Form → number of its records."""
-    broken_lines: list[str] = field(default_factory=list)
-    """`FILE:LINE: problem` of the first ones."""
+    forms: Counter[str] = field(default_factory=Counter)  # form → number of its records
+    broken_lines: list[str] = field(default_factory=list)  # `FILE:LINE: problem` of the first ones
     broken: int = 0
     conversations: dict[str, str] = field(default_factory=dict)
     """Trace → the session that one of its spans names."""
-    silent_spans: int = 0
-    """Requests to models without the messages."""
+    silent_spans: int = 0  # requests to models without the messages
     unknown: Counter[str] = field(default_factory=Counter)
     """Keys of records of unknown form → how many there are."""
     examples: dict[str, str] = field(default_factory=dict)
@@ -104,15 +101,11 @@ class ReadTraces:
     """Kind of records without messages of their own → how many there are."""
     around: list[tuple[str, Sequence[Item], Sequence[Item], Any]] = field(default_factory=list)
     """Traces and exchanges of spans around requests to models, for traces without such requests."""
-    exchanged: set[str] = field(default_factory=set)
-    """Traces with requests to models."""
-    alike: int = 0
-    """Sessions that were dropped while reading, because others call the same tools."""
+    exchanged: set[str] = field(default_factory=set)  # traces with requests to models
+    alike: int = 0  # sessions that were dropped while reading, because others call the same tools
 
-    path: Path = Path()
-    """The file of the current record."""
-    number: int = 0
-    """The current record, from 1."""
+    path: Path = Path()  # the file of the current record
+    number: int = 0  # the current record, from 1
 
     @property
     def here(self) -> str:

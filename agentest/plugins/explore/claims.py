@@ -205,8 +205,7 @@ class ClaimJudge:
     """Asks a judge about failed and missing writes of each conversation, and remembers the answers."""
 
     model: Model
-    bases: Mapping[str, Base]
-    """By scope."""
+    bases: Mapping[str, Base]  # by scope
     answers: dict[tuple[str, int | str], bool | None] = field(default_factory=dict)
     """As in `JudgedClaims`; None: undecided."""
 

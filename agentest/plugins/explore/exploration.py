@@ -50,11 +50,9 @@ from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 
 _T = TypeVar("_T")
-SEARCHED = 0.7
-"""The share of every budget that is searched before anything is confirmed."""
+SEARCHED = 0.7  # the share of every budget that is searched before anything is confirmed
 _FEWEST_TO_CONFIRM = 2
-_TO_RUN_FILE = 2
-"""The conversations that a measurement leaves for running a saved file."""
+_TO_RUN_FILE = 2  # the conversations that a measurement leaves for running a saved file
 _OF_CHANGE = (NO_OBEYED_INJECTION, RELATION)
 """Oracles that blame a change, and not what the agent does. They need a control."""
 
@@ -141,10 +139,8 @@ class ExplorationProgress:
     not_tried: list[NotTried] = field(default_factory=list)
     seen: SeenElements = field(default_factory=SeenElements)
     """The elements of the signatures of its conversations."""
-    total: int = 0
-    """The number of variations that could be tried."""
-    untried: int = 0
-    """How many of them were not."""
+    total: int = 0  # the number of variations that could be tried
+    untried: int = 0  # how many of them were not
 
 
 @dataclass(slots=True, eq=False)
@@ -154,20 +150,15 @@ class Exploration:
     tools: Tools
     budget: ConversationBudget
     seed: int = 0
-    width: int = 20
-    """How many tries run before their results are looked at."""
-    confirm: int = 5
-    """How many conversations confirm a candidate, beside its control."""
+    width: int = 20  # how many tries run before their results are looked at
+    confirm: int = 5  # how many conversations confirm a candidate, beside its control
     known: Mapping[str, str] = field(default_factory=dict)
     """Identifier of a finding → its saved file, of findings that were saved before."""
     saved: Sequence[Finding] = ()
     """The findings whose saved scenarios ran before the exploration: known and fixed ones."""
-    entries: Sequence[CorpusEntry] = ()
-    """Of the corpus, from earlier explorations."""
-    keep: Callable[[CorpusEntry], object] = lambda _: None
-    """Receives each new entry of the corpus."""
-    show: Callable[[ExplorationProgress], object] = lambda _: None
-    """Receives the progress after every step."""
+    entries: Sequence[CorpusEntry] = ()  # of the corpus, from earlier explorations
+    keep: Callable[[CorpusEntry], object] = lambda _: None  # receives each new entry of the corpus
+    show: Callable[[ExplorationProgress], object] = lambda _: None  # receives the progress after every step
     progress: ExplorationProgress = field(default_factory=ExplorationProgress)
     _seen_ever: SeenElements = field(default_factory=SeenElements)
     _shown: set[str] = field(default_factory=set)
@@ -490,8 +481,7 @@ class Limits:
 
     minutes: float | None = None
     calls: int | None = None
-    cost: float | None = None
-    """In US dollars."""
+    cost: float | None = None  # in US dollars
 
 
 class ConversationBudget:

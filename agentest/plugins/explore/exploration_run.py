@@ -62,8 +62,7 @@ if TYPE_CHECKING:
     from agentest.runner.plan import Options
     from agentest.runner.prepare import ReportOptions
 
-BASE_CONVERSATIONS = 3
-"""Conversations of each unchanged scenario, all of which must pass."""
+BASE_CONVERSATIONS = 3  # conversations of each unchanged scenario, all of which must pass
 _TABLE_ROWS = 40
 
 
@@ -95,10 +94,8 @@ class ExplorationRun:
     root: Path
     known: Mapping[str, SavedFinding] = field(default_factory=dict)
     """The findings that were saved before, by identifier."""
-    saved: frozenset[str] = frozenset()
-    """The scopes of their scenarios, which run and are not explored."""
-    left_out: tuple[NotTried, ...] = ()
-    """Scenarios that are not explored."""
+    saved: frozenset[str] = frozenset()  # the scopes of their scenarios, which run and are not explored
+    left_out: tuple[NotTried, ...] = ()  # scenarios that are not explored
     total: int = 0
     _exploration: Exploration | None = None
     _bases: int = 0

@@ -21,8 +21,7 @@ from agentest.scenarios.model import Scenario
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass, replace
 
-PERSISTENT = 100
-"""How many calls fail if the fault does not go away."""
+PERSISTENT = 100  # how many calls fail if the fault does not go away
 CLASSES: Mapping[str, tuple[str, ...]] = {
     "error": ("unavailable", "timeout", "permission_denied", "not_found", "error", "rate_limit"),
     "schema": ("schema", "malformed"),
@@ -44,8 +43,7 @@ class MetFault(NamedTuple):
 
     fault: Fault
     call: ToolCall
-    position: int
-    """Among all calls of the conversation."""
+    position: int  # among all calls of the conversation
 
 
 def met_faults(scenario: Scenario, conversation: Conversation) -> list[MetFault]:
@@ -69,8 +67,7 @@ class MockedTool:
     name: str
     calls: Sequence[ToolCall]
     """The calls of one conversation, in order; without a conversation, one call as it would be answered."""
-    told: frozenset[str]
-    """Texts of the agent's replies, to see which fields matter."""
+    told: frozenset[str]  # texts of the agent's replies, to see which fields matter
 
 
 class FaultSweep(Sweep):

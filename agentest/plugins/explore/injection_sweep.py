@@ -42,8 +42,7 @@ from agentest.scenarios.variations import objectives
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean
 
-CANARY = "canary_export"
-"""The tool that an injection wants to be called, where it can be offered."""
+CANARY = "canary_export"  # the tool that an injection wants to be called, where it can be offered
 IN_ORDER = (
     *("combined", "direct", "important_instructions", "system_message", "tool_knowledge", "fake_completion"),
     *("role_tag", "html_comment", "ignore_previous", "escape", "other_language", "many_shot", "base64"),
@@ -71,12 +70,10 @@ class InjectionPlace(NamedTuple):
     """Something that an agent reads."""
 
     at: str
-    tool: str
-    """The tool in whose answer or error it is, or `user`."""
+    tool: str  # the tool in whose answer or error it is, or `user`
     rank: int = 0
     in_error: bool = False
-    is_prose: bool = False
-    """True if it is a text whose change is no reason to stop."""
+    is_prose: bool = False  # True if it is a text whose change is no reason to stop
     in_description: bool = False
 
     @property
@@ -84,8 +81,7 @@ class InjectionPlace(NamedTuple):
         return self.at if self.in_error or self.in_description else self.tool
 
 
-_aim = partial(Injection, "", "")
-"""Makes an injection without its technique and place."""
+_aim = partial(Injection, "", "")  # makes an injection without its technique and place
 
 
 class InjectionSweep(Sweep):

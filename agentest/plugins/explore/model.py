@@ -33,8 +33,7 @@ class FindingKey(NamedTuple):
 
     oracle: str
     tool: str = ""
-    detail: str = ""
-    """The argument, path, marker or technique that it is about; never a value that varies."""
+    detail: str = ""  # the argument, path, marker or technique that it is about; never a value that varies
     outcome: str = ""
 
 
@@ -44,10 +43,8 @@ class Violation:
 
     key: FindingKey
     severity: Severity
-    title: str
-    """Without values that vary, such as `pay is repeated after a time-out`."""
-    text: str
-    """One sentence with the values."""
+    title: str  # without values that vary, such as `pay is repeated after a time-out`
+    text: str  # one sentence with the values
     turn_index: int | None = None
     least_rate: float = 0.0
     """The least share of confirming conversations that must show it; fewer are no finding."""
@@ -99,8 +96,7 @@ class Base:
     unit: Unit
     conversations: Sequence[ConversationResult]
     settings: ExploreSettings = ExploreSettings()
-    others: Sequence[Base] = ()
-    """All scenarios that are explored, itself among them."""
+    others: Sequence[Base] = ()  # all scenarios that are explored, itself among them
 
     @cached_property
     def effects(self) -> ToolEffects:
@@ -124,20 +120,17 @@ class Variation:
     """A changed scenario to try."""
 
     part: ExploredPart
-    name: str
-    """Unique among the variations of its base: "timeout of pay, call 1"."""
+    name: str  # unique among the variations of its base: "timeout of pay, call 1"
     group: str
     """What it tries, such as `timeout × pay`: the search learns by groups what is worth a second try."""
-    scenario: Scenario
-    """The changed scenario, without the expectations that the change makes impossible."""
+    scenario: Scenario  # the changed scenario, without the expectations that the change makes impossible
     relation: str = "fewer"
     """How its writes may relate to those of the base: `same`, `fewer` (a subset) or `new`."""
     cells: tuple[tuple[ExploredPart, str, str], ...] = ()
     """What it covers: part, tool and class of fault, tool and place, or scenario and mutation."""
     rank: int = 0
     """Lower ranks are tried first within a cell, and cells are covered in the order of their first ranks."""
-    combines: tuple[str, ...] = ()
-    """The names of the variations that it combines; (): it is a single one."""
+    combines: tuple[str, ...] = ()  # the names of the variations that it combines; (): it is a single one
     base: Base | None = None
     """What its conversations are compared with; None: those of the base that it varies."""
 
@@ -237,8 +230,7 @@ Oracle = Callable[[Observation], Iterable[Violation]]
 """Yields the violations of one invariant. What it cannot decide is no violation."""
 Invariants = Callable[[Observation], Sequence[Violation]]
 """Returns the violations in a conversation. What cannot be decided is no violation."""
-Vary = Callable[[Base], Iterable[Variation]]
-"""Yields the variations of one part for a base, in any order."""
+Vary = Callable[[Base], Iterable[Variation]]  # yields the variations of one part for a base, in any order
 Converse = Callable[[Unit, Scenario, str, int], Awaitable[ConversationResult]]
 """Runs one conversation: base unit, changed scenario, a name of the change, and the conversation's number."""
 Observe = Callable[[Scenario, str, int], Awaitable[ConversationResult]]
@@ -269,8 +261,7 @@ class Reduced(NamedTuple):
 
     scenario: Scenario
     example: ConversationResult
-    violation: Violation
-    """In the example."""
+    violation: Violation  # in the example
     rate: FindingRate
     minimal: bool = False
     file: str | None = None

@@ -45,8 +45,7 @@ from agentest.scenarios.trajectory import ExpectedCall
 from agentest.scenarios.variations import with_turns
 from agentest.support.lazy_dataclasses import replace
 
-RELATION = "relation"
-"""The oracle that compares writes."""
+RELATION = "relation"  # the oracle that compares writes
 _MOST_VARIANTS = 3
 _SEEDS = 12
 _CONTROL_CHARS = 300
@@ -156,8 +155,7 @@ def neutral_turns(base: Scenario, variation: Variation) -> tuple[ScriptedTurn, .
     return None if texts == before else tuple(map(ScriptedTurn, texts))
 
 
-ADDS = _TALK | {"duplicate", "repeat_yes", "interrupt", "deny"}
-"""Mutations that add messages and change none."""
+ADDS = _TALK | {"duplicate", "repeat_yes", "interrupt", "deny"}  # mutations that add messages and change none
 
 
 def needed_messages(base: Scenario, variation: Variation, last: int | None) -> set[str]:

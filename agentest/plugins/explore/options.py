@@ -21,15 +21,13 @@ class ExploreOptions:
     faults: str | None = None
     injections: str | None = None
     mutations: str | None = None
-    most: int | None = None
-    """The most conversations; None: as configured."""
+    most: int | None = None  # the most conversations; None: as configured
     minutes: float | None = None
     seed: int = 0
     fail_on: str = "high"
     no_shrink: bool = False
     no_save: bool = False
-    finding: str | None = None
-    """The finding to run again; None: explore."""
+    finding: str | None = None  # the finding to run again; None: explore
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that does not exist."""

@@ -18,10 +18,8 @@ from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.source_code import has_raised
 from agentest.support.lazy_dataclasses import replace
 
-_LONG_TEXT = 40
-"""Texts in answers that are not longer stay whole."""
-_FEWEST_WORDS = 25
-"""Sentences with fewer words stay whole, so that they can be understood."""
+_LONG_TEXT = 40  # texts in answers that are not longer stay whole
+_FEWEST_WORDS = 25  # sentences with fewer words stay whole, so that they can be understood
 _FACT = re.compile(r"(?<!\S)\S*[\d@]\S*")
 _PLAIN_FAULT = "error"
 _PLAINNESS: Mapping[str, int] = {
@@ -36,8 +34,7 @@ class SeenConversations(NamedTuple):
     """The conversations by which reductions know what a scenario needs."""
 
     failing: Conversation
-    turn_index: int | None = None
-    """The turn in which it failed; None: unknown."""
+    turn_index: int | None = None  # the turn in which it failed; None: unknown
     first: Conversation | None = None
     """A failing conversation of the scenario before it was reduced; None: unknown."""
     control: Conversation | None = None

@@ -78,8 +78,7 @@ def with_check(finding: FindingToSave) -> Checked | None:
 
 _OF_A_TURN = ("denied", "uncorrected")
 """Outcomes that are wrong in one turn only: the same call may have been right before."""
-_PLAIN = ("chosen",)
-"""Outcomes of oracles with a check that a ban expresses better."""
+_PLAIN = ("chosen",)  # outcomes of oracles with a check that a ban expresses better
 
 
 # What the invariants of every conversation found

@@ -67,8 +67,7 @@ class SavedFinding(NamedTuple):
     title: str
     severity: Severity
     part: ExploredPart
-    has_failed: bool
-    """True if its file is known to have failed, because it was run before it was saved."""
+    has_failed: bool  # True if its file is known to have failed, because it was run before it was saved
 
 
 class FoundScenarios:
@@ -179,8 +178,7 @@ def conversations_to_see(rate: FindingRate) -> int:
     return max(1, min(_MOST_CONVERSATIONS, ceil(log(_MISS) / log(1 - max(rate.low, 1e-6)))))
 
 
-_CHECKED = (*INVARIANTS, RELATION)
-"""Oracles of findings whose scenario has no `check` of the user."""
+_CHECKED = (*INVARIANTS, RELATION)  # oracles of findings whose scenario has no `check` of the user
 
 
 async def _check_that_it_fails(scenario: Scenario, name: str, observe: Observe) -> None:

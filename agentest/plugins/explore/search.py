@@ -19,16 +19,12 @@ from agentest.plugins.explore.model import Base, Variation, relaxed
 from agentest.scenarios.mutations import MUTATIONS, SURROUNDING_MUTATIONS
 from agentest.support.lazy_dataclasses import dataclass, replace
 
-LEAST_ENERGY = 0.5
-"""Combinations of less energy are not tried."""
+LEAST_ENERGY = 0.5  # combinations of less energy are not tried
 MOST_COMBINED = 3
-_PRIOR = 2.0
-"""The energy of what has not been tried."""
-_MOST_UNREACHED = 2
-"""How many tries of a cell may miss the agent before the others have their turn."""
+_PRIOR = 2.0  # the energy of what has not been tried
+_MOST_UNREACHED = 2  # how many tries of a cell may miss the agent before the others have their turn
 _DRAWS = 12
-_LATER = 8
-"""How many other mutations come before the same one of another scenario."""
+_LATER = 8  # how many other mutations come before the same one of another scenario
 
 
 class _Arm(NamedTuple):

@@ -29,8 +29,7 @@ from agentest.support.json_text import canonical
 from agentest.support.lazy_dataclasses import replace
 
 _MOST_CHAINED = 2
-_RANK = 4
-"""After the mutations of scripts that find most."""
+_RANK = 4  # after the mutations of scripts that find most
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 _RELATIVE = re.compile(
     r"\b(?:to(?:day|night|morrow)|yesterday|next|this (?:week|month|year)|in \w+ (?:day|week|month)s?|ago|"

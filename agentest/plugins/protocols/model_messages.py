@@ -41,8 +41,7 @@ _KNOWN = frozenset(_KNOWN_BY)
 _MOST_HISTORIES = 256
 _MOST_HISTORY_BYTES = 200_000
 _MOST_NEW = 8
-_LIST_HEAD_BYTES = 5
-"""Of a list in marshal's form: the rest are its items one after the other."""
+_LIST_HEAD_BYTES = 5  # of a list in marshal's form: the rest are its items one after the other
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
 
@@ -178,13 +177,10 @@ class MessageHistory(NamedTuple):
     written: bytes = b""
     instructions: tuple[str, ...] = ()
     user_texts: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    """Those of the model's answers and calls."""
-    names: Mapping[str, str] = {}
-    """Id of a call → its tool."""
+    ids: tuple[str, ...] = ()  # those of the model's answers and calls
+    names: Mapping[str, str] = {}  # id of a call → its tool
     results: tuple[MessagePart, ...] = ()
-    texts: tuple[str, ...] = ()
-    """Those of the model, in which frameworks may write ids of calls."""
+    texts: tuple[str, ...] = ()  # those of the model, in which frameworks may write ids of calls
 
 
 _Key = tuple[object, int, bytes]

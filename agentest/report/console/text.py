@@ -18,8 +18,7 @@ Part = str | tuple[str, str]
 Chunk = tuple[Part, ...]
 _SHOWN_IDS = 6
 _WHOLE_CHARS = 10_000
-LEAST_NAME_CHARS = 24
-"""A name is cut to no less, and then has a row of its own."""
+LEAST_NAME_CHARS = 24  # a name is cut to no less, and then has a row of its own
 _WIDEST_COLUMN = 60
 """The maximum cells of the first column if lines are unlimited; a longer text moves the second one."""
 
@@ -55,17 +54,13 @@ class DisplayOptions:
     """Display options, and the facts that formatting needs in addition to results."""
 
     glyphs: Glyphs = UNICODE
-    verbosity: int = 0
-    """As in `ReportOptions`."""
-    width: int | None = None
-    """The cells of a line; None for a file or a pipe, whose lines are never cut."""
+    verbosity: int = 0  # as in `ReportOptions`
+    width: int | None = None  # the cells of a line; None for a file or a pipe, whose lines are never cut
     several_agents: bool = False
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
-    next_step: str = ""
-    """The command that continues an interrupted run; "" if there is none."""
-    rerun: str = ""
-    """The command that runs what failed again; "" if there is none."""
+    next_step: str = ""  # the command that continues an interrupted run; "" if there is none
+    rerun: str = ""  # the command that runs what failed again; "" if there is none
 
     @property
     def verbose(self) -> bool:
@@ -90,10 +85,8 @@ class ConsoleLine:
 
     lead: Chunk
     chunks: tuple[Chunk, ...] = ()
-    cut: bool = False
-    """Cut the line at the terminal's width instead of wrapping it."""
-    gap: str = "  "
-    """The separator of chunks in one row."""
+    cut: bool = False  # cut the line at the terminal's width instead of wrapping it
+    gap: str = "  "  # the separator of chunks in one row
 
     @property
     def plain(self) -> str:
@@ -117,8 +110,7 @@ BLANK = ConsoleLine(())
 class TwoColumns(ConsoleLine):
     """A line with two chunks in columns. Long chunks wrap within their column, or one below the other."""
 
-    widths: tuple[int, int] = (0, 0)
-    """The cells of the widest chunk in each column."""
+    widths: tuple[int, int] = (0, 0)  # the cells of the widest chunk in each column
 
     @property
     def parts(self) -> Chunk:

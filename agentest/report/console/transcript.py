@@ -78,8 +78,7 @@ _BRIEF_CHARS, _QUOTED_CHARS = 64, 150
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
 _EARLIER = {"user": _USER, "assistant": _AGENT, "tool call": _TOOL}
 _SERVER, _FAULT = "server ", "fault  "
-_USER_PREFIX = "user's "
-"""The prefix of the simulated user's own tools, which are invisible to the agent."""
+_USER_PREFIX = "user's "  # the prefix of the simulated user's own tools, which are invisible to the agent
 
 
 def cause_lines(

@@ -149,8 +149,7 @@ class DirectResponse:
 
     first_token_ms: float | None = None
     """Milliseconds until the first piece of the reply's text; None if it was not measured."""
-    waited: Callable[[], float] | None = None
-    """Returns the seconds since the start of the request."""
+    waited: Callable[[], float] | None = None  # returns the seconds since the start of the request
     beginning = b""
 
     def __init__(self, raw: RawResponse) -> None:

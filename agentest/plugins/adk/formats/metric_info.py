@@ -51,8 +51,7 @@ class Interval:
 class MetricValueInfo:
     """The values that a metric can have."""
 
-    interval: Interval | None = None
-    """None for any number."""
+    interval: Interval | None = None  # None for any number
 
 
 @dataclass(slots=True, frozen=True, config=_EITHER_SPELLING)

@@ -37,8 +37,7 @@ class EvalStatus(IntEnum):
     PASSED = 1
     FAILED = 2
     NOT_EVALUATED = 3
-    INFORMATIONAL = 4
-    """The score, if any, does not affect the verdict."""
+    INFORMATIONAL = 4  # the score, if any, does not affect the verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +185,10 @@ class EvalMetricResult:
     """A metric's score and status. `score` is None if the metric could not be scored."""
 
     metric_name: str
-    threshold: float | None
-    """None if the score does not affect the status."""
+    threshold: float | None  # None if the score does not affect the status
     score: float | None
     eval_status: EvalStatus
-    reason: str = ""
-    """Why the score is what it is, or why there is none."""
+    reason: str = ""  # why the score is what it is, or why there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +227,7 @@ class EvalSetResult:
     eval_set_id: str
     eval_case_results: Sequence[EvalCaseResult] = ()
     eval_set_result_name: str | None = None
-    creation_timestamp: float = 0.0
-    """Seconds since 1970."""
+    creation_timestamp: float = 0.0  # seconds since 1970
 
 
 EvalResult = EvalSetResult  # ADK-TS's name of the class
