@@ -125,8 +125,7 @@ class Evidence(StrEnum):
     """The relation of the known facts to a statement."""
 
     CONTRADICTED = "contradicted"
-    UNSUPPORTED = "unsupported"
-    """The known facts neither support nor contradict it."""
+    UNSUPPORTED = "unsupported"  # the known facts neither support nor contradict it
     SUPPORTED = "supported"
 
 
@@ -141,10 +140,8 @@ class Score:
     """The rubric answers whose mean is the value, for a metric with several rubrics."""
     labels: tuple[str, ...] = ()
     """All labels that apply, in order of precedence; the first is the value. Empty without a failure."""
-    outcome: GoalOutcome | None = None
-    """The outcome of the goal, for `goal_completion`."""
-    evidence: Evidence | None = None
-    """The evidence for statements, for metrics that judge statements."""
+    outcome: GoalOutcome | None = None  # the outcome of the goal, for `goal_completion`
+    evidence: Evidence | None = None  # the evidence for statements, for metrics that judge statements
     severity: Severity | None = None
     """The judge's severity for a failure; None without a failure or without an answer."""
 
@@ -159,10 +156,8 @@ class Unscored:
     """A metric without the value that it should have, because its judge or its code failed."""
 
     error: str
-    own_code: bool = False
-    """True if a custom metric's own code failed, rather than the model that it called."""
-    outcome: GoalOutcome | None = None
-    """`left open`, if that is why `goal_completion` has no value."""
+    own_code: bool = False  # True if a custom metric's own code failed, rather than the model that it called
+    outcome: GoalOutcome | None = None  # `left open`, if that is why `goal_completion` has no value
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +180,8 @@ class TrajectoryScore:
     Extra calls lower the precision instead; but if only some calls are allowed (`within`), each counted call
     is a requirement.
     """
-    precision: float
-    """The share of the counted calls that were expected; 1 if none was made."""
-    recall: float
-    """The share of the expected calls that were made; 1 if none is expected."""
+    precision: float  # the share of the counted calls that were expected; 1 if none was made
+    recall: float  # the share of the expected calls that were made; 1 if none is expected
 
     @property
     def f1(self) -> float:
@@ -202,8 +195,7 @@ class TrajectoryResult:
     """The comparison of expected and actual tool calls: names in `…_calls`, and both sides as text."""
 
     matched: bool
-    summary: str
-    """The mismatches, or a statement that everything matches."""
+    summary: str  # the mismatches, or a statement that everything matches
     mode: str | None = None
     expected: str | None = None
     forbidden: str | None = None
@@ -214,16 +206,14 @@ class TrajectoryResult:
     forbidden_calls: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     """The broken requirements other than expected calls: limits and orders, as sentences."""
-    error: str | None = None
-    """The reason why the calls could not be compared; then `matched` is False."""
+    error: str | None = None  # the reason why the calls could not be compared; then `matched` is False
     without_calls: bool = False
     """True if it matched without any call, which proves nothing if no call of the agent was ever visible."""
     alignment: tuple[AlignedRow, ...] = ()
     """The alignment of expected and actual calls; empty if calls are not compared or are unknown."""
     alignment_more: int = 0
     """The number of omitted rows. Rows with a fault are retained first."""
-    name: str = ""
-    """The trajectory's name in the scenario; "" if it has none."""
+    name: str = ""  # the trajectory's name in the scenario; "" if it has none
     score: TrajectoryScore | None = None
     """None if the calls could not be compared, or if the trajectory is not about calls."""
     parts: tuple[TrajectoryResult, ...] = ()
@@ -259,12 +249,9 @@ class CheckResult:
 
     check: str
     passed: bool
-    summary: str
-    """The expectation about the reply."""
-    reply: str | None = None
-    """The reply as shown; None if the summary contains everything that matters."""
-    error: str | None = None
-    """The reason why the reply could not be checked; then `passed` is False."""
+    summary: str  # the expectation about the reply
+    reply: str | None = None  # the reply as shown; None if the summary contains everything that matters
+    error: str | None = None  # the reason why the reply could not be checked; then `passed` is False
     turn_index: int | None = None
     """The turn that decides a check of the whole conversation; None if no single turn does."""
 
@@ -333,8 +320,7 @@ class LabelledFailure:
     metric: str
     label: str
     reason: str
-    severity: Severity | None = None
-    """The judge's severity; None if no judge was called."""
+    severity: Severity | None = None  # the judge's severity; None if no judge was called
 
 
 class CriterionOutcome(StrEnum):
@@ -352,11 +338,9 @@ class CriterionResult:
     text: str
     required: bool
     result: CriterionOutcome
-    turn_index: int | None
-    """The turn that decides; None if no single turn does."""
+    turn_index: int | None  # the turn that decides; None if no single turn does
     reason: str
-    samples: tuple[CriterionOutcome, ...] = ()
-    """Every answer, if the judge was called more than once."""
+    samples: tuple[CriterionOutcome, ...] = ()  # every answer, if the judge was called more than once
 
     @property
     def not_asked(self) -> bool:
@@ -445,10 +429,8 @@ class UniqueError:
     severity: Severity
     occurrences: tuple[str, ...]
     explanation: str
-    examples: tuple[ErrorExample, ...] = ()
-    """At most three turns in which it occurred."""
-    fails: bool = False
-    """True if its severity is at or above `fail_on_error_severity`."""
+    examples: tuple[ErrorExample, ...] = ()  # at most three turns in which it occurred
+    fails: bool = False  # True if its severity is at or above `fail_on_error_severity`
 
     @property
     def description(self) -> str:

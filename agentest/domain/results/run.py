@@ -49,26 +49,22 @@ class ReasonKind(StrEnum):
     DEDUPLICATION = "deduplication"
     FILE = "file"
     INTERRUPTED = "interrupted"
-    WARNING = "warning"
-    """Strict mode: a warning questions the verdict."""
+    WARNING = "warning"  # strict mode: a warning questions the verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """A reason why a scenario did not pass: a message for the user, and its subject in fields."""
 
-    status: Status
-    """The status of a scenario that has only this reason."""
+    status: Status  # the status of a scenario that has only this reason
     kind: ReasonKind
     message: str
     _: KW_ONLY
     conversation_id: str | None = None
     turn_index: int | None = None
     metric: str | None = None
-    expected: float | None = None
-    """The threshold of the metric, or of the pass rate."""
-    actual: float | None = None
-    """The metric's average, or the share of conversations that passed."""
+    expected: float | None = None  # the threshold of the metric, or of the pass rate
+    actual: float | None = None  # the metric's average, or the share of conversations that passed
     group: UniqueError | None = None
     check: CheckResult | None = None
     trajectory: TrajectoryResult | None = None
@@ -98,12 +94,9 @@ class Verdict:
 class WarningCode(StrEnum):
     """The codes of warnings that question a verdict."""
 
-    ONLY_REPLIES = "only-replies"
-    """The only check was that the agent replied."""
-    ERROR_REPLY = "error-reply"
-    """A reply reads like an error, and no check covered its text."""
-    VACUOUS_CHECK = "vacuous-check"
-    """A check passes whatever the agent does."""
+    ONLY_REPLIES = "only-replies"  # the only check was that the agent replied
+    ERROR_REPLY = "error-reply"  # a reply reads like an error, and no check covered its text
+    VACUOUS_CHECK = "vacuous-check"  # a check passes whatever the agent does
     UNKNOWN_TOOL = "unknown-tool"
     """A ban, limit or expectation names a tool that is unknown to all mocks, schemas and calls of the run."""
     MOCK_NEVER_CALLED = "mock-never-called"
@@ -111,14 +104,12 @@ class WarningCode(StrEnum):
     """A call of a tool had arguments that its mock does not accept: a note, unless none had."""
     INVALID_ARGUMENTS = "invalid-arguments"
     """A call had arguments that are not a JSON object, so that no tool could run."""
-    MOCK_RAISED = "mock-raised"
-    """A mock's own code raised an unintended exception."""
+    MOCK_RAISED = "mock-raised"  # a mock's own code raised an unintended exception
     SIMULATED_TOOLS = "simulated-tools"
     """A model answered tools, so nothing shows that the agent works with the real ones."""
     SHARED_SESSION = "shared-session"
     """A reply carries the session id of another conversation: the agent shares state between them."""
-    PARTIAL_VISIBILITY = "partial-visibility"
-    """Only some of the agent's tool calls are visible."""
+    PARTIAL_VISIBILITY = "partial-visibility"  # only some of the agent's tool calls are visible
     NO_CALL_SEEN = "no-call-seen"
     """No tool call of the agent was visible in the whole run, although its scenarios are about calls."""
 
@@ -134,8 +125,7 @@ class VerdictWarning:
     file: str = ""
     line: int = 0
     tools: tuple[str, ...] = ()
-    note: bool = False
-    """True if it questions no verdict: it is shown, and never makes the scenario errored."""
+    note: bool = False  # True if it questions no verdict: it is shown, and never makes the scenario errored
 
     @property
     def text(self) -> str:
@@ -339,11 +329,9 @@ class Totals:
 
     conversations: int = 0
     passed: int = 0
-    turns: int = 0
-    """Started turns, with or without a reply."""
+    turns: int = 0  # started turns, with or without a reply
     tool_calls: int = 0
-    agent_calls: int = 0
-    """Requests to the agent, retries included."""
+    agent_calls: int = 0  # requests to the agent, retries included
     agent_retries: int = 0
     agent_tokens: Usage = field(default_factory=Usage)
     slowest: tuple[SlowTurn, ...] = ()
@@ -356,13 +344,11 @@ class Totals:
     """True if mock servers answered calls that the agent did not report in their turn."""
     evidence: Mapping[str, Mapping[Evidence, int]] = field(default_factory=dict)
     """Metric → number of turns with contradicted or unsupported statements, by evidence."""
-    criteria: tuple[CriterionTotals, ...] = ()
-    """In the scenario's order."""
+    criteria: tuple[CriterionTotals, ...] = ()  # in the scenario's order
     called: frozenset[str] = frozenset()
     offered: frozenset[str] = frozenset()
     """Names of the tools that the agent offered its model, as far as that was seen."""
-    agent_cost: float | None = None
-    """The cost of the agent's model in USD; None if it is unknown."""
+    agent_cost: float | None = None  # the cost of the agent's model in USD; None if it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,32 +357,26 @@ class ScenarioResult:
 
     name: str
     agent: str
-    file: str
-    """Relative to the working directory if possible, with forward slashes."""
+    file: str  # relative to the working directory if possible, with forward slashes
     line: int
     verdict: Verdict
     conversations: Sequence[ConversationResult] = ()
     averages: Mapping[str, float] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    metric_verdicts: tuple[MetricVerdict, ...] = ()
-    """One for each metric with a threshold."""
-    information: tuple[str, ...] = ()
-    """The metrics whose scores are informational: they decide nothing."""
+    metric_verdicts: tuple[MetricVerdict, ...] = ()  # one for each metric with a threshold
+    information: tuple[str, ...] = ()  # the metrics whose scores are informational: they decide nothing
     errors: tuple[UniqueError, ...] = ()
     severity_unknown: bool = False
     """True if no judge was available to grade the severity of the failures in `errors`."""
     skipped_metrics: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     duration_ms: float = 0.0
-    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
-    """By role: user, judge, dedup."""
-    case: CaseId | None = None
-    """Set for a case of an evaluation set."""
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)  # by role: user, judge, dedup
+    case: CaseId | None = None  # set for a case of an evaluation set
     totals: Totals = field(default_factory=Totals)
     planned: int = 0
     """Planned conversations; with `repeat`, the number that ran, or the maximum after an early end."""
-    repeat: Repeat | None = None
-    """None if the number of conversations is fixed."""
+    repeat: Repeat | None = None  # None if the number of conversations is fixed
     decided_after: int | None = None
     """The number of conversations after which `repeat` decided the verdict; None if it did not."""
     warnings: tuple[str, ...] = ()
@@ -409,14 +389,11 @@ class ScenarioResult:
     pass_hat_k: Mapping[int, float] = field(default_factory=dict)
     """k → the probability that k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
     flaky: bool = False
-    goal: str = ""
-    """The simulated user's goal, without secrets; "" if the scenario has none."""
-    profile: str = ""
-    """The simulated user's profile, without secrets; "" if the scenario has none."""
+    goal: str = ""  # the simulated user's goal, without secrets; "" if the scenario has none
+    profile: str = ""  # the simulated user's profile, without secrets; "" if the scenario has none
     causes: tuple[ScenarioCause, ...] = ()
     """The causes that need no judge's labels, collected when the scenario was decided."""
-    attack: AttackRate | None = None
-    """None if its user is no attacker, or no attempt could be decided."""
+    attack: AttackRate | None = None  # None if its user is no attacker, or no attempt could be decided
 
     @property
     def unfinished(self) -> bool:
@@ -462,14 +439,12 @@ class RunResult:
     scenarios: tuple[ScenarioResult, ...]
     agents: tuple[str, ...]
     comparison: bool
-    started_at: str
-    """ISO 8601, UTC."""
+    started_at: str  # ISO 8601, UTC
     duration_ms: float
     version: str
     models: Mapping[str, str | None] = field(default_factory=dict)
     interrupted: bool = False
-    stopped: str | None = None
-    """The reason why the run ended early: interrupted, --fail-fast, a budget."""
+    stopped: str | None = None  # the reason why the run ended early: interrupted, --fail-fast, a budget
     real_tool_ran: bool = False
     """True if the run ended early because an agent ran a mocked tool itself. Known only during the run."""
     visibilities: Mapping[str, ToolVisibility] = field(default_factory=dict)
@@ -483,19 +458,15 @@ class RunResult:
 
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → the measured agreement of its judge with people's labels, if there is one."""
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    """Agent → its address, for people."""
-    shard: str | None = None
-    """The part of a split run that this is, as K/N; None if the run is not split."""
+    addresses: Mapping[str, str] = field(default_factory=dict)  # agent → its address, for people
+    shard: str | None = None  # the part of a split run that this is, as K/N; None if the run is not split
     joins: tuple[CauseJoin, ...] = ()
     """The groups of several scenarios that a model joined because they have the same root cause."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage of the joining, by role. It belongs to no scenario."""
     changes: Changes = Changes()
-    explored: Explored | None = None
-    """What an exploration tried and found; None: the run explored nothing."""
-    hidden: str = ""
-    """What a report says of the values that it hides; "" if it hides none."""
+    explored: Explored | None = None  # what an exploration tried and found; None: the run explored nothing
+    hidden: str = ""  # what a report says of the values that it hides; "" if it hides none
 
     @property
     def verdict_warnings(self) -> tuple[VerdictWarning, ...]:
