@@ -86,7 +86,7 @@ class TerminalUser:
 @option("--send text", "TEXT", "Send one message and print the reply; the conversation goes on.")
 @option("--conversation id", "ID", "With --send: go on with this conversation.")
 @flag("--json as_json", "With --send: print the reply, its calls and the conversation's id as JSON.")
-@click.option("--keep", hidden=True)
+@click.option("--keep", hidden=True, help="Keep the conversation of this file open.")
 @exits
 def chat(
     location: Location, options: Options, text: str | None, id: str | None, as_json: bool, keep: str | None
