@@ -26,6 +26,16 @@ _MAX_REPEATED_VALUES = 100_000
 _CHARACTERS_PER_VALUE = 100  # a repeated text counts as one more value for every 100 characters
 
 
+class _LoaderWithoutDates(yaml.SafeLoader):
+    """A loader that leaves dates as the texts that were written."""
+
+
+_LoaderWithoutDates.yaml_implicit_resolvers = {
+    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
     """The content of a YAML file, and the line of each key and list item.
@@ -37,16 +47,17 @@ class YamlDocument:
     lines: dict[Path_, int]
 
 
-def read_yaml(path: Path, source: bytes | None = None) -> YamlDocument:
+def read_yaml(path: Path, source: bytes | None = None, *, has_dates: bool = True) -> YamlDocument:
     """Read a YAML file. Raises ConfigError with file and line.
 
     Args:
         source: replaces the content of the file, which need not exist.
+        has_dates: False to leave dates as texts, because the JSON of calls and replies has none.
     """
     lines: dict[Path_, int] = {}
     try:
         text = user_text(path, MAX_BYTES) if source is None else source.decode()
-        loader = yaml.SafeLoader(text)
+        loader = (yaml.SafeLoader if has_dates else _LoaderWithoutDates)(text)
         try:
             node = loader.get_single_node()
             if node is None:

@@ -23,7 +23,7 @@ from agentest.support.calling import FunctionTimeout, accepted_values, result_of
 from agentest.support.deadlines import FUNCTION_S, TimeLimit
 from agentest.support.json_schema import schema_validator
 from agentest.support.patterns import PatternTimeout, first_match, has_match
-from agentest.support.text import count, shortened, turn_name
+from agentest.support.text import count, has_part, shortened, turn_name
 
 _SHOWN_CHARS, _LONG_CHARS = 200, 100_000
 
@@ -55,9 +55,10 @@ def check_reply(expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
 def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
     reply = turn.agent_message
     for text in expect.contains:
-        yield _result("contains", text in reply, f"{text!r} in the reply", reply)
+        form = " (in another normal form of Unicode)" * (text not in reply and has_part(reply, text))
+        yield _result("contains", has_part(reply, text), f"{text!r} in the reply{form}", reply)
     for text in expect.not_contains:
-        yield _result("not_contains", text not in reply, f"no {text!r} in the reply", reply)
+        yield _result("not_contains", not has_part(reply, text), f"no {text!r} in the reply", reply)
     for pattern in expect.regex:
         yield _regex(pattern, reply)
     for schema in expect.json_schema:
@@ -230,7 +231,7 @@ def reply_contains(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     """Return True if a turn's reply contains the expected value. May block; raises PredicateFailed."""
     reply = turn.agent_message
     if isinstance(wanted, str):
-        return wanted in reply
+        return has_part(reply, wanted)
     if isinstance(wanted, Text):
         return wanted.is_in(reply)
     if isinstance(wanted, OneOf):
@@ -275,7 +276,7 @@ def _result_found(saying: Saying, turn: Turn) -> CheckResult:
 
 def _forbidden_part(wanted: Any, reply: str) -> str:
     if isinstance(wanted, str):
-        return wanted if wanted in reply else ""
+        return wanted if has_part(reply, wanted) else ""
     if isinstance(wanted, Text):
         return _matching_part(wanted, reply)
     if isinstance(wanted, OneOf):

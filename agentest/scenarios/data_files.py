@@ -35,7 +35,7 @@ def define_scenarios(path: Path, source: bytes | None = None) -> None:
 
     Raises UsageError for a file that cannot be read; invalid scenarios are registered with their problems.
     """
-    document = read_yaml(path, source)
+    document = read_yaml(path, source, has_dates=False)
     lines = document.lines
     file = str(path.resolve())
 

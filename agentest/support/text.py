@@ -8,11 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
+from unicodedata import normalize
 
 from agentest.support.terminal import clean
 
 _Name = TypeVar("_Name", bound=str)
 _SHOWN_CHARS = 150
+
+
+def is_same_text(text: str, other: str) -> bool:
+    """Return True if texts are equal, in whatever normal form of Unicode each is written."""
+    return text == other or (not text.isascii() and normalize("NFC", text) == normalize("NFC", other))
+
+
+def has_part(text: str, part: str) -> bool:
+    """Return True if a text has a part, in whatever normal form of Unicode each is written."""
+    return part in text or (not part.isascii() and normalize("NFC", part) in normalize("NFC", text))
 
 
 def shortened(text: str, limit: int = _SHOWN_CHARS) -> str:

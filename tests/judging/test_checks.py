@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from referencing.exceptions import Unresolvable
 
 from agentest import scenario
+from agentest.domain.end_reason import Ending
 from agentest.domain.reasons import check_status
 from agentest.domain.results import CheckResult, Status
-from agentest.domain.transcript import Turn
-from agentest.judging.reply_checks import check_first_token, check_reply, run_reply_checks
+from agentest.domain.transcript import Conversation, Turn
+from agentest.judging.reply_checks import check_first_token, check_reply, reply_contains, run_reply_checks
 from agentest.scenarios.expectations import Expect, parse_expect
+from agentest.scenarios.matchers.comparison import equal
 from agentest.support.errors import ScenarioError
 from agentest.testing import ScriptedAgent, run_scenarios
 
@@ -329,3 +331,19 @@ def test_expressions_match_as_in_python(pattern: str, flags: int, reply: str) ->
     with warnings.catch_warnings(action="ignore"):
         compiled = re.compile(pattern, flags)
     assert passed({"regex": compiled}, reply) == [compiled.search(reply) is not None]
+
+
+COMPOSED, DECOMPOSED = "Müller", "Mu\u0308ller"
+
+
+@pytest.mark.parametrize(("wanted", "reply"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)])
+def test_texts_in_another_normal_form_are_the_same(wanted: str, reply: str) -> None:
+    """What looks equal is equal, in replies and in arguments; the result says that only the form differs."""
+    [held, banned] = checked({"contains": wanted, "not_contains": wanted}, f"Dear {reply},")
+    assert (held.passed, banned.passed) == (True, False)
+    assert "in another normal form of Unicode" in held.reason
+    [plain] = checked({"contains": wanted}, wanted)
+    assert "normal form" not in plain.reason
+    assert equal({"name": wanted}, {"name": reply})
+    assert not equal({"name": wanted}, {"name": "Muller"})
+    assert reply_contains(wanted, Turn(0, "hi", reply), Conversation("c", (), Ending.SCRIPT))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentest.scenarios.discovery import DiscoveredScenarios, discover, parse_path_choice, select_by_path
+from agentest.scenarios.trajectory import ExpectedCall
 
 INCLUDE = ["**/*.sim.py", "**/*.sim.yaml", "**/*.sim.yml"]
 
@@ -225,6 +226,21 @@ def test_each_makes_a_scenario_of_every_row(tmp_path: Path) -> None:
     assert tmp_path / "orders.csv" in found.files
     [(_, line, message)] = found.problems
     assert (line, message[:40]) == (6, "scenario 'row 2', row 2: max_turns: expe")
+
+
+def test_unquoted_dates_are_texts(tmp_path: Path) -> None:
+    """They match the dates of calls, which are texts in JSON, and may be answers of mocks."""
+    found = found_in(
+        tmp_path,
+        "scenarios:\n- name: s\n  turns: [x]\n  date: 2024-05-15\n  tools: {find: {day: 2024-05-15}}\n"
+        "  trajectory: {expected: [{name: book, args: {day: 2024-05-15, at: 2024-05-15T10:00:00Z}}]}\n",
+    )
+    [made] = found.scenarios
+    assert made.refused is None
+    assert (made.date, made.tools["find"]) == ("2024-05-15", {"day": "2024-05-15"})
+    [expected] = made.trajectory[0].expected or ()
+    assert isinstance(expected, ExpectedCall)
+    assert expected.args == {"day": "2024-05-15", "at": "2024-05-15T10:00:00Z"}
 
 
 def test_a_line_selects_the_scenario_around_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from agentest.support.importing import raised_at
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, matches_whole
-from agentest.support.text import shortened
+from agentest.support.text import is_same_text, shortened
 
 Equal = Callable[[Any, Any], bool]
 """Type of `equal`, which compares an expected value or matcher with an actual value."""
@@ -142,10 +142,13 @@ def equal(expected: Any, actual: Any) -> bool:
     """Return True if the values are equal at every depth.
 
     Dicts and lists are compared item by item; a matcher decides; a compiled pattern must match the whole
-    text; a function is called; everything else is compared with `==`. `1` equals `1.0`; `True` does not equal
-    `1`. May block if the expected value is not plain. Raises PredicateFailed.
+    text; a function is called; texts are compared in one normal form of Unicode, and everything else with
+    `==`. `1` equals `1.0`; `True` does not equal `1`. May block if the expected value is not plain. Raises
+    PredicateFailed.
     """
     kind = type(expected)
+    if kind is str and type(actual) is str:
+        return is_same_text(expected, actual)
     if kind in _SCALARS and type(actual) in _SCALARS:
         return bool(expected == actual) and (kind is bool) is (type(actual) is bool)
     if isinstance(expected, Matcher):
