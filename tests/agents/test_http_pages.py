@@ -63,6 +63,16 @@ def whole() -> Handler:
     return handle
 
 
+def dialog() -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        turns = (await request.json())["dialog"]
+        said = [turn["parts"][0]["text"] for turn in turns if turn["speaker"] == "human"]
+        before = said[-2] if len(said) > 1 else "nothing"
+        return web.json_response({"turn": {"speaker": "bot", "parts": [{"text": before}]}})
+
+    return handle
+
+
 def events() -> Handler:
     words = Words()
 
@@ -180,6 +190,7 @@ SERVERS: dict[str, list[tuple[Routes, list[Any]]]] = {
         ({"POST /chat": chat(lambda text, _: {"reply": text})}, []),
         ({"POST /v1/answer": whole()}, []),
         ({"POST /ask": chat(lambda text, _: {"answer": text}, "question", "session")}, []),
+        ({"POST /dialog": dialog()}, []),
         ({"GET /sessions/{session}/answer": chat(lambda text, _: {"answer": text}, "q", "session")}, []),
         ({"POST /chat/stream": events()}, PAID),
         ({"POST /chat": chat(lambda text, _: {"answer": text, "steps": [{"type": "x"}, TOOL]})}, PAID),
