@@ -169,6 +169,20 @@ def test_an_answer_between_starts_the_count_again(circuit: Circuit) -> None:
     assert not circuit.is_open
 
 
+def test_a_failed_probe_waits_as_long_as_the_server_asks(circuit: Circuit, clock: Clock) -> None:
+    """`Retry-After` in the answer to a probe postpones the next one."""
+    fails(circuit, UNREACHABLE, 3)
+    clock.now += 1
+    probe = object()
+    assert refused(circuit, probe) is None
+    circuit.attempt_failed(probe, TransientError("503", 20.0))
+    circuit.leave(probe)
+    with pytest.raises(ModelUnavailable, match="not called for another 20 s"):
+        circuit.admit(object(), clock.now + 5).send(None)
+    clock.now += 20
+    assert refused(circuit) is None
+
+
 def test_failures_minutes_apart_are_no_outage(circuit: Circuit, clock: Clock) -> None:
     """A failure that is five minutes old does not count."""
     for _ in range(5):

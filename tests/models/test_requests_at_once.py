@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -54,6 +55,17 @@ def test_one_conversation_at_a_time_has_one_request_under_way() -> None:
     assert alone.of(user).limiter is alone.of(judge).limiter
     assert alone.of(user).limiter.places == 1
     assert two.of(user).limiter is not two.of(judge).limiter
+
+
+def test_another_key_has_its_own_limits() -> None:
+    """Two keys of one model share neither a limiter nor the knowledge that a key is refused."""
+    keys = behind("https://models.example.com/v1")
+    spec = spec_of(**keys)
+    gates = LocalGates(20)
+    one, other = gates.of(spec), gates.of(replace(spec, api_key="other"))
+    assert one.limiter is not other.limiter
+    assert one.circuit is not other.circuit
+    assert gates.of(spec) is one
 
 
 def test_max_concurrency_overrides() -> None:
