@@ -71,7 +71,9 @@ def plan_for_finished(
             by_scope[entry.scope] = with_threshold
             entries.append(replace(entry, conversations=len(with_threshold), of=planned_count, repeat=None))
     reported = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
-    entries += [_undefined_scenario(name, agent) for name, agent in left if name not in reported]
+    text = "the results have conversations of {!r} with agent {!r}, but no scenario defines it"
+    undefined = [each for each in left if each[0] not in reported]
+    entries += [unrun_result(name, agent, "", 0, text.format(name, agent)) for name, agent in undefined]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
@@ -208,8 +210,3 @@ def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
         status, why = Status.ERRORED, f"of {planned} planned conversations, the earlier run finished none"
     name, line = unit.scenario.name, unit.scenario.line
     return unrun_result(name, unit.agent, unit.file, line, why, status=status, planned=planned or 0)
-
-
-def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
-    message = f"the results have conversations of {name!r} with agent {agent!r}, but no scenario defines it"
-    return unrun_result(name, agent, "", 0, message)

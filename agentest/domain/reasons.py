@@ -55,7 +55,8 @@ def conversation_status(result: ConversationResult) -> Status:
     reasons = conversation_reasons(result)
     if any_failed(reasons) or result.severe_failures:
         return Status.FAILED
-    if reasons or result.severity_unknown or _has_unscored_metric(result):
+    unscored = (isinstance(score, Unscored) and name in METRICS for name, score in result.metric_results)
+    if reasons or result.severity_unknown or any(unscored):
         return Status.ERRORED
     return Status.PASSED
 
@@ -105,10 +106,6 @@ def measured_conversation(result: ConversationResult) -> MeasuredConversation:
         scripted=result.conversation.ending is Ending.SCRIPT,
         failures=tuple(failure.id for failure in result.failures),
     )
-
-
-def _has_unscored_metric(result: ConversationResult) -> bool:
-    return any(isinstance(score, Unscored) and name in METRICS for name, score in result.metric_results)
 
 
 def _certain_reasons(result: ConversationResult) -> list[Reason]:

@@ -256,7 +256,9 @@ def _scenario(exportable: ExportableConversation) -> dict[str, Any]:
         turns.append({"user_message": turn.user_message, **options} if options else turn.user_message)
     calls = mockable_calls(conversation.tool_calls)
     tools = {name: _mock(steps) for name, steps in mock_steps(calls)}
-    expected = words.keys if words else {"trajectory": _same_calls(conversation.tool_calls)}
+    same_calls = [as_data(_expected(call)) for call in conversation.tool_calls]
+    strict = {"trajectory": {"match_mode": "strict", "expected": same_calls}}
+    expected = words.keys if words else strict
     return {
         "name": exportable.exported_name,
         **(exportable.user or {"turns": turns}),
@@ -265,10 +267,6 @@ def _scenario(exportable: ExportableConversation) -> dict[str, Any]:
         **expected,
         "tags": ["exported"],
     }
-
-
-def _same_calls(calls: Sequence[ToolCall]) -> dict[str, Any]:
-    return {"match_mode": "strict", "expected": [as_data(_expected(call)) for call in calls]}
 
 
 def _expected(call: ToolCall) -> ExpectedCall:

@@ -108,14 +108,11 @@ def tool_uses(base: Base) -> Iterator[MockedTool]:
             longest = calls if len(calls) > len(longest) else longest
             told += result.conversation.replies
         if not base.conversations:
-            answer = next((step for step in steps_of(mock) if _is_value(step)), None)
+            no_values = BoundFunction | BaseException | type
+            answer = next((step for step in steps_of(mock) if not isinstance(step, no_values)), None)
             longest = [ToolCall(name, {}, answer, True, 0)]
         if longest:
             yield MockedTool(name=name, calls=longest, told=frozenset(told))
-
-
-def _is_value(step: Any) -> bool:
-    return not isinstance(step, BoundFunction | BaseException | type)
 
 
 def faults_of(use: MockedTool, known: ToolEffects, kinds: Sequence[str]) -> Iterator[Fault]:

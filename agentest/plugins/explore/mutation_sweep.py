@@ -14,7 +14,7 @@ from functools import reduce
 from operator import and_
 from typing import NamedTuple
 
-from agentest.domain.results import ConversationResult, Severity
+from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.safety_checks import text_leaves
@@ -464,7 +464,8 @@ def _lost(name: str, lost: Counter[_Write], seen: Observation, *, is_long: bool)
     last = turns[-1].agent_message
     is_excused = is_long and _TOO_LONG.search(last) is not None
     known = set(map(_reply, seen.base_replies)).issuperset(map(_reply, seen.conversation.replies))
-    ends_as_usual = known and _reply(last) in _final_replies(seen.base.conversations)
+    usual = [each.conversation.turns for each in seen.base.conversations]
+    ends_as_usual = known and _reply(last) in {_reply(turns[-1].agent_message) for turns in usual if turns}
     ends_as_usual = ends_as_usual or _says_only_usual(seen)
     if is_excused or not (is_long or ends_as_usual):
         return
@@ -490,7 +491,3 @@ def _never_called(tool: str, why: str, name: str, seen: Observation) -> Violatio
 
 def _reply(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-def _final_replies(results: Sequence[ConversationResult]) -> set[str]:
-    return {_reply(each.conversation.turns[-1].agent_message) for each in results if each.conversation.turns}

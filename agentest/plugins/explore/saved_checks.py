@@ -89,7 +89,8 @@ def _no_error(finding: FindingToSave) -> Checked:
     if finding.key.detail != "text":
         return _checked_by(finding, "it_replies", _REPLIES)
     wanted = _MISSING_VALUES.get(pattern)
-    return Checked(_never_said(finding.scenario, re.compile(wanted) if wanted else pattern))
+    never = Saying(wanted=re.compile(wanted) if wanted else pattern, never=True)
+    return Checked(replace(finding.scenario, expect=(*finding.scenario.expect, never)))
 
 
 _REPLIES = '''\
@@ -290,8 +291,3 @@ def _with_trajectory(scenario: Scenario, added: Trajectory) -> Scenario:
 def _never_called(scenario: Scenario, *calls: ExpectedCall) -> Scenario:
     ban = Trajectory("contains", forbidden=calls, name=NEVER)
     return replace(scenario, trajectory=(*scenario.trajectory, ban))
-
-
-def _never_said(scenario: Scenario, *wanted: Any) -> Scenario:
-    said = tuple(Saying(wanted=each, never=True) for each in wanted)
-    return replace(scenario, expect=(*scenario.expect, *said))
