@@ -2,70 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import count
-from types import TracebackType
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, Self
 
 import anyio
 
-from agentest.models.budget import Budget, CallerId
-from agentest.models.circuit import Circuit
-from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter, Pausable
-from agentest.models.port import ChatRequest, TransientError
+from agentest.models.budget import Budget, Call, Pausable
+from agentest.models.circuit import Circuit, ModelState, Places
+from agentest.models.limits import ALONE_S, DEFAULT_CONCURRENCY, Quota
+from agentest.models.port import ChatReply, ChatRequest, Level, Room, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
-_numbers = count(1)
 
+class Capabilities:
+    """The response formats and parameters that an endpoint accepts.
 
-class Call:
-    """A call for one answer, with all its attempts.
-
-    Args:
-        number: identifies the call within its process.
-        process: identifies the calling process at a shared gate; 0 is the gate's own.
-        asker: the conversation that needs the answer.
+    A refusal changes only the refused request, which goes on without the feature. A feature is given up for
+    all requests when two were refused with it and answered without it, and none was answered with it. Until
+    the first answer with a response format, one request at a time finds out.
     """
 
-    __slots__ = ("asker", "limit", "number", "process")
+    def __init__(self) -> None:
+        self.known_good: ChatRequest | None = None  # a request that was answered in this run
+        self.checking = anyio.Lock()
+        self._examining = anyio.Lock()
+        self.renamed: dict[str, str] = {}
+        """Parameters that are given up → the name that the endpoint wants instead; "": none."""
+        self._lacking: set[str] = set()
+        self._accepted: set[str] = set()
+        self._refused: Counter[str] = Counter()
 
-    def __init__(
-        self, limit: Pausable, number: int | None = None, process: int = 0, asker: CallerId = None
-    ) -> None:
-        self.limit = limit
-        self.asker = asker
-        self.number = next(_numbers) if number is None else number
-        self.process = process
+    def level(self, schema: str) -> Level:
+        """Return the strictest response format that may be accepted for this schema."""
+        levels = (Level.SCHEMA, Level.JSON_MODE)
+        if not self._lacking:
+            return Level.SCHEMA
+        known = (each for each in levels if not self._lacking & {each.name, f"{each.name} {schema}"})
+        return next(known, Level.PROMPT)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and (other.number, other.process) == (self.number, self.process)
+    @asynccontextmanager
+    async def examined(self, schema: str, limit: Pausable) -> AsyncIterator[None]:
+        """Let one request at a time find out whether the endpoint accepts a response format at all."""
+        is_alone = False
+        with limit.paused(), anyio.move_on_after(ALONE_S):
+            await self._examining.acquire()
+            is_alone = True
+        if is_alone and not self.is_unclear(schema):
+            is_alone = False
+            self._examining.release()
+        try:
+            yield
+        finally:
+            if is_alone:
+                self._examining.release()
 
-    def __hash__(self) -> int:
-        return hash((self.number, self.process))
+    def is_unclear(self, schema: str) -> bool:
+        """Return True if no request of this run shows whether the endpoint accepts the response format."""
+        level = self.level(schema)
+        return level is not Level.PROMPT and level.name not in self._accepted
+
+    def answered(self, schema: str, level: Level, reply: ChatReply, refused: Mapping[str, str]) -> None:
+        """Record an answer.
+
+        Args:
+            refused: the features with which the same request was refused before; parameters as in
+                `ChatRequest.renamed`.
+        """
+        if level is not Level.PROMPT:
+            self._accepted |= {level.name, f"{level.name} {schema}"}
+        self._accepted.update(reply.parameters)
+        for feature, other in refused.items():
+            self._refused[feature] += 1
+            if feature not in self._accepted and self._refused[feature] > 1:
+                self._lacking.add(feature)
+                if feature.partition(" ")[0] not in Level.__members__:
+                    self.renamed[feature] = other
 
 
-class Attempt(Protocol):
+class Attempt(AbstractAsyncContextManager["Attempt", None], Protocol):
     """One attempt, made inside of `async with`. Its outcome is reported to it.
 
     Entering waits until the attempt may be made. Raises ModelUnavailable if the model is down and calls do
     not wait for it, and BudgetExhausted.
     """
 
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
+    def succeeded(self, tokens: int, room: Room | None, cost: float | None) -> None:
         """Record an answer.
 
         Args:
             tokens: replaces the estimate unless it is 0.
-            hold_s: seconds for which no request starts.
-            cost: in USD; None if it is unknown.
+            room: what the provider says is left.
+            cost: in USD, or its bound if it is unknown; None if the price is unknown.
         """
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
@@ -75,26 +106,12 @@ class Attempt(Protocol):
 class ModelGate(Protocol):
     """The gate to one model, shared by all of its callers."""
 
-    known_good: ChatRequest | None  # a request that was answered in this run; None if there was none
-
-    checking: anyio.Lock
-    counts_tokens: bool
+    state: ModelState
+    capabilities: Capabilities
 
     @property
-    def waits(self) -> bool:
-        """True if calls wait for a model that is down."""
-
-    @property
-    def answers(self) -> int:
-        """Number of answered requests known here. It never decreases."""
-
-    @property
-    def is_down(self) -> bool:
-        """True if only a probe may call the model."""
-
-    @property
-    def problem(self) -> str:
-        """Why the model is down."""
+    def counts_tokens(self) -> bool:
+        """True if attempts must say how many tokens they take."""
 
     def attempt(self, call: Call, tokens: int) -> Attempt:
         """Create an attempt, to be entered once with `async with`.
@@ -113,32 +130,21 @@ class LocalGate:
     def __init__(
         self,
         name: str,
-        limiter: Limiter | None = None,
+        places: Places | None = None,
         circuit: Circuit | None = None,
         budget: Budget | None = None,
+        quota: Quota | None = None,
     ) -> None:
-        self.limiter = limiter or Limiter(DEFAULT_CONCURRENCY)
+        self.places = places or Places(DEFAULT_CONCURRENCY)
+        self.quota = quota or Quota()
         self.circuit = circuit or Circuit(name)
+        self.state: ModelState = self.circuit
         self.budget = budget
-        self.known_good: ChatRequest | None = None
-        self.checking = anyio.Lock()
-        self.counts_tokens = self.limiter.counts_tokens
+        self.capabilities = Capabilities()
 
     @property
-    def waits(self) -> bool:
-        return self.circuit.waits
-
-    @property
-    def answers(self) -> int:
-        return self.circuit.answers
-
-    @property
-    def is_down(self) -> bool:
-        return self.circuit.is_open
-
-    @property
-    def problem(self) -> str:
-        return self.circuit.problem
+    def counts_tokens(self) -> bool:
+        return self.quota.counts_tokens
 
     def attempt(self, call: Call, tokens: int) -> LocalAttempt:
         return LocalAttempt(self, call, tokens)
@@ -150,7 +156,7 @@ class LocalGate:
 class LocalAttempt:
     """An attempt at a LocalGate."""
 
-    __slots__ = ("_answers", "_call", "_gate", "_since", "_throttled", "_tokens", "_waits")
+    __slots__ = ("_answers", "_call", "_gate", "_lowered", "_since", "_throttled", "_tokens", "_waits")
 
     def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
         self._gate = gate
@@ -164,9 +170,7 @@ class LocalAttempt:
             await self.enter()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.leave()
 
     async def enter(self) -> None:
@@ -182,12 +186,17 @@ class LocalAttempt:
                         await budget.settle(call.asker)
                 if circuit.is_open:
                     await circuit.admit(call, call.limit.ends_at)
-                await gate.limiter.take(self._tokens, call.limit)
+                await gate.places.take(call)
+                try:
+                    await gate.quota.take(call, self._tokens)
+                except BaseException:
+                    gate.places.give_back()
+                    raise
                 if not circuit.keeps_out(call) and not (budget and budget.used_up()):
                     break
                 # The circuit opened during the wait, or other calls took the last attempt.
-                gate.limiter.use(-self._tokens, -1)
-                gate.limiter.give_back()
+                gate.quota.give_back(self._tokens, made=False)
+                gate.places.give_back()
             if budget:
                 budget.reserve()
         except BaseException:
@@ -196,52 +205,57 @@ class LocalAttempt:
         self._note_begin()
 
     def _note_begin(self) -> None:
-        circuit, self._since = self._gate.circuit, self._gate.limiter.decreases
-        self._answers, self._waits = circuit.answers, circuit.waits_begun
+        gate = self._gate
+        self._since, self._lowered = gate.places.decreases, gate.quota.lowered
+        self._answers, self._waits = gate.circuit.answers, gate.circuit.waits_begun
 
     def enter_now(self) -> bool:
         """Enter if that is possible without waiting. Return True if the attempt was entered."""
         gate = self._gate
         if gate.circuit.is_open or (gate.budget and gate.budget.used_up()):
             return False
-        if not gate.limiter.take_now(self._tokens):
+        if not gate.places.take_now(self._call):
+            return False
+        if not gate.quota.take_now(self._call, self._tokens):
+            gate.places.give_back()
             return False
         if gate.budget:
             gate.budget.reserve()
+        self._note_begin()
         return True
 
     def leave(self, *, made: bool = True) -> None:
         """Record that the attempt has ended, or that it was entered but not made."""
         gate = self._gate
-        if not made:
-            gate.limiter.use(-self._tokens, -1)
-        gate.limiter.give_back()
+        gate.quota.give_back(self._tokens, made=made)
+        gate.places.give_back()
         gate.circuit.leave(self._call)
         if gate.budget:
             gate.budget.over(made=made and not self._throttled)  # a refused request costs nothing
 
-    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
+    def succeeded(self, tokens: int, room: Room | None, cost: float | None) -> None:
         gate = self._gate
         if cost and gate.budget:
             gate.budget.spent(cost)
         gate.circuit.answered(self._waits)
-        if tokens and gate.counts_tokens:
-            gate.limiter.use(tokens - self._tokens)
-        gate.limiter.succeeded(self._since)
-        if hold_s:
-            gate.limiter.hold(hold_s)
+        if tokens:
+            gate.quota.settle(self._tokens, tokens)
+        gate.quota.succeeded(self._lowered, room)
+        gate.places.succeeded(self._since)
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        circuit = self._gate.circuit
+        gate, circuit = self._gate, self._gate.circuit
         if isinstance(error, TransientError):
             alone = alone or circuit.answers > self._answers
             circuit.attempt_failed(self._call, error, alone=alone)
             if error.throttled:
                 self._throttled = True
-                # An open circuit blocks all calls anyway, and a long pause may apply to this call only.
+                # A long pause may concern this call only, which is checked.
                 is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
-                pause = None if circuit.is_open or is_own else error.retry_after
-                self._gate.limiter.throttled(self._since, pause)
+                if not (is_own or self._call.is_odd):
+                    gate.quota.throttled(self._lowered, error.retry_after)
+            elif error.overloaded or error.late:
+                gate.places.overloaded(self._since)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered(self._waits)
 
@@ -264,36 +278,51 @@ class GateNumbers:
 
     def of(self, spec: ModelSpec) -> int:
         """Return the number of the model's gate."""
-        limits = (spec.max_concurrency, spec.requests_per_minute, spec.tokens_per_minute, spec.deadline_s)
-        return self._numbers.setdefault((*_endpoint(spec), *limits), len(self._numbers))
+        limits = spec.max_concurrency, spec.deadline_s
+        return self._numbers.setdefault((*_key(spec), *limits), len(self._numbers))
 
 
 class LocalGates:
     """Gates whose limits, circuits and budget belong to this process.
 
+    Places belong to roles with the same `max_concurrency`; a quota belongs to a key, whatever the role.
+
     Args:
         concurrency: conversations in progress at once.
         announce: receives messages for the user that cannot wait, such as that the run waits for a model.
+        stop: ends the run, for the reason that a model refuses every request.
     """
 
     def __init__(
-        self, concurrency: int, budget: Budget | None = None, announce: Callable[[str], None] = lambda _: None
+        self,
+        concurrency: int,
+        budget: Budget | None = None,
+        announce: Callable[[str], None] = lambda _: None,
+        stop: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.budget = budget
         self._concurrency = concurrency
         self._announce = announce
+        self._stop = stop
         self._numbers = GateNumbers()
-        self._limiters: dict[tuple[object, ...], Limiter] = {}
+        self._places: dict[tuple[object, ...], Places] = {}
+        self._quotas: dict[tuple[object, ...], Quota] = {}
         self._circuits: dict[tuple[object, ...], Circuit] = {}
         self._gates: dict[int, LocalGate] = {}
 
     def of(self, spec: ModelSpec) -> LocalGate:
         """Return the model's gate. Roles with the same limits share one gate."""
-        number = self._numbers.of(spec)
+        number, key = self._numbers.of(spec), _key(spec)
+        quota = self._quotas.setdefault(key, Quota())
+        quota.require(spec.requests_per_minute, spec.tokens_per_minute)
         if number not in self._gates:
-            self._gates[number] = LocalGate(
-                spec.name, self._limiter(spec), self._circuit(spec), budget=self.budget
-            )
+            circuit = Circuit(spec.name, spec.deadline_s, self._announce, self._stop)
+            circuit = self._circuits.setdefault((*key, spec.deadline_s), circuit)
+            at_once = spec.requests_at_once(self._concurrency)
+            # A single conversation has one request in progress at a time, whichever model it calls.
+            together = self._concurrency == 1 and not spec.max_concurrency
+            places = self._places.setdefault((() if together else key, at_once), Places(at_once))
+            self._gates[number] = LocalGate(spec.name, places, circuit, self.budget, quota)
         return self._gates[number]
 
     def all(self) -> Sequence[LocalGate]:
@@ -304,18 +333,6 @@ class LocalGates:
         """Return the gate with this number."""
         return self._gates[number]
 
-    def _limiter(self, spec: ModelSpec) -> Limiter:
-        at_once = spec.requests_at_once(self._concurrency)
-        limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
-        # A single conversation has one request in progress at a time, whichever model it calls.
-        together = self._concurrency == 1 and not spec.max_concurrency
-        whose = () if together else _endpoint(spec)
-        return self._limiters.setdefault((*whose, *limits), Limiter(*limits))
 
-    def _circuit(self, spec: ModelSpec) -> Circuit:
-        circuit = Circuit(spec.name, spec.deadline_s, self._announce)
-        return self._circuits.setdefault((*_endpoint(spec), spec.deadline_s), circuit)
-
-
-def _endpoint(spec: ModelSpec) -> tuple[object, ...]:
+def _key(spec: ModelSpec) -> tuple[object, ...]:
     return spec.base_url, spec.model, spec.api_key

@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
+from itertools import count
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -107,6 +109,56 @@ def _usd(value: Any) -> float | None:
 CallerId = tuple[str, int] | None
 """Scope and number of the conversation that calls a model. Number 0 stands for work after all conversations.
 """
+
+
+class Pausable(Protocol):
+    """The time limit of a call. It is paused while the call waits in line."""
+
+    @property
+    def ends_at(self) -> float:
+        """End of the limit, on the event loop's clock."""
+
+    def paused(self) -> AbstractContextManager[None]: ...
+
+
+_numbers = count(1)
+
+
+class Call:
+    """A call for one answer, with all its attempts.
+
+    Args:
+        number: identifies the call within its process.
+        process: identifies the calling process at a shared gate; 0 is the gate's own.
+        asker: the conversation that needs the answer.
+        is_user: True if it needs what the simulated user says.
+    """
+
+    __slots__ = ("asker", "is_odd", "is_user", "limit", "number", "process", "was_throttled")
+
+    def __init__(
+        self,
+        limit: Pausable,
+        number: int | None = None,
+        process: int = 0,
+        asker: CallerId = None,
+        *,
+        is_user: bool = False,
+    ) -> None:
+        self.limit = limit
+        self.asker = asker
+        self.is_user = is_user
+        self.was_throttled = False
+        self.is_odd = False
+        """True if its 429s say nothing about the quota, because other requests are answered between them."""
+        self.number = next(_numbers) if number is None else number
+        self.process = process
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and (other.number, other.process) == (self.number, self.process)
+
+    def __hash__(self) -> int:
+        return hash((self.number, self.process))
 
 
 class BudgetExhausted(ModelError):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import anyio
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
-from agentest.models.admission import Attempt, Call, LocalGate, ModelGate
-from agentest.models.budget import Price
+from agentest.models.admission import Attempt, LocalGate, ModelGate
+from agentest.models.budget import Call, Price
 from agentest.models.circuit import RAISE_TIMEOUT
 from agentest.models.limits import estimate_tokens
 from agentest.models.port import (
@@ -28,7 +29,7 @@ from agentest.models.port import (
     RequestRefused,
     TransientError,
 )
-from agentest.models.structured_output import answer_schema
+from agentest.models.structured_output import Unreadable, answer_schema, read
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
@@ -48,8 +49,18 @@ _SIMPLE_REQUEST = ChatRequest(
 )
 
 
+_OWN_FROM = 3
 _MOST_THROTTLED = 20
-"""429s of one request that are the quota's fault and use no retry. Some servers refuse a long prompt so."""
+"""429s of one request that use no retry. Some servers refuse a long prompt so.
+
+After `_OWN_FROM` of them between which other requests were answered, they say nothing about the quota.
+"""
+
+
+_RECENT = 50
+_FIRST_ANSWER_TOKENS = 300
+_RAISE, _LEAST_RAISED = 4, 2048
+"""A cut answer is requested once more with so many times its tokens, and at least so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,8 @@ class _Tries:
     seen: int
     made: int = 0
     throttled: int = 0
+    own: int = 0
+    """429s between which other requests were answered."""
     certain: int = 0
     """Failures while other requests were answered, or that a short `timeout_ms` explains."""
     unclear: int = 0
@@ -89,13 +102,14 @@ class _Tries:
     def failed(self, error: TransientError, gate: ModelGate) -> bool:
         """Count a failed attempt. Return True if the request is to be given up."""
         # A model that never answers within `timeout_ms` would be as late for the request that checks it.
-        self.was_slow = error.late and not gate.answers and not gate.is_down
-        is_certain = gate.answers > self.seen or not gate.waits or self.was_slow
-        self.seen = gate.answers
+        self.was_slow = error.late and not gate.state.answers and not gate.state.is_open
+        is_certain = gate.state.answers > self.seen or not gate.state.waits or self.was_slow
+        self.seen = gate.state.answers
         self.was_check = False
         self.made += 1
         self.throttled += error.throttled
-        if error.throttled and gate.waits and self.throttled <= _MOST_THROTTLED:
+        self.own += error.throttled and is_certain
+        if error.throttled and gate.state.waits and self.throttled <= _MOST_THROTTLED:
             return False
         self.certain += is_certain
         self.unclear += not is_certain
@@ -103,12 +117,12 @@ class _Tries:
 
     def need_check(self, gate: ModelGate) -> bool:
         """Return True if nothing was answered since the last failure, so the model must be checked first."""
-        if not self.made or not gate.waits or self.was_slow:
+        if not self.made or not gate.state.waits or self.was_slow:
             return False
         is_last = self.certain + self.unclear >= max(1, self.retries)
-        nobody = gate.is_down or (is_last and gate.answers == self.seen)
+        nobody = gate.state.is_open or (is_last and gate.state.answers == self.seen)
         # A check that was never answered may itself be the problem, so it alternates with the request.
-        may_tell = gate.known_good is not None or not self.was_check
+        may_tell = gate.capabilities.known_good is not None or not self.was_check
         return nobody and may_tell
 
     def checked(self, *, is_up: bool) -> None:
@@ -122,8 +136,8 @@ class LiveModel:
     """A live chat model that is called until it answers, within limits.
 
     The first request uses the JSON Schema as response format. If the model refuses that, JSON mode follows,
-    then the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
-    ledger and the budget. If a model answers no request, all calls wait for it together. A request that fails
+    then the schema in the prompt alone. What the endpoint accepts is remembered. Every attempt is counted in
+    the ledger and the budget. If a model answers no request, all calls wait for it together. One that fails
     while others are answered is given up after its retries. If no other request is in progress, one that was
     answered before is repeated to distinguish the two cases.
     """
@@ -143,23 +157,28 @@ class LiveModel:
         self._gate = gate or LocalGate(chat.name)
         self._patience = patience
         self._price = price
-        self._level = Level.SCHEMA
+        self._sizes: defaultdict[tuple[str, str], deque[int]] = defaultdict(lambda: deque(maxlen=_RECENT))
+        """Role and schema → tokens of the latest answers."""
+        self._schema_chars: dict[str, int] = {}
 
     @property
     def level(self) -> Level:
-        """The response format in use: the strictest that the model has accepted so far."""
-        return self._level
+        """The response format in use: the strictest that the model accepts."""
+        return self._gate.capabilities.level("")
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""
-        asker = question.key.scope, question.key.conversation
+        key = question.key
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
-                return await self._at_best_level(question, Call(limit, asker=asker))
+                call = Call(limit, asker=(key.scope, key.conversation), is_user=key.role == "user")
+                able, name = self._gate.capabilities, question.answer.__name__
+                async with able.examined(name, limit) if able.is_unclear(name) else nullcontext():
+                    return await self._at_best_level(question, call)
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
-            if self._gate.is_down:
-                problem = f"{problem}: {self._gate.problem}"
+            if self._gate.state.is_open:
+                problem = f"{problem}: {self._gate.state.problem}"
             failed = self._given_up(f"{problem}; raise `deadline_ms` to wait longer")
         except ModelUnavailable as error:
             failed = error
@@ -167,41 +186,53 @@ class LiveModel:
         raise ModelUnavailable(text, permanent=failed.permanent) from None
 
     async def _at_best_level(self, question: Question, call: Call) -> ModelAnswer:
-        name, schema = question.answer.__name__, answer_schema(question.answer)
-        level = self._level
+        able, name, schema = self._gate.capabilities, question.answer.__name__, answer_schema(question.answer)
+        level, more_tokens = able.level(name), None
+        refused: dict[str, str] = {}
+        renamed = dict(able.renamed)
         while True:
             # A model that answered in another form may never have seen the schema, because not every server
             # passes it on.
             needs_schema = question.repair or level is not Level.SCHEMA
             messages = _with_schema(question.messages, schema) if needs_schema else question.messages
             try:
-                request = ChatRequest(messages, name, schema, level, question.key)
+                request = ChatRequest(messages, name, schema, level, question.key, renamed, more_tokens)
                 reply = await self._with_retries(request, call, repair=question.repair > 0)
             except RequestRefused as error:
-                if error.mended:
+                if any(parameter not in renamed for parameter in error.renamed):
+                    renamed |= error.renamed
+                    refused |= error.renamed
                     continue
                 if level is Level.PROMPT:
                     raise self._given_up(str(error)) from None
+                refused |= {level.name: "", f"{level.name} {name}": ""}
                 level = Level(level + 1)
                 continue
-            # Other calls may have changed the level meanwhile; keep a level that was found to work.
-            self._level = max(self._level, level)
-            return ModelAnswer(reply.text, reply.refusal, reply.model)
+            able.answered(name, level, reply, refused)
+            if not reply.is_cut or _is_complete(reply, question):
+                return ModelAnswer(reply.text, reply.refusal, reply.model)
+            used = reply.usage.completion_tokens
+            if more_tokens:
+                raise self._given_up(
+                    f"its answer was cut after {used} tokens (finish_reason: length), and the limit had "
+                    "already been raised; raise `max_tokens`, or let the model reason less"
+                )
+            more_tokens = max(_LEAST_RAISED, _RAISE * used)
 
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
         gate = self._gate
-        tries = _Tries(self._patience.retries, gate.answers)
-        tokens = self._tokens(request)
+        tries = _Tries(self._patience.retries, gate.state.answers)
+        tokens = self._estimate(request).total_tokens if gate.counts_tokens else 0
         while True:
-            before = gate.answers
             async with gate.attempt(call, tokens) as attempt:
-                entered = gate.answers
+                entered = gate.state.answers
                 check = tries.need_check(gate)
                 sent = self._answerable if check else request
                 try:
-                    reply = await self._make_attempt(sent, request.key, attempt, repair or tries.made > 0)
+                    retry = repair or tries.made > 0
+                    reply = await self._make_attempt(sent, request.key, attempt, retry)
                     if not check:
-                        gate.known_good = request
+                        gate.capabilities.known_good = request
                         return reply
                     tries.checked(is_up=True)
                     continue
@@ -212,6 +243,8 @@ class LiveModel:
                     continue
                 except TransientError as error:
                     failed: TransientError | ModelUnavailable = error
+                    call.was_throttled |= error.throttled
+                    call.is_odd = tries.own >= _OWN_FROM
                     if check:
                         tries.checked(is_up=False)
                     elif tries.failed(error, gate):
@@ -221,7 +254,7 @@ class LiveModel:
             if isinstance(failed, ModelUnavailable):
                 raise await self._unavailable(failed, request, call, entered)
             if (failed.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
-                await self._check_others(str(failed), request, call, before)
+                await self._check_others(str(failed), request, call, entered)
             # The call occupies no slot during the pause.
             await self._patience.sleep(self._pause(failed, tries.made, call))
 
@@ -232,17 +265,18 @@ class LiveModel:
             return self._given_up(str(refused))
         await self._check_others(str(refused), request, call, before)
         advice = "check the model's name, its key and the account"
-        if self._gate.answers > before:
+        if self._gate.state.answers > before:
             advice = "other requests are answered, so the server refuses only this one"
         return self._given_up(f"{refused}; {advice}", permanent=True)
 
     async def _check_others(self, problem: str, request: ChatRequest, call: Call, before: int) -> None:
-        async with self._gate.checking:
-            if self._gate.answers > before or self._gate.is_down or not self._gate.waits:
+        async with self._gate.capabilities.checking:
+            if self._gate.state.answers > before or self._gate.state.is_open or not self._gate.state.waits:
                 return
             with suppress(TransientError, RequestRefused):
                 try:
-                    async with self._gate.attempt(call, self._tokens(request)) as attempt:
+                    first = Call(call.limit, 0, is_user=True)  # before all that wait
+                    async with self._gate.attempt(first, self._estimate(request).total_tokens) as attempt:
                         await self._make_attempt(self._answerable, request.key, attempt, retry=True)
                 except ModelUnavailable as error:
                     if error.permanent:
@@ -250,7 +284,7 @@ class LiveModel:
 
     @property
     def _answerable(self) -> ChatRequest:
-        return self._gate.known_good or _SIMPLE_REQUEST
+        return self._gate.capabilities.known_good or _SIMPLE_REQUEST
 
     async def _make_attempt(
         self, request: ChatRequest, key: CallKey, attempt: Attempt, retry: bool
@@ -261,31 +295,37 @@ class LiveModel:
             with TimeLimit(self._patience.timeout_s):
                 reply = await self._chat.complete(request)
             usage = reply.usage
+            if usage.total_tokens:
+                self._sizes[key.role, request.schema_name].append(usage.completion_tokens)
             if self._price is not None:
-                # If a server reports no tokens, the cost is unknown, not 0. The budget takes an estimate.
-                answer = [{"role": "assistant", "content": reply.text}]
-                estimate = Usage(estimate_tokens(request.messages), estimate_tokens(answer))
-                bound = self._price.cost(usage if usage.total_tokens else estimate)
+                # If a server reports no tokens, the cost is unknown, not 0. The budget takes its bound.
+                bound = self._price.cost(usage if usage.total_tokens else self._estimate(request))
                 cost = bound if usage.total_tokens else None
         except TimeoutError:
             late = TransientError(f"no answer within {self._patience.timeout_s:g} s", late=True)
             attempt.failed(late, alone=False)
             raise late from None
         except ModelError as error:
-            known = self._gate.known_good
+            known = self._gate.capabilities.known_good
             attempt.failed(error, alone=known is not None and request is not known)
             raise
         finally:  # whatever the outcome, even if the run is being stopped: the attempt may have a cost
             self._ledger.add(key, ModelUsage(1, usage, int(retry), cost))
-        attempt.succeeded(usage.total_tokens, reply.hold_s or 0.0, bound)
+        attempt.succeeded(usage.total_tokens, reply.room, bound)
         return reply
 
-    def _tokens(self, request: ChatRequest) -> int:
-        return estimate_tokens(request.messages) if self._gate.counts_tokens else 0
+    def _estimate(self, request: ChatRequest) -> Usage:
+        """Return the tokens of the request, and those that nine of ten answers of this kind do not exceed."""
+        chars = self._schema_chars.get(request.schema_name)
+        if chars is None:
+            chars = self._schema_chars[request.schema_name] = len(json.dumps(request.schema))
+        sizes = sorted(self._sizes[request.key.role, request.schema_name])
+        expected = sizes[len(sizes) * 9 // 10] if sizes else _FIRST_ANSWER_TOKENS
+        return Usage(estimate_tokens(request.messages, chars), expected)
 
     def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
         if error.retry_after is None:
-            return 0.0 if self._gate.is_down else pause_before_retry(attempt)
+            return 0.0 if self._gate.state.is_open else pause_before_retry(attempt)
         # Some servers ask for 0 s with every 429, or name a date that has passed.
         asked_for = max(pause_before_retry(attempt), error.retry_after)
         if asked_for > call.limit.ends_at - anyio.current_time():
@@ -298,10 +338,18 @@ class LiveModel:
         if error.late:
             return f"{times}{RAISE_TIMEOUT}"
         advice = "; other requests were answered, so look in the server's log for this one"
-        return f"{times}{advice if self._gate.waits else ''}"
+        return f"{times}{advice if self._gate.state.waits else ''}"
 
     def _given_up(self, problem: str, *, permanent: bool = False) -> ModelUnavailable:
         return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
+
+
+def _is_complete(reply: ChatReply, question: Question) -> bool:
+    try:
+        read(reply.text, question.answer)
+    except Unreadable:
+        return bool(reply.refusal)
+    return True
 
 
 def _describe_question(key: CallKey) -> str:

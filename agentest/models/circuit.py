@@ -1,4 +1,7 @@
-"""A circuit breaker per model: during an outage, calls wait together or fail together."""
+"""What failures of a model change: its circuit breaker, and how many requests it gets at once.
+
+During an outage, calls wait together or fail together. Overload takes places away.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from math import ceil, inf
 
 import anyio
 
+from agentest.models.limits import WaitingLine
 from agentest.models.port import TransientError
 from agentest.support.errors import ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 from agentest.support.lazy_dataclasses import dataclass
 
 _FAILURES = 3
-_STORM_S = 2.0
+_STORM_S = 20.0
+"""Seconds of nothing but 429s after which the model counts as down. Until then, the quota handles them."""
 _STALE_S = 240.0
 """Failures that are further apart are no outage."""
 _WRONG_ADDRESS_S = 60.0
@@ -41,35 +46,37 @@ class _Streak:
         self.last = now
         self.late = self.late and error.late
         self.misaddressed = self.misaddressed and error.misaddressed
-        if error.throttled:
-            self.throttled += 1
-        else:
-            self.failed += 1
+        self.throttled += error.throttled
+        self.failed += not error.throttled
 
     def is_outage(self, now: float, storm_s: float) -> bool:
         is_storm = self.throttled >= _FAILURES and now - self.since >= storm_s
         return self.failed >= _FAILURES or is_storm
 
 
-class Circuit:
+class ModelState:
+    """What a process knows about a model of the run. `waits`: calls wait for the model while it is down."""
+
+    def __init__(self, *, waits: bool) -> None:
+        self.waits = waits
+        self.is_open = False
+        """True if the model is down, so that only a probe may call it."""
+        self.problem = ""  # why it is down
+        self.answers = 0
+        """Number of requests that the server answered, including rejections (400). It never decreases."""
+
+
+class Circuit(ModelState):
     """The state of one model in a run: up or down, and which call may probe it.
 
     All calls wait together for a model that answers none of them, from the first request on. The model is
     given up when no call got an answer for a whole deadline, or after a minute if it never answered in this
-    run and its address may be wrong. For each attempt:
-
-        try:
-            if circuit.is_open:
-                await circuit.admit(caller, deadline_at)    # raises ModelUnavailable
-            if circuit.keeps_out(caller): ...               # it opened during another wait
-            ...                                             # the attempt, and then one of
-            circuit.answered(); circuit.attempt_failed(caller, error, alone=…)
-        finally:
-            circuit.leave(caller)
+    run and its address may be wrong.
 
     Args:
         deadline_s: how long calls wait for the model; 0 means not at all.
         announce: receives a message when a noticeable wait begins and when it ends.
+        stop: ends the run, for the reason that the model refuses every request for now or for good.
         clock: the event loop's clock.
     """
 
@@ -78,14 +85,15 @@ class Circuit:
         model: str,
         deadline_s: float = 0.0,
         announce: Callable[[str], None] = lambda _: None,
+        stop: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
+        super().__init__(waits=deadline_s > 0)
+        self._stop = stop
         self._model = model
         self._deadline_s = deadline_s
         self._announce = announce
         self._clock = clock
-        self.is_open = False
-        """True if all calls wait and one at a time probes, or if `_refuses`."""
         self._refuses = False
         """True if calls end at once. After a while one probes."""
         self._streak: _Streak | None = None
@@ -97,17 +105,9 @@ class Circuit:
         self._interval_s = _FIRST_PROBE_S
         self._announced = False
         self._changed = asyncio.Event()
-        self.answers = self.waits_begun = 0
-        """Number of requests that the server answered, including rejections (400), and of outages so far."""
-        self.problem = ""
-        """Why the circuit is open."""
+        self.waits_begun = 0  # number of outages so far
         self.on_change: Callable[[], None] = lambda: None
         """Called when the circuit opens or closes, or when the reason changes."""
-
-    @property
-    def waits(self) -> bool:
-        """True if calls wait for the model while it is down."""
-        return self._deadline_s > 0
 
     def keeps_out(self, caller: object) -> bool:
         """Return True if this call may not make an attempt now."""
@@ -126,7 +126,10 @@ class Circuit:
                 self._give_up(now)
                 continue
             if self._probe_at > deadline_at and self._probe_at - now > _MAX_PROBE_S:
-                raise ModelUnavailable(self._too_long(now))
+                raise ModelUnavailable(
+                    f"model {self._model} is not called for another {ceil(self._probe_at - now)} s, "
+                    f"longer than `deadline_ms` leaves: {self.problem}"
+                )
             if self._probe is None:
                 self._probe = caller
             if self._probe == caller and now >= self._probe_at:
@@ -155,7 +158,10 @@ class Circuit:
             self._streak = _Streak(now, now)
             return
         if self.is_open:
-            self._close()
+            self.is_open = self._refuses = False
+            self._announce_end("answers again")
+            self.on_change()
+            self._wake()
         self._streak = None
 
     def attempt_failed(self, caller: object, error: TransientError, *, alone: bool = False) -> None:
@@ -180,13 +186,14 @@ class Circuit:
             if now >= self._give_up_at:
                 self.problem = str(error)
                 self._give_up(now)
-        elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s)):
+        elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s / 2)):
             self._wait(str(error), asked_for, now)
 
     def refuse_all(self, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong (401, 403, 404)."""
         self._refuse(problem, self._clock() + _COOL_DOWN_S)
         self._advice = "; check the model's name, its key and the account"
+        self._stop(f"model {self._model} refuses every request: {problem}{self._advice}")
 
     @property
     def _give_up_at(self) -> float:
@@ -212,7 +219,9 @@ class Circuit:
     def _postpone(self, problem: str, asked_for: float, now: float) -> None:
         again = now + asked_for
         if self._refuses or asked_for > self._deadline_s:
-            self._refuse(f"{problem}; it asks to wait {asked_for:.0f} s", again)
+            problem = f"{problem}; it asks to wait {asked_for:.0f} s"
+            self._refuse(problem, again)
+            self._stop(f"model {self._model}: {problem}, longer than `deadline_ms`{self._advice}")
             return
         if not self.is_open:
             self._wait(problem, asked_for, now)
@@ -256,12 +265,6 @@ class Circuit:
         self.on_change()
         self._wake()
 
-    def _close(self) -> None:
-        self.is_open = self._refuses = False
-        self._announce_end("answers again")
-        self.on_change()
-        self._wake()
-
     def _announce_wait(self, now: float) -> None:
         if not self._announced:
             self._announced = True
@@ -279,12 +282,93 @@ class Circuit:
         waited = now - self._streak.since if self._streak else 0.0
         return f" (no answer for {waited:.0f} s)" if waited >= 1 else ""
 
-    def _too_long(self, now: float) -> str:
-        return (
-            f"model {self._model} is not called for another {ceil(self._probe_at - now)} s, "
-            f"longer than `deadline_ms` leaves: {self.problem}"
-        )
-
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+_MIN_WINDOW = 8
+"""Minimum number of answers for the share of failures; otherwise as many as there are places."""
+_TOLERATED_SHARE = 0.25
+"""Share of failures that removes no places."""
+_FAST_GROWTH_LIMIT = 0.85
+"""Fraction of the number of places at the last failures up to which growth is fast."""
+_SLOW_GROWTH_STEP = 16
+"""Beyond that, a round of successes returns at least one place per this many."""
+
+
+class Places(WaitingLine):
+    """Places for requests that are in progress at once.
+
+    Their number adapts to overload. It is halved when more than a quarter of the recent answers, about as
+    many as there are places, are 5xx or time-outs. Successes return places up to `max_concurrency`: one each
+    until near the level of the failures, then a few per round. Beyond that level, the number doubles with
+    each round without a failure.
+    """
+
+    def __init__(self, max_concurrency: int) -> None:
+        super().__init__()
+        self._max_concurrency = max(1, max_concurrency)
+        self.places = self._max_concurrency
+        """Number of requests that may be in progress now."""
+        self.in_progress = 0
+        """Number of requests in progress. It exceeds `places` only just after a decrease."""
+        self.decreases = 0
+        """Number of decreases so far, which tells older requests from newer ones."""
+        self._successes = 0
+        self._failed = 0.0
+        """Moving share of failures among the answers."""
+        self._overloaded_at = self._max_concurrency
+        """Number of places at the last decrease."""
+        self._step = 1
+
+    def _delay(self, _: int, /) -> float:
+        return 0.0 if self.in_progress < self.places else inf
+
+    def _start(self, _: int, /) -> None:
+        self.in_progress += 1
+
+    def give_back(self) -> None:
+        """Release a place."""
+        self.in_progress -= 1
+        self._wake()
+
+    def succeeded(self, since: int) -> None:
+        """Record the answer to a request that was sent after this many decreases."""
+        if since != self.decreases:
+            return  # a request sent with more places shows nothing about the current number
+        if self._failed:
+            self._failed -= self._failed * self._weight
+        if self.places < self._max_concurrency:
+            self._grow()
+
+    def _grow(self) -> None:
+        if self.places < self._overloaded_at * _FAST_GROWTH_LIMIT:
+            self.places += 1
+        else:
+            self._successes += 1
+            if self._successes < self.places:
+                return
+            self._successes = 0
+            self.places += max(self._step, self.places // _SLOW_GROWTH_STEP)
+            if self.places > self._overloaded_at:
+                self._step *= 2
+        self.places = min(self.places, self._max_concurrency)
+        self._wake()
+
+    def overloaded(self, since: int) -> None:
+        """Record a 5xx or a time-out of a request that was sent after this many decreases."""
+        if since != self.decreases:
+            return
+        self._failed += (1 - self._failed) * self._weight
+        self._step = 1
+        if self._failed > _TOLERATED_SHARE:
+            self._overloaded_at = self.places
+            self.places = max(1, self.places // 2)
+            self.decreases += 1
+            self._successes = 0
+            self._failed = 0.0
+
+    @property
+    def _weight(self) -> float:
+        return 1 / max(self.places, _MIN_WINDOW)

@@ -9,16 +9,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from agentest.config.models import RequestedModel
-from agentest.models import litellm_adapter
 from agentest.models.admission import Gates, LocalGate, LocalGates
 from agentest.models.budget import Budget, price_of
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
+from agentest.models.circuit import Places
+from agentest.models.limits import DEFAULT_CONCURRENCY, Quota
 from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
 from agentest.models.providers import ModelSpec, identity, parameters
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import CassetteMode, RecordedModel, Tape
+from agentest.plugin import PLUGINS
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
 from agentest.support.lazy_dataclasses import dataclass
@@ -105,9 +106,8 @@ class _Opener:
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:
-            litellm = await litellm_adapter.load()
-            litellm_adapter.check_provider(spec, litellm)
-            return litellm_adapter.LiteLLMChatModel(spec, litellm)
+            through_litellm: ChatModel = await PLUGINS.hook("models.litellm", "frameworks")(spec)
+            return through_litellm
         if spec.base_url not in self._clients:
             opened = open_client(proxy=proxy_for(spec.base_url))
             self._clients[spec.base_url] = await self._stack.enter_async_context(opened)
@@ -116,5 +116,5 @@ class _Opener:
 
 def scripted(chat: ChatModel, ledger: Ledger, patience: RetryPolicy) -> Model:
     """Create a model without an endpoint, for tests."""
-    gate = LocalGate(chat.name, Limiter(4 * DEFAULT_CONCURRENCY))
+    gate = LocalGate(chat.name, Places(4 * DEFAULT_CONCURRENCY), quota=Quota(eager=True))
     return StructuredModel(LiveModel(chat, ledger, gate, patience=patience))

@@ -1,295 +1,301 @@
-"""Rate limits of a model: concurrent requests, requests and tokens per minute, and adaptation to 429
-responses.
+"""Limits of a model: requests and tokens a minute, which belong to a key (`Quota`).
+
+A request needs a place (`circuit.Places`) and then the quota's consent. Both have a line: user and judges
+take turns, the oldest conversation comes first, and a request that got a 429 returns to its old position.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import NamedTuple
 
 import anyio
 
-from agentest.models.port import Message
-from agentest.support.http.retries import MAX_RETRY_AFTER_S
+from agentest.models.budget import Call, CallerId
+from agentest.models.port import Message, Room
+from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
 
 DEFAULT_CONCURRENCY = 64
 
 _MINUTE_S = 60.0
-_BURST = 0.1
-"""Share of a minute's allowance that may be used at once after a pause."""
-_MIN_WINDOW = 8
-"""Minimum number of answers for the share of 429s; otherwise as many as there are slots."""
-_TOLERATED_SHARE = 0.25
-"""Share of 429s that removes no slots."""
-_FAST_GROWTH_LIMIT = 0.85
-"""Fraction of the number of slots at the last 429s up to which growth is fast."""
-_SLOW_GROWTH_STEP = 16
-"""Beyond that, a round of successes returns at least one slot per this many."""
+_MARGIN = 0.02
+"""Share of a configured rate that stays unused, because requests do not arrive exactly as they are sent."""
 _INSTANT_S = 1e-6
+_MOST_AGES = 10_000
 _CHARS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
 
 
-class Pausable(Protocol):
-    """The time limit of a call. It is paused while the call waits in line."""
+class _Turn(NamedTuple):
+    """A position in a line: by the age of the conversation, then of the call."""
 
-    @property
-    def ends_at(self) -> float:
-        """End of the limit, on the event loop's clock."""
+    age: int
+    number: int
+    arrival: int
+    woken: list[asyncio.Future[None]]
+    """Future that is set when the call may look for capacity; empty after it has left."""
 
-    def paused(self) -> AbstractContextManager[None]: ...
 
+class WaitingLine:
+    """Calls that wait for the same capacity. Subclasses say when there is some.
 
-class Limiter:
-    """Slots for requests to one model, granted in the order of the requests. `LocalAttempt` uses them.
-
-    The number of slots adapts. It is halved when more than a quarter of the recent answers, about as many as
-    there are slots, are 429s. Successes return slots up to `max_concurrency`: one each until near the level
-    of the 429s, then a few per round. Beyond that level, the number doubles with each round without a 429.
+    Users and judges take turns, so neither can starve the other. Among each of them, the oldest conversation
+    comes first.
     """
 
-    def __init__(
-        self,
-        max_concurrency: int,
-        requests_per_minute: int | None = None,
-        tokens_per_minute: int | None = None,
-        clock: Callable[[], float] = anyio.current_time,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self._max_concurrency = max(1, max_concurrency)
+    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._clock = clock
-        self._sleep = sleep
-        self._requests = _Bucket(requests_per_minute, clock) if requests_per_minute else None
-        self._tokens = _Bucket(tokens_per_minute, clock) if tokens_per_minute else None
-        self.counts_tokens = self._tokens is not None
-        self.places = self._max_concurrency
-        """Number of requests that may be in progress now."""
-        self.in_progress = 0
-        """Number of requests in progress. It exceeds `places` only just after a decrease."""
-        self.decreases = 0
-        """Number of decreases so far, which tells older requests from newer ones."""
-        self._may_delay = bool(requests_per_minute or tokens_per_minute)
-        """False if neither rates nor holds have ever limited the requests."""
-        self._held_until: float | None = None
-        self._successes = 0
-        self._answered = False
-        """True if a request succeeded since the last decrease."""
-        self._refused = 0.0
-        """Moving share of 429s among the answers."""
-        self._throttled_at = self._max_concurrency
-        """Number of slots at the last decrease."""
-        self._step = 1
-        # Futures of the calls that wait. The first one's is set when it may look for capacity.
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._heaps: tuple[list[_Turn], list[_Turn]] = ([], [])
+        """Judges' calls and users' calls."""
+        self._next = 1
+        """The heap whose turn it is."""
+        self._waiting = 0
+        self._ages: dict[CallerId, int] = {}
+        self._arrivals = count()
 
-    def hold(self, seconds: float) -> None:
-        """Start no request for this many seconds, at most `MAX_RETRY_AFTER_S`."""
-        if seconds > 0:
-            self._may_delay = True
-            until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
-            self._held_until = until if self._held_until is None else max(until, self._held_until)
+    def _delay(self, tokens: int, /) -> float:
+        """Return the seconds until a request may start; infinite if something else has to end first."""
+        raise NotImplementedError
 
-    def take_now(self, tokens: int) -> bool:
-        """Take a slot if one is free. Return True if it was taken."""
-        if self._line or self.in_progress >= self.places or (self._may_delay and self._delay(tokens)):
+    def _start(self, tokens: int, /) -> None:
+        raise NotImplementedError
+
+    def take_now(self, call: Call, tokens: int = 0) -> bool:
+        """Start a request if that is possible without waiting. Return True if it was started."""
+        if call.asker and call.asker not in self._ages:
+            if len(self._ages) >= _MOST_AGES:
+                self._ages.clear()
+            self._ages[call.asker] = next(self._arrivals)
+        if self._waiting or self._delay(tokens):
             return False
         self._start(tokens)
         return True
 
-    async def take(self, tokens: int, limit: Pausable) -> None:
-        """Wait for a slot. `limit` is paused meanwhile."""
-        if self.take_now(tokens):
+    async def take(self, call: Call, tokens: int = 0) -> None:
+        """Wait until the request may start. The call's time limit is paused, unless it got a 429 before."""
+        if self.take_now(call, tokens):
             return
         loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._line.append(turn)
-        with limit.paused():
+        turn = _Turn(self._ages.get(call.asker, 0), call.number, next(self._arrivals), [loop.create_future()])
+        heap = self._heaps[call.is_user]
+        heappush(heap, turn)
+        self._waiting += 1
+        with nullcontext() if call.was_throttled else call.limit.paused():
             try:
-                # Check everything again after each wait, because slots may be removed and holds extended.
-                while True:
-                    if self._line[0] is not turn or self.in_progress >= self.places:
-                        if turn.done():
-                            turn = self._line[0] = loop.create_future()
-                        await turn
-                    elif self._may_delay and (delay := self._delay(tokens)):
-                        await self._sleep(delay)
+                # Check everything again after each wait, because capacity may be removed and pauses extended.
+                while self._first() is not turn or (delay := self._delay(tokens)):
+                    if turn.woken[0].done():
+                        turn.woken[0] = loop.create_future()
+                    if self._first() is turn and delay < inf:
+                        with anyio.move_on_after(delay):
+                            await turn.woken[0]
                     else:
-                        self._start(tokens)
-                        return
+                        await turn.woken[0]
+                self._start(tokens)
+                self._next = not call.is_user
             finally:
-                self._line.remove(turn)
+                turn.woken.clear()
+                self._waiting -= 1
                 self._wake()
 
-    def _delay(self, tokens: int) -> float:
-        delay = self._held_until - self._clock() if self._held_until is not None else 0.0
-        if self._requests:
-            delay = max(delay, self._requests.delay(1))
-        if self._tokens:
-            delay = max(delay, self._tokens.delay(tokens))
-        return delay if delay > _INSTANT_S else 0.0
-
-    def _start(self, tokens: int) -> None:
-        self.in_progress += 1
-        if self._may_delay:
-            self.use(tokens, 1)
-
-    def use(self, tokens: int, requests: int = 0) -> None:
-        """Use some of the rates, or return a negative number."""
-        if self._requests and requests:
-            self._requests.take(requests)
-        if self._tokens:
-            self._tokens.take(tokens)
-
-    def give_back(self) -> None:
-        """Release a slot."""
-        self.in_progress -= 1
-        if self._line:
-            self._wake()
+    def _first(self) -> _Turn | None:
+        for heap in self._heaps:
+            while heap and not heap[0].woken:
+                heappop(heap)
+        heap = self._heaps[self._next] or self._heaps[not self._next]
+        return heap[0] if heap else None
 
     def _wake(self) -> None:
-        if self._line and self.in_progress < self.places and not self._line[0].done():
-            self._line[0].set_result(None)
-
-    def succeeded(self, since: int) -> None:
-        """Record the answer to a request that was sent after this many decreases."""
-        if since != self.decreases:
-            return  # a request sent with more slots shows nothing about the current number
-        self._answered = True
-        if self._refused:
-            self._refused -= self._refused * self._weight
-        if self.places < self._max_concurrency:
-            self._grow()
-
-    def _grow(self) -> None:
-        if self.places < self._throttled_at * _FAST_GROWTH_LIMIT:
-            self.places += 1
-        else:
-            self._successes += 1
-            if self._successes < self.places:
-                return
-            self._successes = 0
-            self.places += max(self._step, self.places // _SLOW_GROWTH_STEP)
-            if self.places > self._throttled_at:
-                self._step *= 2
-        self.places = min(self.places, self._max_concurrency)
-        self._wake()
-
-    def throttled(self, since: int, retry_after: float | None) -> None:
-        """Record a 429 to a request that was sent after this many decreases.
-
-        No request starts within the seconds that the server requested if the 429 concerns all requests: none
-        is answered, or too many are throttled.
-        """
-        of_all = True  # sent before the last decrease, so part of the same burst
-        if since == self.decreases:
-            self._refused += (1 - self._refused) * self._weight
-            self._step = 1
-            if self._refused > _TOLERATED_SHARE:
-                self._decrease()
-            else:  # an occasional 429 costs only its own pause; fewer slots would slow down all requests
-                of_all = not self._answered
-        if of_all and retry_after is not None:
-            self.hold(retry_after)
-
-    def _decrease(self) -> None:
-        self._throttled_at = self.places
-        self.places = max(1, self.places // 2)
-        self.decreases += 1
-        self._successes = 0
-        self._refused = 0.0
-        self._answered = False
-
-    @property
-    def _weight(self) -> float:
-        return 1 / max(self.places, _MIN_WINDOW)
+        if self._waiting and (first := self._first()) and not first.woken[0].done():
+            first.woken[0].set_result(None)
 
 
-class _Bucket:
-    """A token bucket: an allowance per minute with a small burst.
-
-    Usage beyond its contents (a request larger than a burst, a wrong estimate) becomes a debt, which later
-    requests wait for.
-    """
-
-    __slots__ = ("_burst", "_clock", "_level", "_per_second", "_seen")
-
-    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        self._per_second = per_minute / _MINUTE_S
-        self._burst = max(1.0, per_minute * _BURST)
-        self._clock = clock
-        self._level = self._burst
-        self._seen: float | None = None
-
-    def delay(self, amount: int) -> float:
-        """Return the seconds until the amount, or a whole burst if that is smaller, is available."""
-        self._refill()
-        return (min(amount, self._burst) - self._level) / self._per_second
-
-    def take(self, amount: int) -> None:
-        """Use an amount, or return a negative one."""
-        self._refill()
-        self._level -= amount
-
-    def _refill(self) -> None:
-        now = self._clock()
-        if self._seen is not None:
-            self._level = min(self._level + (now - self._seen) * self._per_second, self._burst)
-        self._seen = now
+ALONE_S = 3.0
+"""How long others wait for the first request, which shows whether and how a model answers."""
+_FIRST_AT_ONCE, _FIRST_PER_S, _MORE_PER_S = 8, 100.0, 10.0
+"""Requests at once and per second after the first answer. Each further answer allows more."""
+_PROVEN = 64
+"""After so many answers, a model is taken to have no small quota."""
+_LEARNT_FROM = 4
+"""Answers from which a rate can be learnt."""
+_SHARE_OF, _MOST_STRAY = 40, 0.12
+"""More 429s than this share of the latest answers are not stray ones."""
+_STRAY_PAUSE_S = 0.2
+_LEAST_PER_S, _MOST_PER_S = 0.05, 1000.0
+_LEAST_FALL, _LARGEST_FALL, _RARE = 0.97, 0.7, 8
+"""Factors of the rate at a 429: the first if so many answers came between the latest three 429s."""
+_SLOW_RISE, _FAST_RISE, _CLEAN = 0.0015, 0.025, 20
+"""By how much an answer raises the rate; the slow rise becomes faster with every so many answers."""
+_LONG_S = 8.0
+_NEAR = 0.97
+"""Part of the rate at the last 429 from which the rise is slow."""
 
 
-def estimate_tokens(messages: Sequence[Message]) -> int:
-    """Estimate the tokens in messages, without a tokenizer: the limiter learns the real number."""
-    characters = sum(len(message["content"]) for message in messages)
-    return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
+class Quota(WaitingLine):
+    """The requests and tokens that a provider allows for one key and model: the least of three limits.
 
+    1. Configured rates. Requests start evenly, so that a minute never sees more than its allowance.
+    2. What the provider's headers say is left. No more than that is in progress.
+    3. What was learnt from 429s. The first request is alone; answers let more and more start. A 429 sets the
+       rate to what was answered so far. After that each 429 lowers it a little, and answers raise it slowly.
 
-_ALLOWANCES = (
-    "x-ratelimit-{}-requests",
-    "x-ratelimit-{}-tokens",
-    "anthropic-ratelimit-requests-{}",
-    "anthropic-ratelimit-tokens-{}",
-    "anthropic-ratelimit-input-tokens-{}",
-    "anthropic-ratelimit-output-tokens-{}",
-)
-_RATE_LIMIT = "ratelimit"  # part of all rate-limit header names
-_HEADERS = tuple((name.format("remaining"), name.format("reset")) for name in _ALLOWANCES)
-_UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"(?<![0-9])([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
-_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-
-
-def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds until an exhausted allowance is renewed, from rate-limit headers; None if some is
-    left.
+    Several 429s in a row pause all requests, for as long as the provider asks or, at least, for a growing
+    time. Then one request at a time finds out whether the pause was long enough.
 
     Args:
-        headers: response headers, with lower-case names or in a case-insensitive mapping.
-        now: reference for absolute times; defaults to the current time.
+        eager: True to start as many requests as there are places, until the first 429.
     """
-    if _RATE_LIMIT not in "\n".join(headers).lower():
-        return None
-    holds = [
-        _seconds_until(headers.get(reset, "").strip(), now)
-        for remaining, reset in _HEADERS
-        if _NUMBER.fullmatch(left := headers.get(remaining, "")) and float(left) == 0
-    ]
-    return max((hold for hold in holds if hold > 0), default=None)
+
+    def __init__(self, *, eager: bool = False, clock: Callable[[], float] = anyio.current_time) -> None:
+        super().__init__(clock)
+        self.in_progress = 0
+        self.lowered = 0
+        """How many times a 429 changed the limit, which tells older requests from newer ones."""
+        self.rate: float | None = None
+        """Learnt requests per second; None before it was learnt."""
+        self._request_s = self._token_s = 0.0
+        """Seconds that a request, and a token, use up of a configured rate."""
+        self._next_request = self._next_tokens = self._next_learnt = self._paused_until = 0.0
+        self._answers = _PROVEN if eager else 0
+        """Answers before any 429, up to `_PROVEN`."""
+        self._room = Room()
+        self.counts_tokens = False
+        """True if requests must say how many tokens they take."""
+        self._reserved = 0
+        """Tokens of the requests in progress."""
+        self._row = 0
+        """Number of 429s since the last answer."""
+        self._clean, self._gap = 0, _RARE
+        """Number of answers since the last 429, and between the last two."""
+        self._since = inf
+        """When the first request after the one alone started."""
+        self._accepted = 0
+        """Requests since then that got no 429."""
+        self._peak = 0.0
+        self._share = 0.0
+        """Moving share of 429s among the answers."""
+
+    def require(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
+        """Apply configured rates, unless lower ones apply already."""
+        for per_minute, name in ((requests_per_minute, "_request_s"), (tokens_per_minute, "_token_s")):
+            if per_minute:
+                seconds = _MINUTE_S / (per_minute * (1 - _MARGIN))
+                setattr(self, name, max(getattr(self, name), seconds))
+        self.counts_tokens = self._token_s > 0
+
+    def _delay(self, tokens: int, /) -> float:
+        most = inf if self._answers >= _PROVEN or self.rate else _FIRST_AT_ONCE + self._answers
+        most = 1 if self._row > 1 else min(most, max(1, self._room.requests))
+        is_too_large = self.in_progress and self._reserved + tokens > self._room.tokens
+        if self.in_progress >= most or is_too_large:
+            return inf
+        if self._is_free:
+            return 0.0
+        waits_for = (self._paused_until, self._next_request, self._next_tokens, self._next_learnt)
+        delay = max(waits_for) - self._clock()
+        return delay if delay > _INSTANT_S else 0.0
+
+    @property
+    def _is_free(self) -> bool:
+        """True if nothing but headers limits the requests."""
+        rates = self._request_s or self._token_s or self.rate or self._paused_until
+        return not rates and self._answers >= _PROVEN
+
+    def _start(self, tokens: int, /) -> None:
+        self.in_progress += 1
+        self._reserved += tokens
+        if self._is_free:
+            return
+        now = self._clock()
+        if self._answers or self.in_progress > 1:  # the first request is alone, which tells no rate
+            self._since = min(self._since, now)
+        self._accepted += self._since < inf
+        self._next_request = max(now, self._next_request) + self._request_s
+        self._next_tokens = max(now, self._next_tokens) + tokens * self._token_s
+        first = _FIRST_PER_S + _MORE_PER_S * self._answers if self._answers else 1 / ALONE_S
+        per_s = self.rate or (first if self._answers < _PROVEN else inf)
+        self._next_learnt = max(now, self._next_learnt) + 1 / per_s
+
+    def give_back(self, tokens: int, *, made: bool = True) -> None:
+        """Record that a request has ended, or that it was not made.
+
+        Args:
+            tokens: the estimate with which it started.
+        """
+        self.in_progress -= 1
+        self._reserved -= tokens
+        if not made:
+            self._next_request -= self._request_s
+            self.settle(tokens, 0)
+        if not made or not (self.in_progress or self._answers):
+            self._next_learnt = 0.0
+        self._wake()
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Replace the estimate of a request's tokens by what it used."""
+        self._next_tokens += (used - reserved) * self._token_s
+
+    def succeeded(self, since: int, room: Room | None) -> None:
+        """Record the answer to a request that was sent when the limit had changed this many times."""
+        if room:
+            self._room, self.counts_tokens = room, True
+            self._pause(room.pause_s)
+            if room.requests < inf and self.rate is None:
+                self._answers = _PROVEN  # the provider says how far one may go
+        if not self._answers:
+            self._next_learnt = 0.0  # the others need not wait any longer
+        self._answers += self._answers < _PROVEN
+        self._share -= self._share / _SHARE_OF
+        if since == self.lowered:
+            self._row = 0
+            self._clean += 1
+            if self.rate:
+                slow = min(_FAST_RISE, _SLOW_RISE * (1 + self._clean // _CLEAN))
+                rise = slow if self.rate >= _NEAR * self._peak else _FAST_RISE
+                self.rate = min(self.rate * (1 + rise), _MOST_PER_S)
+
+    def throttled(self, since: int, retry_after: float | None) -> None:
+        """Record a 429 to a request that was sent when the limit had changed this many times."""
+        self._accepted -= self._since < inf
+        if since != self.lowered:
+            return  # sent before the last change, so part of the same storm
+        self._row += 1
+        self._share += (1 - self._share) / _SHARE_OF
+        between = self._clean + self._gap
+        self._clean, self._gap = 0, self._clean
+        if self.rate and self._row == 1:
+            # If every third request of the latest is refused, the rate is too high by a third.
+            fall = _LEAST_FALL if between >= _RARE else max(between / (between + 2), _LARGEST_FALL)
+            self._peak, self.rate = self.rate, max(self.rate * fall, _LEAST_PER_S)
+        elif self._row > 1 or self._share > _MOST_STRAY or (retry_after or 0.0) > MAX_RETRY_AFTER_S:
+            self._lower(retry_after or 0.0)
+        elif self._answers < _PROVEN:  # it may be a stray one: a few requests find out
+            self._answers //= 2
+            self._pause(_STRAY_PAUSE_S)
+
+    def _lower(self, asked_for: float) -> None:
+        self.lowered += 1
+        now, least = self._clock(), pause_before_retry(self._row + 1)
+        self._pause(max(least, asked_for if asked_for <= MAX_RETRY_AFTER_S else 0.0))
+        if self._accepted < _LEARNT_FROM:
+            self._answers = 0  # the next request is alone again
+        elif self.rate is None:
+            self.rate = max(self._accepted / (now - self._since + max(least, asked_for)), _LEAST_PER_S)
+            # What was answered in a minute or more says more than what was answered before the first 429.
+            self._peak = self.rate if asked_for > _LONG_S else inf
+            self._next_learnt = now
+
+    def _pause(self, seconds: float) -> None:
+        if seconds > 0:
+            self._paused_until = max(self._paused_until, self._clock() + min(seconds, MAX_RETRY_AFTER_S))
 
 
-def _seconds_until(reset: str, now: datetime | None) -> float:
-    if _NUMBER.fullmatch(reset):
-        return float(reset)
-    if reset and not _PART.sub("", reset):
-        return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(reset))
-    try:
-        time = datetime.fromisoformat(reset)
-    except ValueError:
-        return 0.0
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return (time - (now or datetime.now(UTC))).total_seconds()
+def estimate_tokens(messages: Sequence[Message], further_chars: int = 0) -> int:
+    """Estimate the tokens in messages and more text, without a tokenizer: the quota learns the number."""
+    characters = sum(len(message["content"]) for message in messages) + further_chars
+    return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)

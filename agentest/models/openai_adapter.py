@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from math import inf
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from agentest.domain.transcript import Usage
-from agentest.models.limits import hold_from_headers
-from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
+from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, Room, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ModelUnavailable
 from agentest.support.http.bodies import CODINGS, UnusableBody
@@ -32,7 +33,7 @@ _SHOWN_BODY_CHARS = 300
 
 
 class OpenAIChatModel:
-    """One model at one base URL. A parameter that the model does not accept is omitted from then on."""
+    """One model at one base URL."""
 
     def __init__(self, spec: ModelSpec, client: Client) -> None:
         self.name = spec.name
@@ -45,7 +46,7 @@ class OpenAIChatModel:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
-        sent = dict(self._parameters)
+        sent = sent_parameters(self._parameters, request)
         content = _encoded(
             {
                 **self._spec.body,
@@ -70,31 +71,22 @@ class OpenAIChatModel:
             raise TransientError(problem, misaddressed=True) from None
         status = response.status_code
         if 200 <= status < 300:
-            return self._reply(body, hold_from_headers(response.headers))
+            return self._reply(body, room_from_headers(response.headers), sent)
         problem = f"{self._url} answered {status}: {_excerpt(self._redact(body))}"
         if status in HOPELESS or (status == 429 and _OUT_OF_CREDIT in body):
             raise ModelUnavailable(problem, permanent=True)
         if status in TRANSIENT or (status >= 500 and status not in REFUSED):
             wait = retry_after(response.headers)
-            raise TransientError(problem, wait, throttled=status == 429)
+            raise TransientError(problem, wait, throttled=status == 429, overloaded=status >= 500)
         if status in REFUSED:
-            raise RequestRefused(problem, mended=self._leave_out(sent, body))
+            raise RequestRefused(problem, named_parameters(sent, _error_summary(body)))
         raise ModelUnavailable(problem)
 
-    def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
-        complaint = _error_summary(body)
-        for name in sent:
-            if re.search(rf"\b{name}\b", complaint):
-                value = self._parameters.pop(name, None)
-                if value is not None and name == "max_tokens" and "max_completion_tokens" in complaint:
-                    self._parameters["max_completion_tokens"] = value
-                return True
-        return False
-
-    def _reply(self, body: str, hold_s: float | None) -> ChatReply:
+    def _reply(self, body: str, room: Room | None, sent: Collection[str]) -> ChatReply:
         data = json_or(body)
         try:
-            message = data["choices"][0]["message"]
+            choice = data["choices"][0]
+            message, is_cut = choice["message"], choice.get("finish_reason") == "length"
             content, refusal = message.get("content"), message.get("refusal")
         except (LookupError, TypeError, AttributeError):
             # A gateway's HTML page or a truncated body with status 200 usually disappears on retry. Only JSON
@@ -103,8 +95,8 @@ class OpenAIChatModel:
             raise TransientError(problem, misaddressed=not isinstance(data, dict)) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
-            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), hold_s)
-        return ChatReply(_text(content), usage, model, hold_s=hold_s)
+            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), room, is_cut, sent)
+        return ChatReply(_text(content), usage, model, "", room, is_cut, sent)
 
 
 def completions_url(base_url: str) -> str:
@@ -152,6 +144,27 @@ def response_format(request: ChatRequest) -> dict[str, Any]:
     return {}
 
 
+def sent_parameters(configured: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
+    """Return the parameters to send, without those that the endpoint does not accept."""
+    limit = {} if request.max_tokens is None else {"max_tokens": request.max_tokens}
+    sent = {}
+    for name, value in {**configured, **limit}.items():
+        while name in request.renamed:
+            name = request.renamed[name]
+        if name:
+            sent[name] = value
+    return sent
+
+
+def named_parameters(sent: Mapping[str, Any], complaint: str) -> dict[str, str]:
+    """Return the first parameter that a refusal names, and the name that it wants instead; "": none."""
+    for name in sent:
+        if re.search(rf"\b{name}\b", complaint):
+            other = "max_completion_tokens"
+            return {name: other if name == "max_tokens" and other in complaint else ""}
+    return {}
+
+
 def _text(content: Any) -> str:
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
@@ -192,3 +205,55 @@ def _excerpt(body: str) -> str:
 def _shortened(text: str) -> str:
     line = " ".join(text.split())
     return line[:_SHOWN_BODY_CHARS] or "(empty)"
+
+
+_ALLOWANCES = {
+    "x-ratelimit-{}-requests": "requests",
+    "x-ratelimit-{}-tokens": "tokens",
+    "anthropic-ratelimit-requests-{}": "requests",
+    "anthropic-ratelimit-tokens-{}": "tokens",
+    "anthropic-ratelimit-input-tokens-{}": "tokens",
+    "anthropic-ratelimit-output-tokens-{}": "tokens",
+}
+_RATE_LIMIT = "ratelimit"  # part of all rate-limit header names
+_FROM_LITELLM = "llm_provider-"  # litellm's prefix for the provider's own headers
+_UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"(?<![0-9])([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+def room_from_headers(headers: Mapping[str, str], now: datetime | None = None) -> Room | None:
+    """Return what the provider's rate-limit headers say is left; None if they say nothing.
+
+    Args:
+        headers: response headers, with lower-case names or in a case-insensitive mapping.
+        now: reference for absolute times; defaults to the current time.
+    """
+    if _RATE_LIMIT not in "\n".join(headers).lower():
+        return None
+    left = {"requests": inf, "tokens": inf}
+    pauses = [0.0]
+    for name, kind in _ALLOWANCES.items():
+        for prefix in ("", _FROM_LITELLM):
+            remaining = headers.get(prefix + name.format("remaining"), "")
+            if _NUMBER.fullmatch(remaining):
+                left[kind] = min(left[kind], float(remaining))
+                if not float(remaining):
+                    reset = headers.get(prefix + name.format("reset"), "")
+                    pauses.append(_seconds_until(reset.strip(), now))
+    room = Room(left["requests"], left["tokens"], max(pauses))
+    return None if room == Room() else room
+
+
+def _seconds_until(reset: str, now: datetime | None) -> float:
+    if _NUMBER.fullmatch(reset):
+        return float(reset)
+    if reset and not _PART.sub("", reset):
+        return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(reset))
+    try:
+        time = datetime.fromisoformat(reset)
+    except ValueError:
+        return 0.0
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - (now or datetime.now(UTC))).total_seconds()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -76,6 +77,18 @@ class ChatRequest:
     schema: Mapping[str, Any]
     level: Level
     key: CallKey
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that the endpoint does not accept → the name to send them under; "": not at all."""
+    max_tokens: int | None = None
+    """Limit of the answer, in place of the configured one."""
+
+
+class Room(NamedTuple):
+    """What a provider still allows: requests, tokens, and the seconds until it allows any if that is none."""
+
+    requests: float = inf
+    tokens: float = inf
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +99,12 @@ class ChatReply:
     """The model that answered, as it reports itself."""
     refusal: str = ""
     """Why the model refused to answer, in its own words. In that case there is no text."""
-    hold_s: float | None = None
-    """Seconds for which the server accepts no more requests, from its rate-limit headers."""
+    room: Room | None = None
+    """What the server's rate-limit headers say is left; None if they say nothing."""
+    is_cut: bool = False
+    """True if the answer ends where its limit of tokens was reached (`finish_reason: length`)."""
+    parameters: Collection[str] = ()
+    """Names of the parameters with which the request was sent."""
 
 
 class TransientError(ModelError):
@@ -95,7 +112,7 @@ class TransientError(ModelError):
 
     `throttled`: the model is up but received too many requests (429). `misaddressed`: there may be no model
     at this address, because the connection fails or the server does not respond like one. `late`: no answer
-    came within `timeout_ms`.
+    came within `timeout_ms`. `overloaded`: the server answered with a status of 500 or above.
     """
 
     def __init__(
@@ -106,23 +123,25 @@ class TransientError(ModelError):
         throttled: bool = False,
         misaddressed: bool = False,
         late: bool = False,
+        overloaded: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.throttled = throttled
         self.misaddressed = misaddressed
         self.late = late
+        self.overloaded = overloaded
 
 
 class RequestRefused(ModelError):
     """The model rejected the request (400, 422), perhaps because it does not support the response format.
 
-    `mended`: the adapter knows the reason and will avoid it, so the same request may be repeated.
+    `renamed`: parameters of the request that the message names, as in `ChatRequest`.
     """
 
-    def __init__(self, message: str, *, mended: bool = False) -> None:
+    def __init__(self, message: str, renamed: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.mended = mended
+        self.renamed = renamed or {}
 
 
 class ChatModel(Protocol):

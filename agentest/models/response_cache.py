@@ -67,7 +67,10 @@ class ResponseCache:
         try:
             statement = "select answer from answers where day = ? and question = ?"
             row = self._database.execute(statement, (self._day, question)).fetchone()
-            return _answer_of(row[0]) if row else None
+            if row is None:
+                return None
+            text, refusal, model, calls, cost = json.loads(row[0])
+            return ModelAnswer(text, refusal, model, ModelUsage(cost=0.0, cached=calls, saved=cost))
         except sqlite3.OperationalError as error:
             if not _is_busy(error):
                 self._give_up(error)
@@ -82,7 +85,9 @@ class ResponseCache:
             self._redact(text) != text for text in (answer.text, answer.refusal)
         ):
             return
-        self._unwritten.append((self._day, question, _stored(answer)))
+        used = answer.used
+        stored = json.dumps([answer.text, answer.refusal, answer.model, used.calls, used.cost])
+        self._unwritten.append((self._day, question, stored))
         if len(self._unwritten) >= _WRITTEN_AT_ONCE:
             try:
                 self._write(self._database)
@@ -164,12 +169,3 @@ class CachedModel:
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _stored(answer: ModelAnswer) -> str:
-    return json.dumps([answer.text, answer.refusal, answer.model, answer.used.calls, answer.used.cost])
-
-
-def _answer_of(stored: str) -> ModelAnswer:
-    text, refusal, model, calls, cost = json.loads(stored)
-    return ModelAnswer(text, refusal, model, ModelUsage(cost=0.0, cached=calls, saved=cost))

@@ -162,9 +162,12 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
                 )
             data = parse(line)
             ended = "end" in data
-            if ended:
-                _check_end(data, len(entries))
-            else:
+            if ended and data.get("answers") != len(entries):
+                raise ValueError(
+                    f"the end line counts {data.get('answers')!r} answers, the file contains {len(entries)}: "
+                    "lines were taken out or put in"
+                )
+            if not ended:
                 _add(entries, with_all_parts(to_entry(data, scope), parts), header)
         if not ended:
             raise ValueError(
@@ -258,14 +261,6 @@ def read_header(line: bytes) -> CassetteHeader:
     if not isinstance(scenario, str) or not isinstance(models, dict) or not isinstance(named, list):
         raise ValueError("the header lacks the scenario or the models: it was edited by hand")
     return CassetteHeader(scenario, models, tuple(map(str, named)))
-
-
-def _check_end(end: Mapping[str, Any], answers: int) -> None:
-    if end.get("answers") != answers:
-        raise ValueError(
-            f"the end line counts {end.get('answers')!r} answers, the file contains {answers}: "
-            "lines were taken out or put in"
-        )
 
 
 def to_json(entry: CassetteEntry) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def local_gates(session: RunSession) -> LocalGates:
     budget = None
     if options.has_budget:
         budget = Budget(options.max_cost, options.max_llm_calls, stopping(session))
-    return LocalGates(session.prepared.concurrency, budget, session.say)
+    return LocalGates(session.prepared.concurrency, budget, session.say, stopping(session))
 
 
 def new_ledger(session: RunSession) -> Ledger:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from functools import partial
 from itertools import count
-from types import TracebackType
 from typing import Self
 
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.models.admission import Call, GateNumbers, LocalAttempt, LocalGate, LocalGates
-from agentest.models.budget import BudgetExhausted
-from agentest.models.port import ChatRequest, TransientError
+from agentest.models.admission import Capabilities, GateNumbers, LocalAttempt, LocalGate, LocalGates
+from agentest.models.budget import BudgetExhausted, Call, CallerId
+from agentest.models.circuit import ModelState
+from agentest.models.port import Room, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.workers.channel import Send, remote
@@ -49,8 +50,8 @@ class LeasedGates:
         """Return the model's gate. Roles with the same limits share one gate."""
         number = self._numbers.of(spec)
         if number not in self._gates:
-            gate = LeasedGate(self, number, counts_tokens=bool(spec.tokens_per_minute))
-            gate.is_down, gate.problem = self._states.get(number, (False, ""))
+            gate = LeasedGate(self, number)
+            gate.state.is_open, gate.state.problem = self._states.get(number, (False, ""))
             self._gates[number] = gate
         return self._gates[number]
 
@@ -64,8 +65,8 @@ class LeasedGates:
         """Record that a model went down or came up, which changes how waiting time is counted."""
         self._states[number] = is_down, problem
         if gate := self._gates.get(number):
-            gate.answers += gate.is_down and not is_down  # the model answered in some process
-            gate.is_down, gate.problem = is_down, problem
+            gate.state.answers += gate.state.is_open and not is_down  # the model answered in some process
+            gate.state.is_open, gate.state.problem = is_down, problem
         for waiting in self.waiting.values():
             waiting.changed.set()
 
@@ -80,17 +81,13 @@ class _WaitingLease:
 class LeasedGate:
     """The gate to one model whose limits belong to the run's process."""
 
-    waits = True
+    counts_tokens = True
 
-    def __init__(self, gates: LeasedGates, number: int, *, counts_tokens: bool) -> None:
+    def __init__(self, gates: LeasedGates, number: int) -> None:
         self.gates = gates
         self.number = number
-        self.counts_tokens = counts_tokens
-        self.is_down = False
-        self.problem = ""
-        self.answers = 0
-        self.known_good: ChatRequest | None = None
-        self.checking = anyio.Lock()
+        self.state = ModelState(waits=True)
+        self.capabilities = Capabilities()
 
     def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
         """Create an attempt, to be entered once with `async with`."""
@@ -111,7 +108,7 @@ class LeasedAttempt:
         self._call = call
         self._tokens = tokens
         self._lease = next(gate.gates.leases)
-        self._answer: tuple[int, float, float | None] | None = None
+        self._answer: tuple[int, Room | None, float | None] | None = None
         self._error: ModelError | None = None
         self._alone = False
 
@@ -119,12 +116,14 @@ class LeasedAttempt:
         gates, call = self._gate.gates, self._call
         waiting = gates.waiting[self._lease] = _WaitingLease()
         seconds = call.limit.ends_at - asyncio.get_running_loop().time()
-        gates.run.request(self._gate.number, self._lease, call.number, self._tokens, seconds, call.asker)
+        of_call = (call.number, call.asker, call.is_user, call.is_odd, seconds)
+        gates.run.request(self._gate.number, self._lease, self._tokens, of_call)
         try:
             while not waiting.is_decided:
                 # Waiting for a model that is down counts against the call's time limit; waiting in line does
                 # not.
-                with nullcontext() if self._gate.is_down else call.limit.paused():
+                runs = self._gate.state.is_open or call.was_throttled
+                with nullcontext() if runs else call.limit.paused():
                     await waiting.changed.wait()
                 waiting.changed.clear()
         except BaseException:
@@ -136,32 +135,20 @@ class LeasedAttempt:
             raise waiting.refusal
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._gate.gates.run.end(self._lease, self._answer, self._error, alone=self._alone)
 
-    def succeeded(self, tokens: int, hold_s: float, cost: float | None) -> None:
-        self._answer = tokens, hold_s, cost
-        self._gate.answers += 1
+    def succeeded(self, tokens: int, room: Room | None, cost: float | None) -> None:
+        self._answer = tokens, room, cost
+        self._gate.state.answers += 1
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
         """Record that the attempt failed or was refused."""
         self._alone = alone
-        problem = self._gate.gates.redact(str(error))
-        if isinstance(error, TransientError):
-            self._error = TransientError(
-                problem,
-                error.retry_after,
-                throttled=error.throttled,
-                misaddressed=error.misaddressed,
-                late=error.late,
-            )
-        elif isinstance(error, ModelUnavailable) and error.permanent:
-            self._error = ModelUnavailable(problem, permanent=True)
-        else:
-            self._error = ModelError(problem)
-            self._gate.answers += 1
+        self._error = copy(error)
+        self._error.args = (self._gate.gates.redact(str(error)),)
+        is_permanent = isinstance(error, ModelUnavailable) and error.permanent
+        self._gate.state.answers += not is_permanent and not isinstance(error, TransientError)
 
 
 class LeaseCoordinator:
@@ -187,7 +174,7 @@ class LeaseCoordinator:
         leases = WorkerLeases(self._gates, tasks, send, len(self._workers) + 1)
         self._workers.append(leases)
         for number, gate in enumerate(self._gates.all()):
-            if gate.is_down:
+            if gate.state.is_open:
                 leases.set_state(number, gate)
         return leases
 
@@ -229,18 +216,19 @@ class WorkerLeases:
         self._closed = False
 
     def request(
-        self, gate: int, lease: int, call: int, tokens: int, seconds: float, asker: tuple[str, int] | None
+        self, gate: int, lease: int, tokens: int, of_call: tuple[int, CallerId, bool, bool, float]
     ) -> None:
         """Grant a lease as soon as the limits permit.
 
         Args:
-            seconds: how long the call may still take.
-            asker: scope and number of the call's conversation.
+            of_call: number, conversation, `is_user`, `is_odd`, and how many seconds it may still take.
         """
         if self._closed:
             return
-        of_call = Call(_RemoteTimeLimit(seconds), call, self._process, asker)
-        attempt = self._gates.numbered(gate).attempt(of_call, tokens)
+        number, asker, is_user, is_odd, seconds = of_call
+        call = Call(_RemoteTimeLimit(seconds), number, self._process, asker, is_user=is_user)
+        call.is_odd = is_odd
+        attempt = self._gates.numbered(gate).attempt(call, tokens)
         if attempt.enter_now():
             self._grant(lease, attempt)
         else:
@@ -257,7 +245,7 @@ class WorkerLeases:
     def end(
         self,
         lease: int,
-        answer: tuple[int, float, float | None] | None,
+        answer: tuple[int, Room | None, float | None] | None,
         error: ModelError | None,
         *,
         alone: bool,
@@ -265,8 +253,7 @@ class WorkerLeases:
         """Record the outcome of an attempt.
 
         Args:
-            answer: tokens used, seconds during which no new request may start, and the cost in USD; None
-                without an answer.
+            answer: tokens used, what the provider says is left, and the cost in USD; None without an answer.
         """
         if attempt := self._under_way.pop(lease, None):
             if error:
@@ -282,7 +269,7 @@ class WorkerLeases:
     def set_state(self, number: int, gate: LocalGate) -> None:
         """Notify the worker that a model went down or came up."""
         if not self._closed:
-            self._worker.set_state(number, gate.problem, is_down=gate.is_down)
+            self._worker.set_state(number, gate.state.problem, is_down=gate.state.is_open)
 
     def close(self) -> None:
         """Free everything that the worker had, after it has ended. Attempts in progress count as made."""

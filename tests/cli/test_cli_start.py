@@ -59,7 +59,6 @@ UNUSED_PARTS = [
     "models.caller",
     "models.cassette",
     "models.factory",
-    "models.litellm_adapter",
     "models.providers",
     "models.structured_output",
     "models.tape",

@@ -27,7 +27,7 @@ from agentest.mocks.answering import MockContext
 from agentest.mocks.resolver import MockResolver
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel, answer_schema
 from agentest.scenarios.model import Scenario
@@ -328,7 +328,7 @@ def test_a_tool_that_hangs() -> None:
     mocks = MockResolver({}, scenario="s", conversation_id="c", timeout_s=0.01).with_tools(made.user_tools)
     tools = UserTools(mocks)
     model = StructuredModel(
-        LiveModel(ScriptedModel(answer=lambda _: acts("hangs")), Ledger(), LocalGate("m", Limiter(1)))
+        LiveModel(ScriptedModel(answer=lambda _: acts("hangs")), Ledger(), LocalGate("m", Places(1)))
     )
     user = SimulatedUser(model, made, "s", 1, tools=tools)
     with pytest.raises(MockError, match=r"'hangs' did not answer within 0.01 s .*simulated user's own tools"):

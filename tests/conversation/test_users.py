@@ -18,7 +18,7 @@ from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
 from agentest.scenarios.model import Scenario
@@ -167,7 +167,7 @@ def simulated(
     """A user played by a scripted model."""
     chat = ScriptedModel(answer=answer, **options)
     model = StructuredModel(
-        LiveModel(chat, Ledger(), LocalGate("m", Limiter(1)), patience=RetryPolicy(retries=0))
+        LiveModel(chat, Ledger(), LocalGate("m", Places(1)), patience=RetryPolicy(retries=0))
     )
     return SimulatedUser(model, salon(), "s", 1), chat
 
@@ -202,7 +202,7 @@ def test_the_prompt() -> None:
     own = scenario(
         "s", goal="{{profile}}", profile="A pirate.", user_prompt_template="Be {{profile}} {{goal}}"
     )
-    model = StructuredModel(LiveModel(chat, Ledger(), LocalGate("m", Limiter(1))))
+    model = StructuredModel(LiveModel(chat, Ledger(), LocalGate("m", Places(1))))
     said(SimulatedUser(model, own, "s", 1))
     assert chat.requests[1].messages[0]["content"].startswith("Be A pirate. {{profile}}\n")
 
@@ -302,7 +302,7 @@ def test_patience(patience: int | None, turns: list[Turn], gives_up: bool) -> No
     model call. Without it only the model decides."""
     made = scenario("s", goal="Book.", knowledge=["Fact."] * 9, patience=patience)
     chat = ScriptedModel(answer=lambda _: {"message": "On.", "should_stop": False})
-    model = StructuredModel(LiveModel(chat, Ledger(), LocalGate("m", Limiter(1))))
+    model = StructuredModel(LiveModel(chat, Ledger(), LocalGate("m", Places(1))))
     said_next = said(SimulatedUser(model, made, "s", 1), *turns)
     assert said_next == (Ending.GAVE_UP if gives_up else NextMessage("On."))
     assert len(chat.requests) == (0 if gives_up else 1)

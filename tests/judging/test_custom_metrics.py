@@ -18,7 +18,7 @@ from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Stat
 from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput, evaluate_metric
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
 from agentest.support.errors import ConfigError, ModelError
@@ -33,7 +33,7 @@ def evaluated(metric: Metric, model: ScriptedModel | None = None, given: Any = T
     async def go() -> MetricResult:
         port = (
             StructuredModel(
-                LiveModel(model, Ledger(), LocalGate("m", Limiter(4)), patience=RetryPolicy(retries=0))
+                LiveModel(model, Ledger(), LocalGate("m", Places(4)), patience=RetryPolicy(retries=0))
             )
             if model
             else None

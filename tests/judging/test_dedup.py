@@ -34,7 +34,7 @@ from agentest.judging.error_grouping import (
 from agentest.judging.evaluation import labelled_failures
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
 from agentest.scenarios.model import Scenario
@@ -61,7 +61,7 @@ def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> D
     async def go() -> Deduplication:
         port = (
             StructuredModel(
-                LiveModel(model, Ledger(), LocalGate("m", Limiter(4)), patience=RetryPolicy(retries=0))
+                LiveModel(model, Ledger(), LocalGate("m", Places(4)), patience=RetryPolicy(retries=0))
             )
             if model
             else None

@@ -15,7 +15,7 @@ from agentest.domain.root_causes import JudgedCause, judged_causes, root_causes_
 from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS, CauseJoiner, can_join
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel
 from agentest.support.errors import ModelError
@@ -53,7 +53,7 @@ def joined(
 
     async def go() -> CauseJoiner:
         nonlocal problem
-        live = LiveModel(model, Ledger(), LocalGate("m", Limiter(4)), patience=RetryPolicy(retries=0))
+        live = LiveModel(model, Ledger(), LocalGate("m", Places(4)), patience=RetryPolicy(retries=0))
         names = [each for each in groups if isinstance(each, str)]
         judged = causes(*names) if names else [each for each in groups if isinstance(each, JudgedCause)]
         joining = CauseJoiner(judged, StructuredModel(live), "the run")

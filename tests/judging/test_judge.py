@@ -30,7 +30,7 @@ from agentest.judging.judge import Judge
 from agentest.judging.judge_input import JudgeQuestion
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel, Unreadable, answer_schema, read
 from agentest.scenarios.model import Criterion
@@ -43,7 +43,7 @@ DOWN = object()
 
 
 def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
-    answers = LiveModel(model, Ledger(), LocalGate("m", Limiter(8)), patience=RetryPolicy(retries=0))
+    answers = LiveModel(model, Ledger(), LocalGate("m", Places(8)), patience=RetryPolicy(retries=0))
     return judged(Judge(StructuredModel(answers), samples), metric)
 
 

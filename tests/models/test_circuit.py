@@ -8,8 +8,10 @@ from fake_time import run
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agentest.models.admission import Call, LocalGate
+from agentest.models.admission import LocalGate
+from agentest.models.budget import Call
 from agentest.models.circuit import Circuit
+from agentest.models.limits import Quota
 from agentest.models.port import TransientError
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelUnavailable
@@ -194,11 +196,11 @@ def test_failures_minutes_apart_are_no_outage(circuit: Circuit, clock: Clock) ->
 
 
 def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circuit, clock: Clock) -> None:
-    """A burst of 429s is left to the limiter; seconds of nothing but 429s are an outage."""
+    """A burst of 429s is left to the quota; seconds of nothing but 429s are an outage."""
     circuit.answered()
     fails(circuit, TOO_MANY, 500)
     assert not circuit.is_open
-    clock.now += 2
+    clock.now += 20
     fails(circuit, TOO_MANY)
     assert circuit.is_open
 
@@ -253,7 +255,8 @@ def test_an_answer_that_was_under_way_ends_no_outage() -> None:
     """It is older than the failures: the outage is announced once, and a probe's answer ends it."""
 
     told: list[str] = []
-    gate, limit = LocalGate(MODEL, circuit=Circuit(MODEL, 600, told.append)), TimeLimit(600)
+    circuit, quota = Circuit(MODEL, 600, told.append), Quota(eager=True)
+    gate, limit = LocalGate(MODEL, circuit=circuit, quota=quota), TimeLimit(600)
 
     async def use() -> None:
         async def fail() -> None:
@@ -263,16 +266,16 @@ def test_an_answer_that_was_under_way_ends_no_outage() -> None:
         async with gate.attempt(Call(limit), 0) as slow:
             for _ in range(4):  # the last one is a probe
                 await fail()
-            assert (gate.is_down, len(told)) == (True, 1)
-            slow.succeeded(0, 0, None)
-            assert gate.is_down
-            assert gate.answers == 1
+            assert (gate.state.is_open, len(told)) == (True, 1)
+            slow.succeeded(0, None, None)
+            assert gate.state.is_open
+            assert gate.state.answers == 1
         for _ in range(3):
             await fail()
         assert len(told) == 1
         async with gate.attempt(Call(limit), 0) as probe:
-            probe.succeeded(0, 0, None)
-        assert not gate.is_down
+            probe.succeeded(0, None, None)
+        assert not gate.state.is_open
         assert [each.split(" (")[0] for each in told[1:]] == [f"model {MODEL} answers again"]
 
     async def limited() -> None:

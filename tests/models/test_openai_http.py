@@ -137,7 +137,7 @@ def test_the_reply() -> None:
     """Text, tokens and the answering model's name are read."""
     usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8}}
     with ModelServer(completion("hi", usage)) as server:
-        assert ask(server) == ChatReply("hi", Usage(9, 4, 8), "scripted-1")
+        assert ask(server) == ChatReply("hi", Usage(9, 4, 8), "scripted-1", parameters={})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_refused_statuses(status: int) -> None:
     """A possible refusal of the answer's format has its own error, with the server's message."""
     found = problem(error(status, "response_format is not supported"), RequestRefused)
     assert "response_format is not supported" in str(found)
-    assert not found.mended
+    assert not found.renamed
 
 
 @pytest.mark.parametrize(
@@ -345,15 +345,17 @@ def refusing(*names: str, message: str = "Unsupported parameter: '{}'") -> Calla
 
 
 def until_answered(server: ModelServer, asked: ChatRequest, **more: Any) -> list[bool]:
-    """Repeat the request while refusals are `mended`; return the refusals."""
+    """Repeat the request without the parameters that refusals name; return whether they name any."""
     refusals: list[bool] = []
 
     async def use(model: OpenAIChatModel) -> None:
+        renamed: dict[str, str] = {}
         for _ in range(5):
             try:
-                await model.complete(asked)
+                await model.complete(replace(asked, renamed=renamed))
             except RequestRefused as refused:
-                refusals.append(refused.mended)
+                renamed |= refused.renamed
+                refusals.append(bool(refused.renamed))
             else:
                 return
 
@@ -406,14 +408,14 @@ def test_a_refusal_that_repeats_the_request() -> None:
 
 def test_concurrent_refusals() -> None:
     """If concurrent requests get the same refusal, all of them are repeated correctly."""
-    refusals: list[bool] = []
+    refusals: list[Mapping[str, str]] = []
 
     async def use(model: OpenAIChatModel) -> None:
         async def once() -> None:
             try:
                 await model.complete(request())
             except RequestRefused as refused:
-                refusals.append(refused.mended)
+                refusals.append(refused.renamed)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
@@ -421,7 +423,7 @@ def test_concurrent_refusals() -> None:
 
     with ModelServer(error(400, "no 'temperature' here")) as server:
         anyio.run(lambda: with_model(server, use, temperature=0.2))
-    assert refusals == [True] * 5
+    assert refusals == [{"temperature": ""}] * 5
 
 
 def test_azures_key_header() -> None:

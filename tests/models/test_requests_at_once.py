@@ -52,18 +52,18 @@ def test_one_conversation_at_a_time_has_one_request_under_way() -> None:
     keys = behind("https://models.example.com/v1")
     user, judge = spec_of(**keys), spec_of(**keys, judge={"model": "other"})
     alone, two = LocalGates(1), LocalGates(2)
-    assert alone.of(user).limiter is alone.of(judge).limiter
-    assert alone.of(user).limiter.places == 1
-    assert two.of(user).limiter is not two.of(judge).limiter
+    assert alone.of(user).places is alone.of(judge).places
+    assert alone.of(user).places.places == 1
+    assert two.of(user).places is not two.of(judge).places
 
 
 def test_another_key_has_its_own_limits() -> None:
-    """Two keys of one model share neither a limiter nor the knowledge that a key is refused."""
+    """Two keys of one model share neither a quota nor the knowledge that a key is refused."""
     keys = behind("https://models.example.com/v1")
     spec = spec_of(**keys)
     gates = LocalGates(20)
     one, other = gates.of(spec), gates.of(replace(spec, api_key="other"))
-    assert one.limiter is not other.limiter
+    assert one.quota is not other.quota
     assert one.circuit is not other.circuit
     assert gates.of(spec) is one
 
@@ -88,7 +88,7 @@ def test_each_role_keeps_its_own_max_concurrency(keys: dict[str, Any], most: int
     roles = {"user": spec_of(**keys), "judge": spec_of(**keys, judge={"max_concurrency": most})}
     gates = LocalGates(20)
     gates.of(roles[first])
-    places = {role: gates.of(spec).limiter.places for role, spec in roles.items()}
+    places = {role: gates.of(spec).places.places for role, spec in roles.items()}
     assert places == {"user": roles["user"].requests_at_once(20), "judge": most}
 
 
@@ -97,16 +97,19 @@ class Answer(BaseModel):
 
 
 class Meeting:
-    """Answers once the given number of requests has arrived; records the maximum seen."""
+    """Answers a few requests, and then once the given number has arrived; records the maximum seen."""
 
     def __init__(self, together: int) -> None:
         self._barrier = threading.Barrier(together)
         self._lock = threading.Lock()
-        self._here = 0
+        self._here = self._answered = 0
         self.most = 0
 
     def __call__(self, _: Received) -> Any:
         with self._lock:
+            self._answered += 1
+            if self._answered <= 12:  # a model is called by more and more only as it answers
+                return completion({"ok": True})
             self._here += 1
             self.most = max(self.most, self._here)
         self._barrier.wait(30)
@@ -122,13 +125,13 @@ def test_the_model_sees_that_many_requests(keys: dict[str, Any], expected: int) 
     """A model on loopback sees `concurrency` requests at once, or `max_concurrency`."""
     meeting = Meeting(expected)
 
-    async def ask_twelve_times(spec: ModelSpec) -> None:
+    async def ask_often(spec: ModelSpec) -> None:
         async with open_models(None, spec, ModelTerms(2)) as models, anyio.create_task_group() as tasks:
             assert models.judge
-            for n in range(12):
+            for n in range(24):
                 key = CallKey("judge", "s", n)
                 tasks.start_soon(models.judge.ask, [{"role": "user", "content": "ok?"}], Answer, key)
 
     with ModelServer(script=meeting) as server:
-        anyio.run(ask_twelve_times, spec_of(**behind(server.base_url), **keys))
+        anyio.run(ask_often, spec_of(**behind(server.base_url), **keys))
     assert meeting.most == expected

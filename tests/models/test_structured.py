@@ -17,9 +17,10 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
+from agentest.models.limits import Quota
 from agentest.models.openai_adapter import OpenAIChatModel
-from agentest.models.port import CallKey, Ledger, ModelAnswer, Question
+from agentest.models.port import CallKey, ChatReply, Ledger, ModelAnswer, Question
 from agentest.models.providers import ModelSpec
 from agentest.models.structured_output import StructuredModel, answer_schema
 from agentest.support.errors import InvalidAnswer, ModelUnavailable
@@ -57,18 +58,11 @@ class Asking:
         return anyio.run(self._run, use)
 
     async def _run(self, use: Callable[[StructuredModel], Awaitable[Any]]) -> Any:
-        now = 0.0
-
-        async def pass_time(seconds: float) -> None:
-            nonlocal now
-            now += seconds
-
-        limiter = Limiter(self.places, clock=lambda: now, sleep=pass_time)
+        places = Places(self.places)
 
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
-            self.taken_while_pausing.append(limiter.in_progress)
-            await pass_time(seconds)
+            self.taken_while_pausing.append(places.in_progress)
 
         spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)
         async with open_client() as client:
@@ -76,7 +70,7 @@ class Asking:
                 LiveModel(
                     OpenAIChatModel(spec, client),
                     self.ledger,
-                    LocalGate("m", limiter),
+                    LocalGate("m", places, quota=Quota(eager=True)),
                     patience=RetryPolicy(timeout_s=self.timeout_s, retries=self.retries, sleep=sleep),
                 )
             )
@@ -151,10 +145,58 @@ def test_a_lone_surrogate() -> None:
 
 
 def test_the_level_is_remembered() -> None:
-    """Later requests start with the level that worked."""
-    with ModelServer(NO_SCHEMA, NO_SCHEMA, GOOD) as server:
-        Asking(server).ask(times=3)
-    assert server.forms == ["json_schema", "json_object", None, None, None]
+    """After two requests that were refused and then answered, all start with the level that worked."""
+    with ModelServer(*2 * (NO_SCHEMA, NO_SCHEMA, GOOD), GOOD) as server:
+        Asking(server).ask(times=4)
+    assert server.forms == [*2 * ("json_schema", "json_object", None), None, None]
+
+
+def test_a_stray_refusal_changes_only_its_request() -> None:
+    """A form and a parameter that were accepted before are used again after one 400."""
+    too_large = error(400, "max_tokens is too large for this prompt")
+    with ModelServer(GOOD, too_large, NO_SCHEMA, GOOD, GOOD) as server:
+        Asking(server, parameters={"max_tokens": 9}).ask(times=3)
+    assert server.forms == ["json_schema", "json_schema", "json_schema", "json_object", "json_schema"]
+    assert [each.body.get("max_tokens") for each in server.received] == [9, 9, None, None, 9]
+
+
+def test_all_calls_learn_together_what_a_model_refuses() -> None:
+    """Forty questions at once to a model that takes no form cost a few requests more."""
+
+    def script(received: Received) -> Answer:
+        return NO_SCHEMA if "response_format" in received.body else GOOD
+
+    async def ask(model: StructuredModel) -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(40):
+                tasks.start_soon(model.ask, ASKED, Rating, KEY)
+
+    with ModelServer(script=script) as server:
+        Asking(server).run(ask)
+    assert len(server.received) == 40 + 2 * 2
+
+
+def cut(text: str, tokens: int) -> Answer:
+    """An answer that ends at its limit of tokens."""
+    choice = {"message": {"content": text}, "finish_reason": "length"}
+    body = {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": tokens}}
+    return Answer(json.dumps(body).encode())
+
+
+def test_a_cut_answer_raises_the_limit_once() -> None:
+    """Reasoning that uses up `max_tokens` gets four times as many, once, and the error names the cause."""
+    with ModelServer(cut("", 700), GOOD) as server:
+        assert Asking(server, parameters={"max_tokens": 700}).ask() == [Rating(reason="fine", value=3)]
+    assert [each.body["max_tokens"] for each in server.received] == [700, 2800]
+    with ModelServer(cut("", 10)) as server:
+        with pytest.raises(ModelUnavailable, match=r"cut after 10 tokens \(finish_reason: length\)"):
+            Asking(server).ask()
+        assert [each.body.get("max_tokens") for each in server.received] == [None, 2048]
+
+
+def test_a_cut_answer_that_is_complete_is_used() -> None:
+    with ModelServer(cut('{"reason": "fine", "value": 3}', 9)) as server:
+        assert len(Asking(server).ask()) == len(server.received) == 1
 
 
 def test_a_request_refused_at_every_level() -> None:
@@ -319,7 +361,7 @@ def test_a_model_that_does_not_answer() -> None:
             LiveModel(
                 silent,
                 ledger,
-                LocalGate("m", Limiter(1)),
+                LocalGate("m", Places(1)),
                 patience=RetryPolicy(timeout_s=0.01, retries=2, sleep=sleep),
             )
         )
@@ -419,16 +461,18 @@ def test_places_bound_concurrent_requests() -> None:
             self.most = max(self.most, self.under_way)
             await checkpoint()
             self.under_way -= 1
-            raise ModelUnavailable("no")
+            return ChatReply('{"reason": "fine", "value": 3}')
 
     async def use() -> int:
         counting = Counting()
-        model = StructuredModel(LiveModel(counting, Ledger(), LocalGate("m", Limiter(3))))
+        model = StructuredModel(
+            LiveModel(counting, Ledger(), LocalGate("m", Places(3), quota=Quota(eager=True)))
+        )
 
         async def ask() -> None:
-            with pytest.raises(ModelUnavailable):
-                await model.ask(ASKED, Rating, KEY)
+            await model.ask(ASKED, Rating, KEY)
 
+        await ask()
         async with anyio.create_task_group() as tasks:
             for _ in range(20):
                 tasks.start_soon(ask)
@@ -463,7 +507,7 @@ def test_a_call_that_is_cancelled_is_counted() -> None:
                 started.set()
                 await anyio.sleep_forever()
 
-        model = StructuredModel(LiveModel(Silent(), ledger, LocalGate("m", Limiter(1))))
+        model = StructuredModel(LiveModel(Silent(), ledger, LocalGate("m", Places(1))))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(model.ask, ASKED, Rating, KEY)
             await started.wait()

@@ -18,7 +18,7 @@ from agentest.domain.transcript import Usage
 from agentest.judging.cause_joining import MOST_GROUPS
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel
-from agentest.models.limits import Limiter
+from agentest.models.circuit import Places
 from agentest.models.port import ChatReply, ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel
 from agentest.runner.plan import Options
@@ -187,7 +187,7 @@ def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
     notes: list[str] = []
     ledger = Ledger()
     model = Grouping(str, lambda ids: {"causes": [{"title": "t", "groups": [id]} for id in ids]})
-    live = LiveModel(model, ledger, LocalGate("m", Limiter(4)))
+    live = LiveModel(model, ledger, LocalGate("m", Places(4)))
     connections = SimpleNamespace(models=SimpleNamespace(judge=StructuredModel(live)), ledger=ledger)
 
     async def join(scenarios: list[ScenarioResult], reason: str | None = None) -> JoinedCauses:

@@ -136,7 +136,7 @@ def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **
             made.append(lab)
             await use(lab)
             await anyio.sleep(5)  # longer than any message takes
-            assert lab.gate.limiter.in_progress == 0
+            assert lab.gate.places.in_progress == 0
             tasks.cancel_scope.cancel()
 
     run(go)

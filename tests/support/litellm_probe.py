@@ -170,7 +170,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
 
 async def cases() -> dict[str, Any]:
     """Run every case of the adapter in order."""
-    from agentest.models import litellm_adapter
+    from agentest.plugins.frameworks import litellm_models as litellm_adapter
 
     told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
     return {**told, "ladder": await laddered(litellm_adapter), "unknown": await unknown(litellm_adapter)}

@@ -131,24 +131,25 @@ async def questions() -> dict[str, Any]:
     exhausted = gemini_error(429, "You exceeded your quota", "RESOURCE_EXHAUSTED", retry_in="1.2s")
     busy = gemini_error(503, "The model is overloaded", "UNAVAILABLE")
     two = ("How helpful was it?", "How long was it?")
+    three = (*two, "Once more?")
     v1, beta = {"path": "/v1"}, {"path": "/v1beta"}
     return {
         "claude": await asked(CLAUDE, Anthropic(), questions=two),
         "claude uncached": await asked(CLAUDE, Anthropic(), questions=two, cache=False),
         "claude by /v1": await asked(CLAUDE, Anthropic(), **v1),
         "old claude": await asked(OLD_CLAUDE, Anthropic()),
-        "claude ladder": await asked(CLAUDE, Anthropic(without_formats=True), questions=two),
+        "claude ladder": await asked(CLAUDE, Anthropic(without_formats=True), questions=three),
         "claude 429": await asked(CLAUDE, Anthropic([slow_down(**{"retry-after": "1"})])),
         "claude 5xx": await asked(CLAUDE, Anthropic([overloaded, broken])),
         "claude 529 for ever": await asked(CLAUDE, Anthropic([overloaded] * 99), deadline_ms=2000),
         "claude 401": await asked(CLAUDE, Anthropic(), key="a-wrong-key-9876543210"),
         "claude hangs": await asked(CLAUDE, hanging, timeout_ms=400, deadline_ms=2000),
         "claude refuses": await asked(CLAUDE, Anthropic([refusing()])),
-        "claude without temperature": await asked(CLAUDE, without_temperature(), questions=two),
+        "claude without temperature": await asked(CLAUDE, without_temperature(), questions=three),
         "claude nonsense": await asked(CLAUDE, Anthropic([Answer(b"{}")] * 99), deadline_ms=2000),
         "gemini blocks": await asked(GEMINI, Gemini([blocked()]), **beta),
         "gemini": await asked(GEMINI, Gemini(), questions=two, **beta),
-        "gemini ladder": await asked(GEMINI, Gemini(without_schemas=True), questions=two, **beta),
+        "gemini ladder": await asked(GEMINI, Gemini(without_schemas=True), questions=three, **beta),
         "gemini 429": await asked(GEMINI, Gemini([exhausted]), **beta),
         "gemini 503": await asked(GEMINI, Gemini([busy]), **beta),
         "gemini 401": await asked(GEMINI, Gemini(), key="a-wrong-key-9876543210", **beta),

@@ -1,4 +1,4 @@
-"""Agent objects of Python frameworks, run in this process, with their tools mocked."""
+"""Agent objects of Python frameworks, run in this process, with their tools mocked; and litellm."""
 
 from agentest.plugin import Plugin
 
@@ -63,3 +63,4 @@ plugin.agent_object(
 plugin.hook("agentest.mocks.wrap", f"{_HERE}.function_tools:wrap")
 for name in ("adk", "langchain", "openai_agents", "pydantic_ai"):
     plugin.hook(f"agentest.mocks.{name}", f"{_HERE}.tool_gate:{name}")
+plugin.hook("models.litellm", f"{_HERE}.litellm_models:open_model")

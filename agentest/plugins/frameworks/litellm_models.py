@@ -11,7 +11,17 @@ from typing import Any
 
 import anyio.to_thread
 
-from agentest.models.openai_adapter import HOPELESS, REFUSED, TRANSIENT, response_format, secrets_of, usage_of
+from agentest.models.openai_adapter import (
+    HOPELESS,
+    REFUSED,
+    TRANSIENT,
+    named_parameters,
+    response_format,
+    room_from_headers,
+    secrets_of,
+    sent_parameters,
+    usage_of,
+)
 from agentest.models.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ConfigError, ModelError, ModelUnavailable
@@ -22,6 +32,13 @@ from agentest.support.text import nearest
 _MODE_VARIABLE = "LITELLM_MODE"
 # Gemini sends the retry delay in the body, not in a header.
 _GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
+
+
+async def open_model(spec: ModelSpec) -> LiteLLMChatModel:
+    """Open a model. Raises ConfigError if litellm does not know its provider."""
+    litellm = await load()
+    check_provider(spec, litellm)
+    return LiteLLMChatModel(spec, litellm)
 
 
 async def load() -> Any:
@@ -80,7 +97,7 @@ def _unknown(name: str, provider: str, known: Iterable[str]) -> str:
 
 
 class LiteLLMChatModel:
-    """One model in litellm's spelling. A temperature that the model refuses is omitted from then on."""
+    """One model in litellm's spelling."""
 
     def __init__(self, spec: ModelSpec, litellm: Any) -> None:
         self.name = spec.name
@@ -101,13 +118,14 @@ class LiteLLMChatModel:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
-        sent = {**self._parameters, **self._arguments}
+        parameters = sent_parameters(self._parameters, request)
         messages = _with_cache_marks if self._mark_shared else joined
         try:
             response = await self._litellm.acompletion(
                 messages=[dict(each) for each in messages(request.messages)],
                 **response_format(request),
-                **sent,
+                **parameters,
+                **self._arguments,
             )
             choice = response.choices[0]
             message = choice.message
@@ -115,27 +133,20 @@ class LiteLLMChatModel:
         except Exception as error:  # noqa: BLE001 - litellm raises its own errors, openai's, httpx's and others
             translated = _translate_error(error, self._redact)
             if isinstance(translated, RequestRefused):
-                translated.mended = self._leave_out(sent, str(translated))
+                own = {name: value for name, value in parameters.items() if name not in self._arguments}
+                translated.renamed = named_parameters(own, str(translated))
             raise translated from None
-        refused = "" if message.content else _refusal(choice)
-        return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
-
-    def _leave_out(self, sent: Mapping[str, Any], complaint: str) -> bool:
-        """Omit the temperature if a refusal names it. Returns False if it does not, or if none was sent.
-
-        Claude with thinking accepts only 1, and other models may refuse it as well.
-        """
-        named = "temperature" in sent and re.search(r"\btemperature\b", complaint) is not None
-        if named:
-            self._parameters.pop("temperature", None)
-        return named and "temperature" not in self._arguments
-
-
-def _refusal(choice: Any) -> str:
-    refusal = getattr(choice.message, "refusal", None)
-    # litellm's value for Claude's `refusal` and Gemini's `SAFETY`.
-    filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""
-    return str(refusal) if refusal else filtered
+        refused = ""
+        if not message.content:
+            # litellm's value for Claude's `refusal` and Gemini's `SAFETY`.
+            filtered = "its provider's content filter stopped it"
+            filtered = filtered if choice.finish_reason == "content_filter" else ""
+            refused = str(getattr(message, "refusal", None) or filtered)
+        headers = (getattr(response, "_hidden_params", None) or {}).get("additional_headers") or {}
+        room = room_from_headers(headers)
+        is_cut = choice.finish_reason == "length"
+        used, model = usage_of(usage), str(response.model or "")
+        return ChatReply(message.content or "", used, model, refused, room, is_cut, parameters)
 
 
 def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
@@ -172,7 +183,8 @@ def _translate_error(error: Exception, redact: Redactor) -> ModelError:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
         nobody = _has_no_connection(error)
-        return TransientError(text, _retry_after(error), throttled=status == 429, misaddressed=nobody)
+        kind = {"throttled": status == 429, "overloaded": status >= 500, "misaddressed": nobody}
+        return TransientError(text, _retry_after(error), **kind)
     if isinstance(error, TimeoutError | ConnectionError):
         return TransientError(text, misaddressed=_has_no_connection(error))
     return ModelUnavailable(text, permanent=status in HOPELESS)
