@@ -72,11 +72,16 @@ export function callItem(call, { id, row, brief }) {
     "li.call",
     { id, tabindex: "-1" },
     brief ? h("div", head) : folded("details", head, () => callDetails(call)),
-    (result !== null || !error) && h("div.answer", "← ", foreign(glance(result), "code")),
+    (result !== null || !error) && answer(result, brief),
     wrong("✗ its answer was an error: ", error),
     wrong("✗ invalid arguments: ", !UNTOLD.test(invalidArguments) && invalidArguments),
     row && wrong("", isWrong(row) && row.difference),
   );
+}
+
+function answer(result, unfolds) {
+  const shown = ["← ", foreign(glance(result), "code")];
+  return unfolds && Object(result) === result ? folded("details.answer", shown, () => tree(result, "the result")) : h("div.answer", shown);
 }
 
 export function callDetails({ seenBy, alsoSeenBy = [], args, mocked, simulated, result, id, approval }) {

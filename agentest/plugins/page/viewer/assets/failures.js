@@ -3,7 +3,7 @@
 import { address } from "./address.js";
 import { fill, foreign, h } from "./dom.js";
 import { bounded, folded } from "./folding.js";
-import { count, turnName } from "./format.js";
+import { count, grouped, turnName } from "./format.js";
 import { STATUS_MARKS, badge, wordSearch } from "./parts.js";
 import { NO_CAUSE, conversationAddress, kinds, sorted, withoutCause } from "./run_list.js";
 
@@ -75,7 +75,7 @@ export function navigator({ scenarios, causes }, params) {
   const place = h("div");
   const search = wordSearch("Find", chosen.text, draw);
   const there = KINDS.map((kind) => [kind, rows.filter((row) => kinds(row).includes(kind)).length]).filter(([, number]) => number);
-  const option = ([value, number]) => h("option", { value, selected: value === chosen.kind }, `${value} (${number.toLocaleString("en")})`);
+  const option = ([value, number]) => h("option", { value, selected: value === chosen.kind }, `${value} (${grouped(number)})`);
   const select = h("select", { "aria-label": "Status", onchange: draw }, h("option", { value: "" }, "any status"), there.map(option));
 
   function draw() {
@@ -89,7 +89,7 @@ export function navigator({ scenarios, causes }, params) {
     fill(
       place,
       all.length > 0 && [h("h2", "Failures by cause"), bounded(h("ul.plain"), all.length, (at) => all[at](), { step: 20, noun: "cause" })],
-      h("h2", "Scenarios ", h("span.quiet.small", `${kept.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`)),
+      h("h2", "Scenarios ", h("span.quiet.small", `${grouped(kept.length)} of ${grouped(rows.length)}`)),
       bounded(h("ul.plain"), kept.length, (at) => scenario(kept[at], params), { step: STEP, noun: "scenario" }),
     );
   }
@@ -100,7 +100,7 @@ export function navigator({ scenarios, causes }, params) {
 
 function cause({ title, kind, conversations, scenarios, places }, params) {
   const here = places.some((each) => each.scenario === params.scenario && each.agent === params.agent);
-  const number = (conversations || scenarios).toLocaleString("en");
+  const number = grouped(conversations || scenarios);
   const made = () => [
     h("ul.plain", places.map((each) => place(each, params))),
     scenarios > places.length && h("p.quiet.small", `and ${count(scenarios - places.length, "more scenario")}`),
@@ -110,7 +110,7 @@ function cause({ title, kind, conversations, scenarios, places }, params) {
 
 function rest(rows, params) {
   const made = () => bounded(h("ul.plain"), rows.length, (at) => scenario(rows[at], params), { step: STEP, noun: "scenario" });
-  return h("li", folded("details", [h("strong.low", `${rows.length.toLocaleString("en")} × `), "Other failures"], made));
+  return h("li", folded("details", [h("strong.low", `${grouped(rows.length)} × `), "Other failures"], made));
 }
 
 function place({ scenario: name, agent, conversationId: id, turnIndex, conversations }, params) {

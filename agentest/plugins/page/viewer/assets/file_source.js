@@ -15,7 +15,7 @@ export function isCut() {
 export const CUT = "This file is cut: it ends before its data do. Get it again, or write it anew: agentest show RUN --reporter html=PATH";
 
 // An element is whole when the next one has begun, or the page has come to its end.
-function whole(id) {
+function element(id) {
   const element = document.getElementById(id);
   return element && (arrived() || document.querySelector(`#${id} ~ script`)) ? element : null;
 }
@@ -38,7 +38,7 @@ export function whenArrived() {
 }
 
 function awaited(id) {
-  return new Promise((resolve) => watch(() => (whole(id) || arrived()) && (resolve(whole(id)), true)));
+  return new Promise((resolve) => watch(() => (element(id) || arrived()) && (resolve(element(id)), true)));
 }
 
 // The JSON text of an element; null: the file does not hold it.

@@ -21,8 +21,10 @@ export function cost(usd) {
   return usd < 0.005 ? "<$0.01" : `$${usd.toFixed(2)}`;
 }
 
+export const grouped = (number) => number.toLocaleString("en");
+
 export function count(number, noun, plural = `${noun}s`) {
-  return `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
+  return `${grouped(number)} ${number === 1 ? noun : plural}`;
 }
 
 export function percent(share) {

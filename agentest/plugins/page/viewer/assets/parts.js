@@ -1,5 +1,6 @@
 // Pieces that several views show.
 
+import { grouped } from "./format.js";
 import { fill, foreign, h, visible } from "./dom.js";
 
 export const STATUS_MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–", interrupted: "!", running: "…" };
@@ -15,7 +16,7 @@ export function longText(text, tag = "div", props = {}) {
   const whole = String(text);
   if (whole.length <= SHOWN_CHARS) return foreign(whole, tag, props);
   const shown = foreign(`${whole.slice(0, SHOWN_CHARS).replace(/[\ud800-\udbff]$/, "")}…`, tag, props);
-  const more = h("button", { type: "button", class: "link", onclick: unfold }, `show all ${whole.length.toLocaleString("en")} characters`);
+  const more = h("button", { type: "button", class: "link", onclick: unfold }, `show all ${grouped(whole.length)} characters`);
   function unfold() {
     shown.textContent = visible(whole);
     more.remove();

@@ -5,7 +5,7 @@ import { note, read } from "./address.js";
 import { addView, keepFocus } from "./app.js";
 import { append, fill, foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
-import { count } from "./format.js";
+import { count, grouped } from "./format.js";
 import { announce, problem, tabRow } from "./parts.js";
 import { causePlaces, causes } from "./failures.js";
 import { findings } from "./findings.js";
@@ -143,7 +143,7 @@ function listOf(signal) {
     hits.hidden = !now.transcripts;
     const below = now.transcripts ? "; what transcripts have stands below" : "";
     const nothing = kept.length ? "" : `: nothing fits the filters${below}`;
-    said.textContent = kept.length === rows.length ? "" : `${kept.length.toLocaleString("en")} of ${count(rows.length, "scenario")}${nothing}`;
+    said.textContent = kept.length === rows.length ? "" : `${grouped(kept.length)} of ${count(rows.length, "scenario")}${nothing}`;
     const wanted = JSON.stringify({ ...now, open: "", pane: "" });
     if (reached.wanted !== wanted) reached = { wanted, rows: STEP };
     const caption = h("caption.off-screen", "Scenarios");

@@ -3,7 +3,7 @@
 import { address, read } from "./address.js";
 import { fill, foreign, h } from "./dom.js";
 import { table } from "./folding.js";
-import { cost, count, decimal, duration, figure, turnName } from "./format.js";
+import { cost, count, decimal, duration, figure, grouped, turnName } from "./format.js";
 import { badge, problem } from "./parts.js";
 import { source } from "./source.js";
 
@@ -118,7 +118,7 @@ function box(status, counts, on, change) {
   const others = on.filter((each) => each !== status);
   const onchange = () => change({ status: (input.checked ? [...others, status] : others).join(",") });
   const input = h("input", { type: "checkbox", checked: on.includes(status), id: `status-${status}`, onchange });
-  return h("label", input, ` ${status} `, h("span.quiet", (counts.get(status) || 0).toLocaleString("en")));
+  return h("label", input, ` ${status} `, h("span.quiet", grouped(counts.get(status) || 0)));
 }
 
 function menu(facet, counts, now, change) {
@@ -126,9 +126,9 @@ function menu(facet, counts, now, change) {
   if (counts.size < (facet === "agent" && !now ? 2 : 1)) return null;
   const all = [...counts].sort(([a, n], [b, m]) => (b === now) - (a === now) || m - n);
   const shown = all.slice(0, MOST_CHOICES).sort(([a], [b]) => collator.compare(a, b));
-  const option = ([name, n]) => h("option", { value: name }, `${name.slice(0, 60)} (${n.toLocaleString("en")})`);
+  const option = ([name, n]) => h("option", { value: name }, `${name.slice(0, 60)} (${grouped(n)})`);
   const left = all.length - shown.length;
-  const more = left > 0 && h("option", { disabled: true }, `${left.toLocaleString("en")} rarer ones: use Find`);
+  const more = left > 0 && h("option", { disabled: true }, `${grouped(left)} rarer ones: use Find`);
   const props = { "aria-label": MENUS[facet], id: facet, onchange: () => change({ [facet]: select.value }) };
   const select = h("select", props, h("option", { value: "" }, `${MENUS[facet]}: any`), shown.map(option), more);
   select.value = now;

@@ -3,7 +3,7 @@
 import { address, read } from "./address.js";
 import { foreign, h, svg } from "./dom.js";
 import { folded, list, notice } from "./folding.js";
-import { cost, count, decimal, duration, figure, moment, percent, turnName } from "./format.js";
+import { cost, count, decimal, duration, figure, grouped, moment, percent, turnName } from "./format.js";
 import { badge, copyButton } from "./parts.js";
 import { bars, figureTable, forest, heatMap, histogram, lineOfShares, matrix } from "./pictures.js";
 import { conversationAddress, kinds } from "./run_list.js";
@@ -31,9 +31,9 @@ function told([first, ...more]) {
 function verdict({ run, head, scenarios: rows }) {
   const of = new Map();
   for (const kind of rows.flatMap(kinds)) of.set(kind, (of.get(kind) || 0) + 1);
-  const said = ORDER.filter((kind) => of.has(kind)).map((kind) => `${of.get(kind).toLocaleString("en")} ${kind}`);
+  const said = ORDER.filter((kind) => of.has(kind)).map((kind) => `${grouped(of.get(kind))} ${kind}`);
   const held = rows.reduce((sum, row) => sum + row.conversations, 0);
-  const extent = [scenarios(rows), count(held, "conversation"), of.has("flaky") && `${of.get("flaky")} flaky`];
+  const extent = [extentOf(rows), count(held, "conversation"), of.has("flaky") && `${of.get("flaky")} flaky`];
   const ms = head ? head.summary.durationMs : run.durationMs;
   const usd = head ? head.summary.usage.cost : run.cost;
   const took = ms > 0 ? ` in ${duration(ms)}` : "";
@@ -65,7 +65,7 @@ function earlyEnd({ run, head, scenarios: rows }) {
   const all = (of) => rows.reduce((sum, row) => sum + of(row), 0);
   const finished = all((row) => row.conversations);
   const planned = Math.max(run.conversations || 0, all((row) => Math.max(row.planned || 0, row.conversations)));
-  const left = planned > finished && `${finished.toLocaleString("en")} of ${count(planned, "conversation")} finished; they are below.`;
+  const left = planned > finished && `${grouped(finished)} of ${count(planned, "conversation")} finished; they are below.`;
   const command = run.resume && planned > finished && run.resume;
   return h(
     "div.notice.early-end",
@@ -74,7 +74,7 @@ function earlyEnd({ run, head, scenarios: rows }) {
   );
 }
 
-function scenarios(rows) {
+function extentOf(rows) {
   const agents = new Set(rows.map((row) => row.agent).filter(Boolean)).size;
   if (agents < 2) return count(rows.length, "scenario");
   const names = new Set(rows.map((row) => `${row.file} ${row.name}`)).size;
@@ -82,7 +82,7 @@ function scenarios(rows) {
 }
 
 function progress({ planned, finished = 0 }) {
-  const text = `${finished.toLocaleString("en")} of ${count(planned, "conversation")} done`;
+  const text = `${grouped(finished)} of ${count(planned, "conversation")} done`;
   return h("p.row", h("progress", { max: planned, value: String(finished), "aria-label": text }), text);
 }
 
@@ -139,7 +139,7 @@ function nothing(run, rows) {
   return skipped ? "Every scenario was skipped, so the run did not pass." : "";
 }
 
-const number = (value) => (typeof value === "number" ? value.toLocaleString("en") : "–");
+const number = (value) => (typeof value === "number" ? grouped(value) : "–");
 
 // What is folded above the list: {id, title, summary, content()}.
 export function parts(overview, served) {

@@ -5,7 +5,7 @@ import { addView } from "./app.js";
 import { ask, whenServed } from "./client.js";
 import { foreign, h, refill } from "./dom.js";
 import { table } from "./folding.js";
-import { cost, count, duration, moment } from "./format.js";
+import { cost, count, duration, grouped, moment } from "./format.js";
 import { jobsPanel, runAgain } from "./jobs.js";
 import { badge, problem, wordSearch } from "./parts.js";
 
@@ -80,7 +80,7 @@ function row(run, marked, mark) {
 function shares(ended) {
   const there = ["passed", "failed", "errored"].filter((kind) => ended[kind]);
   const part = (kind) => h("span", { class: kind, style: { "flex-grow": ended[kind] } });
-  return [h("div.bar.outcomes", { "aria-hidden": "true" }, there.map(part)), h("span.small", there.map((kind) => `${ended[kind].toLocaleString("en")} ${kind}`).join(", ") || "none")];
+  return [h("div.bar.outcomes", { "aria-hidden": "true" }, there.map(part)), h("span.small", there.map((kind) => `${grouped(ended[kind])} ${kind}`).join(", ") || "none")];
 }
 
 function besides(run) {

@@ -14,7 +14,7 @@ const GLANCED = 12;
 export function turnScores({ evaluation, labelledFailures, criteria = [] }, scenario, index) {
   const isHere = (each) => each.turnIndex === index;
   const { metrics, checks } = evaluation.turnEvaluations.find(isHere) || { metrics: {}, checks: [] };
-  const { shown, skipped } = sorted(metrics, scenario, labelledFailures.filter(isHere));
+  const { shown, skipped } = scoresOf(metrics, scenario, labelledFailures.filter(isHere));
   const glance = ({ name, result, low }, at) => [
     at > 0 && " · ",
     h("span", { class: low }, low && "✗ ", foreign(short(name, 60)), " ", foreign(value(result))),
@@ -30,7 +30,7 @@ export function turnScores({ evaluation, labelledFailures, criteria = [] }, scen
 
 export function wholeScores(conversation, scenario) {
   const { checks = [], criteria = [] } = conversation;
-  const { shown, skipped } = sorted(wholeMetrics(conversation), scenario, []);
+  const { shown, skipped } = scoresOf(wholeMetrics(conversation), scenario, []);
   const met = criteria.map((each) => criterion(each, true));
   const said = checks.map(check);
   if (!shown.length && !skipped && !met.length && !said.length) return "Nothing was judged of the conversation as a whole.";
@@ -52,7 +52,7 @@ function criterion({ result, turnIndex, samples, text, required, reason }, withT
 }
 
 // The metrics that were evaluated, as rows, the low ones first, and those that were skipped, in words.
-function sorted(metrics, { thresholds }, failures) {
+function scoresOf(metrics, { thresholds }, failures) {
   const rows = Object.entries(metrics).map(([name, result]) => {
     const limit = thresholds[name];
     const missed = ["not reached", "reached wrongly"].includes(result.outcome);

@@ -27,7 +27,7 @@ export async function sideBySide(place, params, found, back, signal) {
   choose(sides, params);
   if (signal.aborted) return;
   note(Object.fromEntries(sides.map((side) => [side.name[0], side.row && side.row.conversationId])));
-  await Promise.all(sides.map(read));
+  await Promise.all(sides.map(fetchSide));
   const turns = sides.map(({ conversation }) => (conversation ? allTurns(conversation) : []));
   const places = alignedTurns(...turns);
   const pairs = h("ul.plain.pairs");
@@ -68,7 +68,7 @@ function choose(sides, params) {
   }
 }
 
-async function read(side) {
+async function fetchSide(side) {
   const { from, row, scenario, agent } = side;
   const found = row && (await there(from.conversation(scenario.name, agent, row.conversationId)));
   side.conversation = found && found.conversation;

@@ -40,7 +40,7 @@ function oneComparison(trajectory, calls, link, title) {
     score && h("p.quiet", scoreText(score)),
     vacuous && notice("It held only because no call of the agent was ever seen."),
     alignment.length > 0
-      ? aligned(mode && (MODES[mode] || mode), alignment, row)
+      ? alignedRows(mode && (MODES[mode] || mode), alignment, row)
       : bothSides(trajectory),
     alignmentMore > 0 && notice(count(alignmentMore, "more row"), " of which nothing is wrong are not kept."),
   ];
@@ -53,7 +53,7 @@ function scoreText({ met, precision, recall, f1 }) {
 }
 
 // Where nothing is expected by name, calls have no column beside them.
-function aligned(mode, rows, row) {
+function alignedRows(mode, rows, row) {
   const heads = ["", ...(mode ? [`Expected (${mode})`] : []), "Actual"];
   return table("aligned stacked", heads, rows.length, (at) => row(rows[at]));
 }
@@ -87,7 +87,7 @@ export function invocation(found) {
     return tableRow(status, [name, " ", mark(status)], text(left), text(right));
   };
   const make = () => [
-    expected ? aligned("of the set", pairs(expected, actual), row) : "The set expects nothing of this turn.",
+    expected ? alignedRows("of the set", pairs(expected, actual), row) : "The set expects nothing of this turn.",
     list(scores.map(rubric)),
     folded("details.no-print", "Both as JSON", () => h("div.columns", json(expected), json(actual))),
   ];

@@ -3,7 +3,8 @@
 import { callItem, known, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, list, notice } from "./folding.js";
-import { count, duration } from "./format.js";
+import { count, duration, grouped } from "./format.js";
+import { tree } from "./json_tree.js";
 import { markdown } from "./markdown.js";
 import { badge, longText } from "./parts.js";
 import { allTurns, BLAME, httpError } from "./reasons.js";
@@ -64,7 +65,7 @@ function turnItem(view, { turn, position, row }) {
   return h(
     "li.turn",
     { id: `turn-${index}`, tabindex: "-1", data: { step: "" }, "aria-labelledby": `turn-${index}-name` },
-    head(view, turn, open),
+    turnHead(view, turn, open),
     ownCalls(conversation, index),
     said("user", "User", turn.userMessage),
     between(turn, position, row),
@@ -72,7 +73,7 @@ function turnItem(view, { turn, position, row }) {
   );
 }
 
-function head({ troubles, turnLink }, turn, open) {
+function turnHead({ troubles, turnLink }, turn, open) {
   const index = turn.turnIndex;
   const wrong = troubles.filter((each) => each.turn === index).map(({ what }) => what);
   const named = wrong.slice(0, MOST_NAMED).join(" · ");
@@ -85,8 +86,10 @@ function head({ troubles, turnLink }, turn, open) {
   );
 }
 
+// A message that is JSON is shown as a tree.
 function said(who, name, text) {
-  return [h(`div.who.${who}`, name), markdown(text, `div.message.${who}`)];
+  const data = parsed(text);
+  return [h(`div.who.${who}`, name), data && typeof data === "object" ? h(`div.message.${who}`, tree(data, "the message")) : markdown(text, `div.message.${who}`)];
 }
 
 // What the simulated user did with its own tools before it spoke in a turn, or before it ended.
@@ -113,7 +116,7 @@ function between(turn, position, row) {
 }
 
 function attachment({ name, mimeType, bytes, uri }) {
-  const size = known(bytes) ? `${bytes.toLocaleString("en")} bytes` : uri;
+  const size = known(bytes) ? `${grouped(bytes)} bytes` : uri;
   return h("li", "Attached: ", foreign([name, mimeType, size].filter(Boolean).join(", ")));
 }
 
@@ -138,10 +141,15 @@ function unfinished({ requests, retries, serverOutput = [] }, { error, errorSour
 }
 
 export function readable(body) {
+  const data = parsed(body);
+  return data === undefined ? body : JSON.stringify(data, null, 2);
+}
+
+function parsed(text) {
   try {
-    return JSON.stringify(JSON.parse(body), null, 2);
+    return JSON.parse(text);
   } catch {
-    return body;
+    return undefined;
   }
 }
 

@@ -3,7 +3,7 @@
 import { known } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { bounded, folded, list, notice, table, tableRow } from "./folding.js";
-import { count, duration, turnName } from "./format.js";
+import { count, duration, grouped, turnName } from "./format.js";
 import { facts, json, longText, timeBar } from "./parts.js";
 import { allTurns } from "./reasons.js";
 
@@ -104,8 +104,8 @@ function requestWords(request) {
 
 function tokens({ promptTokens, completionTokens, cachedTokens }) {
   if (!promptTokens && !completionTokens) return "";
-  const cached = cachedTokens > 0 ? ` (${cachedTokens.toLocaleString("en")} cached)` : "";
-  return `${promptTokens.toLocaleString("en")}${cached} → ${count(completionTokens, "token")}`;
+  const cached = cachedTokens > 0 ? ` (${grouped(cachedTokens)} cached)` : "";
+  return `${grouped(promptTokens)}${cached} → ${count(completionTokens, "token")}`;
 }
 
 function requestContent({ prompt, promptMore, answer, calls = [], status, error, round, usage }) {
@@ -125,7 +125,7 @@ function requestContent({ prompt, promptMore, answer, calls = [], status, error,
 }
 
 const PARTS = ["user", "agent", "tools", "judges", "own"];
-const MOST_OPEN = 30;
+const MOST_TURNS_OPEN = 30;
 const NOTE =
   "Judges work while the conversation goes on: of all turns together only the wait after the last one " +
   "counts. Own time is measured of whole conversations alone. ? is a time that the results do not tell.";
@@ -166,7 +166,7 @@ export function timeline(conversation, turnLink) {
     table("timeline", heads, rows.length, row, { foot, more: { noun: "turn" } }),
     h("p.quiet", NOTE),
   ];
-  return folded("details", "Time of each turn", make, rows.length <= MOST_OPEN);
+  return folded("details", "Time of each turn", make, rows.length <= MOST_TURNS_OPEN);
 }
 
 function total(times) {
