@@ -420,7 +420,8 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
         custom = sorted({metric.name for metric in prepared.plan.custom} - unit.unmeasured)
         judged = [unit.metrics, custom, unit.thresholds, unit.graders, unit.information, unit.max_turns]
         values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug]
-        unit_text = redact(canonical([*values, prepared.unmocked_tools, *judged]))
+        attached = [each.base64 or each.uri for each in scenario.attachments]
+        unit_text = redact(canonical([*values, attached, prepared.unmocked_tools, *judged]))
         parts = (common, unit_text, agents[unit.agent], files.digest(files.of(unit)))
         return replace(unit, fingerprint=_content_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 

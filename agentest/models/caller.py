@@ -67,8 +67,7 @@ _RAISE, _LEAST_RAISED = 4, 2048
 class RetryPolicy:
     """Time limits and retries for a model."""
 
-    timeout_s: float = 120.0
-    """Limit in seconds for one attempt, from connecting to the last byte."""
+    timeout_s: float = 120.0  # limit in seconds for one attempt, from connecting to the last byte
     deadline_s: float = 600.0
     """Limit in seconds for one answer with all attempts and pauses, without the time waiting for a slot."""
     retries: int = 4
@@ -88,14 +87,10 @@ class _Tries:
     seen: int
     made: int = 0
     throttled: int = 0
-    own: int = 0
-    """429s between which other requests were answered."""
-    certain: int = 0
-    """Failures while other requests were answered, or that a short `timeout_ms` explains."""
-    unclear: int = 0
-    """Failures while no request was answered."""
-    was_check: bool = False
-    """True if the last attempt checked whether the model answers at all."""
+    own: int = 0  # 429s between which other requests were answered
+    certain: int = 0  # failures while other requests were answered, or that a short `timeout_ms` explains
+    unclear: int = 0  # failures while no request was answered
+    was_check: bool = False  # True if the last attempt checked whether the model answers at all
     was_slow: bool = False
     """True if the last attempt timed out at a model that has not answered in time in this run."""
 
@@ -163,8 +158,8 @@ class LiveModel:
 
     @property
     def level(self) -> Level:
-        """The response format in use: the strictest that the model accepts."""
-        return self._gate.capabilities.level("")
+        """The strictest response format with which the model has answered."""
+        return self._gate.capabilities.proven
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""

@@ -20,10 +20,8 @@ from agentest.support.lazy_dataclasses import dataclass
 _FAILURES = 3
 _STORM_S = 20.0
 """Seconds of nothing but 429s after which the model counts as down. Until then, the quota handles them."""
-_STALE_S = 240.0
-"""Failures that are further apart are no outage."""
-_WRONG_ADDRESS_S = 60.0
-"""Seconds to wait for a model if nothing in this run shows that its address is right."""
+_STALE_S = 240.0  # failures that are further apart are no outage
+_WRONG_ADDRESS_S = 60.0  # seconds to wait for a model if nothing in this run shows that its address is right
 _FIRST_PROBE_S = 0.25
 _MAX_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
@@ -37,10 +35,8 @@ class _Streak:
     last: float
     failed: int = 0
     throttled: int = 0
-    misaddressed: bool = True
-    """True if a wrong address may have caused all of them."""
-    late: bool = True
-    """True if all of them ended at `timeout_ms`."""
+    misaddressed: bool = True  # True if a wrong address may have caused all of them
+    late: bool = True  # True if all of them ended at `timeout_ms`
 
     def add(self, error: TransientError, now: float) -> None:
         self.last = now
@@ -287,14 +283,10 @@ class Circuit(ModelState):
         self._changed = asyncio.Event()
 
 
-_MIN_WINDOW = 8
-"""Minimum number of answers for the share of failures; otherwise as many as there are places."""
-_TOLERATED_SHARE = 0.25
-"""Share of failures that removes no places."""
-_FAST_GROWTH_LIMIT = 0.85
-"""Fraction of the number of places at the last failures up to which growth is fast."""
-_SLOW_GROWTH_STEP = 16
-"""Beyond that, a round of successes returns at least one place per this many."""
+_MIN_WINDOW = 8  # minimum number of answers for the share of failures; otherwise as many as there are places
+_TOLERATED_SHARE = 0.25  # share of failures that removes no places
+_FAST_GROWTH_LIMIT = 0.85  # fraction of the number of places at the last failures up to which growth is fast
+_SLOW_GROWTH_STEP = 16  # beyond that, a round of successes returns at least one place per this many
 
 
 class Places(WaitingLine):

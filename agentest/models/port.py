@@ -60,8 +60,7 @@ class CallKey:
     """The identity of a question within a run, for accounting and for recordings."""
 
     role: Role
-    scope: str
-    """The scenario, with the agent if several are compared."""
+    scope: str  # the scenario, with the agent if several are compared
     conversation: int = 0
     turn: int | None = None
     metric: str | None = None
@@ -79,8 +78,7 @@ class ChatRequest:
     key: CallKey
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Parameters that the endpoint does not accept → the name to send them under; "": not at all."""
-    max_tokens: int | None = None
-    """Limit of the answer, in place of the configured one."""
+    max_tokens: int | None = None  # limit of the answer, in place of the configured one
 
 
 class Room(NamedTuple):
@@ -95,16 +93,13 @@ class Room(NamedTuple):
 class ChatReply:
     text: str
     usage: Usage = _NO_TOKENS
-    model: str = ""
-    """The model that answered, as it reports itself."""
+    model: str = ""  # the model that answered, as it reports itself
     refusal: str = ""
     """Why the model refused to answer, in its own words. In that case there is no text."""
-    room: Room | None = None
-    """What the server's rate-limit headers say is left; None if they say nothing."""
+    room: Room | None = None  # what the server's rate-limit headers say is left; None if they say nothing
     is_cut: bool = False
     """True if the answer ends where its limit of tokens was reached (`finish_reason: length`)."""
-    parameters: Collection[str] = ()
-    """Names of the parameters with which the request was sent."""
+    parameters: Collection[str] = ()  # names of the parameters with which the request was sent
 
 
 class TransientError(ModelError):

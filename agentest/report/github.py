@@ -449,7 +449,7 @@ _LEVELS = {
     Severity.LOW: "notice",
 }
 _SHOWN_ANNOTATIONS = 10
-_TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000  # gitHub shows little more, and a judge may write pages
+_TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000  # GitHub shows little more, and a judge may write pages
 _MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _IN_MESSAGE = str.maketrans(_MESSAGE_ESCAPES)
 _IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})

@@ -335,7 +335,7 @@ def check_mocks(plan: Plan) -> None:
 
 
 def _check_beginnings(name: str, plan: Plan, agents: Mapping[str, Agent]) -> None:
-    """Raise ConfigError for scenarios that begin in a way of which their agent cannot be told."""
+    """Raise ConfigError for scenarios with a history or files that their agent cannot receive."""
 
     def lacks_history(unit: Unit) -> bool:
         key = unit.scope if unit.scope in agents else name

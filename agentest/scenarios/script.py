@@ -181,7 +181,7 @@ _MOST_BYTES = 20_000_000
 
 
 def parse_attachments(value: Any, folder: Path, key: str = "attachments") -> tuple[Attachment, ...]:
-    """Parse the files that come with the first message: paths below `folder`, or dicts of `FILE_KEYS`."""
+    """Parse the files of the first message: paths relative to `folder`, or dicts of `FILE_KEYS`."""
     return tuple(
         _attachment({"path": each} if isinstance(each, str) else each, folder, f"{key}[{n}]")
         for n, each in enumerate(listed(value, key, "a list of files"))

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -40,12 +40,13 @@ from agentest.plugins.page.talk.talk import (
     TalkChoice,
     TalkEvent,
     TalkNote,
+    TalkResult,
     prepare_talk,
 )
 from agentest.report.alignments import server_rows
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.support.errors import ExitCode, UsageError
+from agentest.support.errors import AgentestError, ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import run_event_loop
@@ -96,7 +97,7 @@ def chat(
     --send needs no scenario: without one, calls are answered with null. Its conversation ends with the
     message /quit, or after 10 minutes without a message.
 
-    Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not be held.
+    Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not start.
     """
     project = location.enter()
     if text is None and (id or as_json):
@@ -184,6 +185,7 @@ def _sent(text: str, file: Path) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any], *, as_json: bool) -> ExitCode:
+    errored = answer.pop("errored", False)
     calls = (("tool   ", f"{call['text']} → {call['result']!r}") for call in answer["calls"])
     reply = [] if answer["reply"] is None else [("agent  ", answer["reply"] or NO_TEXT)]
     lines = [speaker_lines(*each) for each in (*(("! ", note) for note in answer["notes"]), *calls, *reply)]
@@ -191,7 +193,7 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> ExitCode:
     go_on = f"go on with agentest chat --conversation {answer['conversation']} --send TEXT"
     ended = f"the conversation has ended: {answer['error'] or answer['ended']}"
     tell(f"agentest: {ended if answer['ended'] else go_on}")
-    return ExitCode.FAILED if answer["error"] else ExitCode.PASSED
+    return ExitCode.FAILED if answer["error"] else ExitCode.ERRORED if errored else ExitCode.PASSED
 
 
 class _KeptTalk:
@@ -247,12 +249,19 @@ class _KeptTalk:
             "ended": None,
             "error": None,
         }
+        if self._held.done():
+            try:
+                outcome = self._held.result()
+            except AgentestError as error:
+                return {"refused": self._redact(str(error))}
+            self._notes += [text for _, text in _last_notes(outcome)]
+            if ended := outcome.conversation:
+                failure = self._redact(ended.failure.message) if ended.failure else None
+                found |= {"ended": str(ended.ending), "error": failure}
+            found["errored"] = bool(outcome.unclaimed)
         found |= {**self._said, "notes": list(map(self._redact, self._notes))}
         self._said.clear()
         self._notes.clear()
-        if self._held.done() and (ended := self._held.result().conversation):
-            failure = self._redact(ended.failure.message) if ended.failure else None
-            found |= {"ended": str(ended.ending), "error": failure}
         return found
 
     def _tell(self, what: TalkEvent) -> None:
@@ -287,15 +296,21 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
 
     person = TerminalUser(read_line, write)
     outcome = await PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell).run()
-    for warning in outcome.unclaimed:
-        write(speaker_lines("! ", prepared.loaded.redact(warning.message)))
+    failure = outcome.conversation and outcome.conversation.failure
+    said = [("! ", failure.message)] if failure else []
+    for speaker, text in (*said, *_last_notes(outcome)):
+        write(speaker_lines(speaker, prepared.loaded.redact(text)))
+    return ExitCode.FAILED if failure else ExitCode.ERRORED if outcome.unclaimed else ExitCode.PASSED
+
+
+def _last_notes(outcome: TalkResult) -> Iterator[tuple[str, str]]:
+    """Yield calls that belong to no conversation, and what the agent's server printed before it failed."""
+    yield from (("! ", warning.message) for warning in outcome.unclaimed)
     conversation = outcome.conversation
-    if conversation and conversation.failure:
-        write(speaker_lines("! ", prepared.loaded.redact(conversation.failure.message)))
-        for output in conversation.unfinished.server_output if conversation.unfinished else ():
-            write(speaker_lines("! server ", "\n".join(server_rows(output))))
-        return ExitCode.FAILED
-    return ExitCode.ERRORED if outcome.unclaimed else ExitCode.PASSED
+    if conversation and conversation.failure and conversation.unfinished:
+        yield from (
+            ("! server ", "\n".join(server_rows(each))) for each in conversation.unfinished.server_output
+        )
 
 
 def _introduction(unit: Unit) -> str:
