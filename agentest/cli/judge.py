@@ -30,7 +30,7 @@ from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Conversation
 from agentest.plugin import PLUGINS, if_command
-from agentest.runner.plan import Options, Plan, Unit, make_plan, unrun_result
+from agentest.runner.plan import Options, Plan, Unit, make_plan, unrun_result, with_entries
 from agentest.runner.prepare import ReportOptions, RunRequest, configure, prepare, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
@@ -74,8 +74,7 @@ def plan_for_finished(
     text = "the results have conversations of {!r} with agent {!r}, but no scenario defines it"
     undefined = [each for each in left if each[0] not in reported]
     entries += [unrun_result(name, agent, "", 0, text.format(name, agent)) for name, agent in undefined]
-    units = tuple(entry for entry in entries if isinstance(entry, Unit))
-    return replace(plan, entries=tuple(entries), units=units), by_scope
+    return with_entries(plan, entries, entries), by_scope
 
 
 @click.command()
@@ -186,7 +185,7 @@ def _judge_sessions(
         which = f": {quoted_names(names[:_SHOWN])}" if names else ""
         raise UsageError(f"{count(len(names), 'scenario')} selected{which}; select one: --scenario =NAME")
     unit = _for_sessions(prepared.plan.units[0], len(conversations))
-    plan = replace(prepared.plan, entries=(unit,), units=(unit,))
+    plan = with_entries(prepared.plan, [unit], [unit])
     numbered = [replace(each, conversation_id=f"{unit.slug}-{n}") for n, each in enumerate(conversations, 1)]
     return run_once(replace(prepared, plan=plan), judged_run({unit.scope: numbered}, ()))
 

@@ -196,11 +196,15 @@ def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
 
 def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
     """Return the plan with some of its entries and the agents that they need. Ids do not change."""
-    entries = tuple(filter(is_kept, plan.entries))
-    units = tuple(unit for unit in plan.units if is_kept(unit))
-    used = {unit.agent for unit in units}
+    return with_entries(plan, filter(is_kept, plan.entries), filter(is_kept, plan.units))
+
+
+def with_entries(plan: Plan, entries: Iterable[PlanEntry], units: Iterable[PlanEntry]) -> Plan:
+    """Return the plan with other entries, the units among them in this order, and the agents they need."""
+    in_order = units_among(units)
+    used = {unit.agent for unit in in_order}
     agents = {name: agent for name, agent in plan.agents.items() if name in used}
-    return replace(plan, entries=entries, units=units, agents=agents)
+    return replace(plan, entries=tuple(entries), units=in_order, agents=agents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,21 @@ def test_sessions_without_a_scenario(project: Project) -> None:
     assert recorded["averages"]["helpfulness"] == 2
 
 
+def test_only_the_agent_with_conversations_is_needed(project: Project) -> None:
+    """Sessions count for the first agent of a comparison, and an agent without conversations is skipped."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    project.config("http://127.0.0.1:9/", compare=[{"name": "large", "body": {"model": "large"}}])
+    [recorded] = judge_traces(project, "--offline")[0]["scenarios"]
+    assert [(each["agent"], each["status"]) for each in recorded["agents"]] == [("agent", "passed")]
+    done = project.agentest("judge", ".agentest/results.json", "--offline")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [again] = json.loads((project.root / ".agentest" / "judged.json").read_text())["scenarios"]
+    assert [each["status"] for each in again["agents"]] == ["passed", "skipped"]
+
+
 def test_the_seed_chooses_the_sample(project: Project) -> None:
     """The same seed takes the same sessions, others take others."""
     project.config("http://127.0.0.1:9/")

@@ -14,6 +14,7 @@ import pytest
 from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.end_reason import Ending
+from agentest.domain.messages import EarlierMessage
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import ConversationResult, GoalOutcome
 from agentest.domain.transcript import ToolCall, Turn
@@ -39,6 +40,7 @@ from agentest.plugins.page.labels.labels import (
     LabelSet,
     LabelsFile,
     choices,
+    content_id,
     is_fault,
     parse_value,
     questions_of,
@@ -146,6 +148,12 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ),
         ({**TALK, "background": {"goal": "Other."}}, "the id 'a' is that of another conversation"),
         ({**TALK, "background": {"gaol": "Other."}}, "unknown key `background.gaol`; did you mean `goal`?"),
+        (
+            {**TALK, "background": {"history": [{"role": "system", "text": "x"}]}},
+            "`background.history` must be a list of objects with `role` (user, assistant, tool call)",
+        ),
+        ({**TALK, "background": {"history": "x"}}, "`background.history` must be a list"),
+        ({**TALK, "background": {"history": [{"role": "user", "text": 1}]}}, "`background.history` must be"),
         ({**TALK, "turns": []}, "`turns` must be a list of at least one turn"),
         ({**TALK, "turns": [{"userMessage": "x"}]}, "turns[0]: 'agentMessage' is a required property"),
         ({**TALK, "complete": "no"}, "`complete` must be true or false"),
@@ -164,7 +172,10 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     """Each value is a line; an incomplete last line is ignored."""
     call = ToolCall("book", {"at": 9}, {"id": "B1"}, True, 0)
     turns = (Turn(0, "Nine?", "Done.", (call,), started_at="2026-01-01T09:00:00+00:00"),)
-    background = JudgeBackground(goal="Book.", knowledge=("Open.",), started_at="2026-01-01T09:00:00+00:00")
+    history = (EarlierMessage("user", "At?\nBy?"), EarlierMessage("tool call", "look({}) → 1"))
+    background = JudgeBackground(
+        goal="Book.", knowledge=("Open.",), history=history, started_at=turns[0].started_at
+    )
     talk = LabelledConversation(id="c-1", background=background, turns=turns, criteria=("Kind",))
     path = tmp_path / "new" / "labels.jsonl"
     writer = LabelsFile(path)
@@ -184,6 +195,20 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     assert found.conversations == {"c-1": talk}
     assert found.labels == [first, second]
     assert len(path.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("background", "id"),
+    [
+        (JudgeBackground(goal="Book."), "c-59ac7d560665"),
+        (JudgeBackground(goal="Book.", started_at="2026-01-01T09:00:00+00:00", ended="x"), "c-59ac7d560665"),
+        (JudgeBackground(goal="Book.", history=(EarlierMessage("user", "Hi"),)), "c-ba7f6b42992c"),
+    ],
+    ids=["known for long", "neither start nor end count", "a history counts"],
+)
+def test_ids_stay_as_they_were(background: JudgeBackground, id: str) -> None:
+    """Ids of conversations are the same in all versions, so labels are found again."""
+    assert content_id(background, ("Kind",), (Turn(0, "Hi", "Hello"),)) == id
 
 
 def test_recorded_replies_of_an_evaluation_set_can_be_labelled(tmp_path: Path) -> None:
@@ -309,7 +334,10 @@ def test_a_person_sees_as_much_as_the_judge() -> None:
         Turn(1, "Bye", "Done", calls[:1], state_after={"cart": ["shoe"]}),
     )
     known = JudgeBackground(
-        goal="Book.", instructions="Rule.\n" * 100, started_at="2026-03-02T09:30:00+01:00"
+        goal="Book.",
+        instructions="Rule.\n" * 100,
+        started_at="2026-03-02T09:30:00+01:00",
+        history=(EarlierMessage("user", "Open?"), EarlierMessage("assistant", "Yes.")),
     )
     talk = LabelledConversation(id="a", turns=turns, background=known)
     first = "\n".join(transcript(talk, 0))
@@ -318,6 +346,7 @@ def test_a_person_sees_as_much_as_the_judge() -> None:
     assert "error    card refused" in first
     assert 'state    {"cart": []}' in first
     assert "began    Monday, 2026-03-02, 09:30 (UTC+01:00)" in first
+    assert "history  user: Open?\n         assistant: Yes." in first
     assert first.count("Rule.") == 100
     second = "\n".join(transcript(talk, 1, known))
     assert "told     (as before)" in second

@@ -380,6 +380,7 @@ def known_facts(background: JudgeBackground) -> tuple[Row, ...]:
         "tools": background.tools,
         "began": without_marks(prompt_date(background.date or None, background.started_at)),
         "unseen": background.unseen,
+        "history": "\n".join(f"{each.role}: {each.text}" for each in background.history),
     }
     return tuple((name, text) for name, text in facts.items() if text)
 

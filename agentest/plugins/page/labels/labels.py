@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from agentest.domain.messages import EarlierMessage
 from agentest.domain.metrics import (
     ABOUT_CALLS,
     BUILTIN,
@@ -107,22 +108,21 @@ def content_id(
     background: JudgeBackground, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
 ) -> str:
     """Return an id made of the content, because ids of a run repeat from run to run."""
-    known = CODECS.write(replace(background, started_at=""))
-    # Leave the ids of conversations without a date, or whose end is known, as they always were.
-    for key in ("ended",) if background.date else ("ended", "date"):
+    known = CODECS.write(background)
+    # Leave the ids of conversations without a date or a history, or whose end is known, as they always were.
+    for key in ("ended", *(name for name in ("date", "history") if not known[name])):
         del known[key]
     content = {
-        "background": known,
+        "background": known | {"startedAt": ""},
         "criteria": list(criteria),
-        "turns": [[turn.user_message, turn.agent_message, *map(_call, turn.tool_calls)] for turn in turns],
+        "turns": [
+            [turn.user_message, turn.agent_message, *([c.name, c.args, c.result] for c in turn.tool_calls)]
+            for turn in turns
+        ],
         "complete": complete,
     }
     text = json.dumps(plain(content), sort_keys=True, ensure_ascii=True)
     return "c-" + hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS]
-
-
-def _call(call: Any) -> list[Any]:
-    return [call.name, call.args, call.result]
 
 
 def known_metric(name: str) -> str:
@@ -243,7 +243,7 @@ def format_label_value(value: Value) -> str:
 
 _BACKGROUND = (
     *("goal", "profile", "knowledge", "expected_outcome"),
-    *("instructions", "tools", "date", "unseen", "ended"),
+    *("instructions", "tools", "date", "unseen", "ended", "history"),
 )
 _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
 _LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
@@ -455,8 +455,19 @@ def _background(data: Any) -> JudgeBackground:
     if not isinstance(data, dict):
         raise ValueError(f"`background` must be an object, found {data!r:.80}")
     known = _checked_keys(data, _BACKGROUND, "background.")
-    texts: dict[str, Any] = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
-    return JudgeBackground(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
+    history = _history(known.pop("history", []))
+    knowledge = _texts(known.pop("knowledge", []), "background.knowledge")
+    return JudgeBackground(**{key: _text(known, key) for key in known}, knowledge=knowledge, history=history)
+
+
+def _history(value: Any) -> tuple[EarlierMessage, ...]:
+    roles = ("user", "assistant", "tool call")
+    for each in value if isinstance(value, list) else [value]:
+        known = isinstance(each, dict) and each.keys() == {"role", "text"} and each["role"] in roles
+        if not known or not isinstance(each["text"], str):
+            expected = f"a list of objects with `role` ({', '.join(roles)}) and `text`"
+            raise ValueError(f"`background.history` must be {expected}, found {each!r:.80}")
+    return tuple(EarlierMessage(**each) for each in value)
 
 
 def _turn_number(turn: Any) -> int | None:
