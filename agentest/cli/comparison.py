@@ -287,10 +287,10 @@ def _latest_two(project: Project) -> tuple[Path, Path]:
     folder = project.output_dir
     runs = list(_comparable_runs(folder))
     if len(runs) < 2:
-        count_text = "one run is" if runs else "no run is"
+        count_text = "one run is" if runs else "no run of the agent is"
         raise UsageError(
             f"{count_text} kept in {project.display_path(folder)}, and a comparison needs two: "
-            f"run again, or name files"
+            "run again, or name two that `agentest runs` lists, or files"
         )
     latest, *earlier = runs
     # A partial run shares few scenarios with other runs, so it is the last choice.

@@ -97,6 +97,8 @@ def check_headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid header name")
+        if name.lower() in ("content-length", "transfer-encoding"):
+            raise ValueError(f"the header {name!r} follows from the body: leave it out")
         if not _HEADER_VALUE.fullmatch(value):
             raise ValueError(
                 f"the value of header {name!r} has a line break or another character that HTTP does not "

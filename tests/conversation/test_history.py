@@ -298,6 +298,11 @@ def test_headers_and_fields_of_one_scenario() -> None:
     ("agent", "options", "said"),
     [
         ({}, {"headers": {"X A": "1"}}, "headers: 'X A' is not a valid header name"),
+        (
+            {},
+            {"headers": {"Content-Length": "3"}},
+            "'Content-Length' follows from the body",
+        ),
         ({"type": "ai_sdk"}, {"body": {"messages": []}}, "body: `messages` is written by Agentest"),
         ({"type": "http", "body": {"x": "{{message}}"}}, {"body": {"x": "{{foo}}"}}, "placeholder {{foo}}"),
         (

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from typing import Any
 
 import pytest
-from project import Project
+from project import Project, free_port
 from steering_texts import GITHUB, harmless, say_hostile_texts, write_scenarios
 
 from agentest.testing import ScriptedAgent, tool_call
@@ -136,6 +137,32 @@ def test_a_message_needs_no_scenario(project: Project, scenarios: str) -> None:
         assert [(call["args"], call["result"]) for call in begun["calls"]] == [({"day": "Friday"}, None)]
         assert sent(project, "Thanks", going_on)["reply"] == "You are welcome."
         sent(project, "/quit", going_on)
+
+
+CRASHING = """
+import http.server, sys
+class Agent(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        print("Traceback: it went boom", flush=True)
+        self.send_error(500)
+    do_GET = do_POST
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
+"""
+
+
+def test_what_the_agents_server_printed_is_among_the_notes(project: Project) -> None:
+    """A conversation that fails shows it, as the dialogue of `agentest chat` does."""
+    project.write("agent.py", CRASHING)
+    project.scenario('scenario("one", turns=["Hi."])')
+    port = free_port()
+    command = f"{sys.executable} agent.py {port}"
+    server = {"command": command, "ready": f"tcp://127.0.0.1:{port}"}
+    project.config("", agent={"endpoint": f"http://127.0.0.1:{port}/v1", "server": server, "retries": 0})
+    answer = sent(project, "Hi.", status=1)
+    assert "500" in answer["error"]
+    assert "Traceback: it went boom" in answer["notes"][-1]
 
 
 def test_what_cannot_be_sent(project: Project) -> None:

@@ -84,7 +84,7 @@ class TerminalUser:
 @click.command()
 @where
 @which
-@option("--send text", "TEXT", "Send one message and print the reply; the conversation goes on.")
+@option("--send text", "TEXT", "Send one message (-: from standard input) and print the reply.")
 @option("--conversation id", "ID", "With --send: go on with this conversation.")
 @flag("--json as_json", "With --send: print the reply, its calls and the conversation's id as JSON.")
 @click.option("--keep", hidden=True, help="Keep the conversation of this file open.")
@@ -100,6 +100,7 @@ def chat(
     Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not start.
     """
     project = location.enter()
+    text = sys.stdin.read() if text == "-" else text
     if text is None and (id or as_json):
         raise UsageError("--conversation and --json go with --send TEXT")
     if text is not None and id:
@@ -174,6 +175,7 @@ def _sent(text: str, file: Path) -> dict[str, Any]:
             connection.sendall(json.dumps({"token": kept["token"], "text": text}).encode() + b"\n")
             answer: dict[str, Any] = json.loads(connection.makefile("rb").read())
     except (OSError, ValueError):
+        file.unlink(missing_ok=True)  # its process is gone
         going_on = ", ".join(each.stem for each in sorted(file.parent.glob("*.json")) if each != file)
         raise UsageError(
             f"the conversation {file.stem} does not go on (those that do: {going_on or 'none'}). Begin one: "
