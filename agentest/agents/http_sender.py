@@ -162,8 +162,7 @@ class HttpSender:
             **{name.lower(): value for name, value in config.sent_headers.items()},
         }
         self._templates = Template(self._headers)
-        self.has_placeholders = bool(self._templates.names)
-        """True if values fill the agent's headers."""
+        self.has_placeholders = bool(self._templates.names)  # True if values fill the agent's headers
         self._has_traced_turns = bool(config.call_sources)
         """True if requests may have to name their turn: only call sources look for these names."""
 

@@ -44,8 +44,7 @@ class MetricModel:
     def __init__(self, model: Model | None, key: CallKey) -> None:
         self._model = model
         self._key = key
-        self.refused = False
-        """True if the metric called a model that is not configured."""
+        self.refused = False  # True if the metric called a model that is not configured
         self.failed = False
 
     async def ask(self, prompt: str, answer: type[Answer], *, system: str | None = None) -> Answer:

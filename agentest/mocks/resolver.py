@@ -78,8 +78,7 @@ class MockResolver:
         """The value of `ctx.state` in mocks: one object for the whole conversation."""
         self._called: ConversationMocks | None = None
         """None until the first call, as most conversations have none."""
-        self.fault: OwnFault | None = None
-        """Our own error that cost the conversation a call."""
+        self.fault: OwnFault | None = None  # our own error that cost the conversation a call
         self.record = CallRecord(mocked=tools)
         self._attendant: Attendant | None = None
 

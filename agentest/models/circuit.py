@@ -55,8 +55,7 @@ class ModelState:
 
     def __init__(self, *, waits: bool) -> None:
         self.waits = waits
-        self.is_open = False
-        """True if the model is down, so that only a probe may call it."""
+        self.is_open = False  # True if the model is down, so that only a probe may call it
         self.problem = ""  # why it is down
         self.answers = 0
         """Number of requests that the server answered, including rejections (400). It never decreases."""
@@ -93,11 +92,9 @@ class Circuit(ModelState):
         self._refuses = False
         """True if calls end at once. After a while one probes."""
         self._streak: _Streak | None = None
-        self._probe: object = None
-        """The call that probes or waits to probe; None if the next call will."""
+        self._probe: object = None  # the call that probes or waits to probe; None if the next call will
         self._probe_at = 0.0
-        self._advice = ""
-        """Advice for a model that was given up, to follow a semicolon."""
+        self._advice = ""  # advice for a model that was given up, to follow a semicolon
         self._interval_s = _FIRST_PROBE_S
         self._announced = False
         self._changed = asyncio.Event()
@@ -301,17 +298,13 @@ class Places(WaitingLine):
     def __init__(self, max_concurrency: int) -> None:
         super().__init__()
         self._max_concurrency = max(1, max_concurrency)
-        self.places = self._max_concurrency
-        """Number of requests that may be in progress now."""
+        self.places = self._max_concurrency  # number of requests that may be in progress now
         self.in_progress = 0
         """Number of requests in progress. It exceeds `places` only just after a decrease."""
-        self.decreases = 0
-        """Number of decreases so far, which tells older requests from newer ones."""
+        self.decreases = 0  # number of decreases so far, which tells older requests from newer ones
         self._successes = 0
-        self._failed = 0.0
-        """Moving share of failures among the answers."""
-        self._overloaded_at = self._max_concurrency
-        """Number of places at the last decrease."""
+        self._failed = 0.0  # moving share of failures among the answers
+        self._overloaded_at = self._max_concurrency  # number of places at the last decrease
         self._step = 1
 
     def _delay(self, _: int, /) -> float:

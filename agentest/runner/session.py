@@ -80,8 +80,7 @@ class Stop:
         self.status = Status.ERRORED
         self.interrupted = False
         self.real_tool_ran = False
-        self.over = False
-        """True if all conversations are over, so that only a signal can still stop the run."""
+        self.over = False  # True if all conversations are over, so that only a signal can still stop the run
 
     def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
         """Stop for this reason. Unfinished scenarios get `status`."""

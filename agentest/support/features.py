@@ -132,8 +132,7 @@ class PluginRegistry:
     """
 
     def __init__(self, sources: Iterable[ReadSource], warn: Callable[[str], object] = tell) -> None:
-        self.plugins: list[FeatureOwner] = []
-        """Those that have been read so far."""
+        self.plugins: list[FeatureOwner] = []  # those that have been read so far
         self.problems: list[str] = []
         self._unread = list(sources)
         self._warn = warn

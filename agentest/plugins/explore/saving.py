@@ -87,8 +87,7 @@ class FoundScenarios:
         self._seed = seed or 0
         self._date = date or datetime.date.today()
         self.folder = root / settings.found
-        self.not_saved: list[NotTried] = []
-        """Findings without a file, each with the reason."""
+        self.not_saved: list[NotTried] = []  # findings without a file, each with the reason
 
     async def __call__(
         self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation, observe: Observe

@@ -141,16 +141,12 @@ class ConsoleReporter:
         glyphs, width = self._printer.glyphs, self._printer.width
         self._display = replace(display or DisplayOptions(), glyphs=glyphs, width=width)
         self._quiet = self._display.verbosity < 0
-        self._ranks: dict[tuple[str, str], int] = {}
-        """Scenario and agent → the place in the plan."""
-        self._examples: dict[str, Example] = {}
-        """Id of a cause, or a headline → the first scenario with it."""
-        self._names: dict[str, str] = {}
-        """Each name that was cut → the whole name."""
+        self._ranks: dict[tuple[str, str], int] = {}  # scenario and agent → the place in the plan
+        self._examples: dict[str, Example] = {}  # id of a cause, or a headline → the first scenario with it
+        self._names: dict[str, str] = {}  # each name that was cut → the whole name
         self._folded: Counter[str] = Counter()
         """The numbers of findings in scenarios that passed and that have no lines."""
-        self._has_rows = True
-        """True if each scenario has a line of its own."""
+        self._has_rows = True  # True if each scenario has a line of its own
         self._dots = 0
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
