@@ -140,7 +140,7 @@ class Quota(WaitingLine):
     """The requests and tokens that a provider allows for one key and model: the least of three limits.
 
     1. Configured rates. Requests start evenly, so that a minute never sees more than its allowance.
-    2. What the provider's headers say is left. No more than that is in progress.
+    2. What the headers of the latest answer say is left. No more than that is in progress.
     3. What was learnt from 429s. The first request is alone; answers let more and more start. A 429 sets the
        rate to what was answered so far. After that each 429 lowers it a little, and answers raise it slowly.
 
@@ -242,8 +242,9 @@ class Quota(WaitingLine):
 
     def succeeded(self, since: int, room: Room | None) -> None:
         """Record the answer to a request that was sent when the limit had changed this many times."""
+        self._room = room or Room()
         if room:
-            self._room, self.counts_tokens = room, True
+            self.counts_tokens = True
             self._pause(room.pause_s)
             if room.requests < inf and self.rate is None:
                 self._answers = _PROVEN  # the provider says how far one may go

@@ -222,6 +222,23 @@ def test_what_headers_say_is_left_bounds_the_requests() -> None:
     run(use)
 
 
+def test_what_headers_said_is_forgotten_without_headers() -> None:
+    """An answer without rate-limit headers ends the bounds of an earlier one."""
+
+    async def use() -> None:
+        quota, call = Quota(eager=True), Call(NoLimit())
+        assert quota.take_now(call)
+        quota.succeeded(quota.lowered, Room(requests=0, tokens=5000, pause_s=0.3))
+        quota.give_back(0)
+        await quota.take(call)
+        assert not quota.take_now(call)
+        quota.succeeded(quota.lowered, None)
+        quota.give_back(0)
+        assert all(quota.take_now(call, 6000) for _ in range(40))
+
+    run(use)
+
+
 def test_reservations_are_settled_by_usage() -> None:
     """A request reserves prompt, schema and expected answer; unknown usage keeps that."""
 
