@@ -241,6 +241,23 @@ BAD: dict[str, tuple[Any, str]] = {
         | {"components": {"schemas": {"A": {"$ref": "#/components/schemas/A"}}}},
         "leads back to itself",
     ),
+    "a circle of references to properties": (
+        with_schema({"$ref": "#/components/schemas/A"})
+        | {"components": {"schemas": {"A": {"properties": {"$ref": "#/components/schemas/A/properties"}}}}},
+        "components.schemas.A.properties: the reference leads back to itself",
+    ),
+    "properties of each other": (
+        with_schema({"$ref": "#/components/schemas/A"})
+        | {
+            "components": {
+                "schemas": {
+                    "A": {"properties": {"$ref": "#/components/schemas/B/properties"}},
+                    "B": {"properties": {"a": {"properties": {"$ref": "#/components/schemas/A/properties"}}}},
+                }
+            }
+        },
+        "components.schemas.A.properties: the reference leads back to itself",
+    ),
     "one id twice": (
         document({"/a": {"get": operation("list")}, "/b": {"post": operation("list")}}),
         "paths./b.post.operationId: 'list' is the id of GET /a, too",
@@ -314,6 +331,18 @@ def test_what_no_scenario_needs_is_noted(what: str, tmp_path: Path) -> None:
             read_api(Document(written(tmp_path, value)), {name})
     value["paths"].pop("/odd")
     assert read_api(Document(written(tmp_path, value)), {"get"}).problems == ()
+
+
+@pytest.mark.parametrize("ending", ["", "_b_delete"])
+def test_an_id_given_twice_is_an_error_if_a_scenario_names_it(ending: str, tmp_path: Path) -> None:
+    """Otherwise, the second operation gets a name of its own."""
+    id = f"getOrder{ending}"
+    paths = {"/a": {"get": operation(id)}, "/b": {"delete": operation(id)}, "/c": {"get": operation("c")}}
+    written_document = Document(written(tmp_path, document(paths)))
+    for name in ("getOrder", id, "DELETE /b", "delete_b"):
+        with pytest.raises(ConfigError, match="is the id of GET /a, too"):
+            read_api(written_document, {name})
+    assert [each.tool for each in read_api(written_document, {"c"}).operations] == [id, "delete_b", "c"]
 
 
 def test_a_reference_in_place_of_properties(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ class Document:
         self._files: dict[Path, Any] = {}
         self._raw: dict[Path, Any] = {self.path: raw}
         self._broken: dict[str, ConfigError] = {}  # what replaces a reference without a target → the problem
+        self._inlined = list[str]()  # references whose targets are being converted in their place
         self._waiting = [self.path]
         while self._waiting:
             file = self._waiting.pop()
@@ -272,11 +273,16 @@ class Document:
         if _is_reference(value):
             try:
                 target = self._checked(node)
+                if named and target.uri in self._inlined:
+                    raise node.error("the reference leads back to itself")
             except ConfigError as error:
                 self._broken[f"broken:{node.uri}"] = error
                 return {**value, "$ref": f"broken:{node.uri}"}
             if named:  # a reference in place of all properties
-                return self._converted(target, named=True)
+                self._inlined.append(target.uri)
+                made = self._converted(target, named=True)
+                self._inlined.pop()
+                return made
             value = {**value, "$ref": target.uri}
         made = {
             key: item
@@ -331,8 +337,7 @@ def _version(raw: Any, path: Path) -> str:
         content = f"keys {', '.join(list(raw)[:5])}" if isinstance(raw, Mapping) else type(raw).__name__
         raise ConfigError(
             f"{path}: is not an OpenAPI document: expected the key `openapi` (3.0 or 3.1) or "
-            f"`swagger` (2.0), "
-            f"found {content or 'nothing'}"
+            f"`swagger` (2.0), found {content or 'nothing'}"
         )
     if version.startswith(("3.0", "3.1", "3.2")) or (version == "2.0" and "swagger" in raw):
         return version

@@ -140,8 +140,7 @@ class _OperationReader:
         paths = set()
         for server in self._document.items(self._document.child(self._document.root, "servers")):
             url = server.value.get("url", "/") if isinstance(server.value, Mapping) else "/"
-            variables = dict(self._document.children(self._document.child(server, "variables")))
-            for name, node in variables.items():
+            for name, node in self._document.children(self._document.child(server, "variables")):
                 default = node.value.get("default", "") if isinstance(node.value, Mapping) else ""
                 url = str(url).replace("{" + name + "}", str(default))
             paths.add(urlsplit(str(url)).path.rstrip("/"))
@@ -170,13 +169,13 @@ class _OperationReader:
             return self._operation(path, method, item, node)
         except ConfigError as error:
             name = f"{method.upper()} {path}"
-            id = next((id for id, operation in self._ids.items() if operation == name), "")
-            ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
-            names = {name, id, id.removesuffix(ending), made_name(method, path)}
+            id = str(node.value.get("operationId", "")) if isinstance(node.value, Mapping) else ""
+            names = {name, id, _short_name(id, method, path), made_name(method, path)}
             if self._needed is None or not names.isdisjoint(self._needed):
                 raise
             self._problems.append(str(error))
-            return Operation(tool=id, method=method.upper(), path=path)
+            tool = id if self._ids.get(id) == name else ""
+            return Operation(tool=tool, method=method.upper(), path=path)
 
     def _operation(self, path: str, method: str, item: Node, node: Node) -> Operation:
         if not isinstance(node.value, Mapping):
@@ -191,7 +190,7 @@ class _OperationReader:
             )
         self._ids[tool] = f"{method.upper()} {path}"
         texts = (node.value.get("summary"), node.value.get("description"))
-        ending = re.sub(r"\W", "_", path) + f"_{method.lower()}"
+        short_name = _short_name(tool, method, path)
         return Operation(
             tool=tool,
             method=method.upper(),
@@ -202,7 +201,7 @@ class _OperationReader:
                 status.upper(): BodyContent(kinds=self._content(self._document.child(answer, "content")))
                 for status, answer in self._document.children(self._document.child(node, "responses"))
             },
-            short_name=tool.removesuffix(ending) if tool.endswith(ending) and tool != ending else None,
+            short_name=None if short_name in ("", tool) else short_name,
             summary=next((text for text in texts if isinstance(text, str) and text), ""),
         )
 
@@ -271,6 +270,10 @@ class _OperationReader:
             return None
         check_schema(self._document, node, self._checked)
         return Schema(self._document, node)
+
+
+def _short_name(id: str, method: str, path: str) -> str:
+    return id.removesuffix(re.sub(r"\W", "_", path) + f"_{method}")
 
 
 def made_name(method: str, path: str) -> str:
