@@ -816,6 +816,25 @@ def test_paths_stay_inside_the_base(path: str) -> None:
         target_of(f"/openai/v1{path}", "", {"openai": "http://model"})
 
 
+async def test_a_refused_path_blames_the_conversation_that_it_names() -> None:
+    async with gateway(lanes=2) as gate, gate.talk("chat", "a") as first, gate.talk("chat", "b") as second:
+        path, body = request_of("chat", stream=False)
+        for prefix, blamed in (
+            (f"/c/{first.known.who.key}", [True, False]),
+            (f"/lane/{second.known.lane}", [False, True]),
+            ("/c/%2e%2e", [True, True]),
+            ("", [True, True]),
+        ):
+            with first.known.said("look one"), second.known.said("look one"):
+                refused = await gate.client.post(f"{gate.origin}{prefix}/%2e%2e{path}", json=body)
+                errors = [await each.known.error_of(None) for each in (first, second)]
+                for each in (first, second):  # the next request is answered
+                    address = f"{gate.origin}/c/{each.known.who.key}{path}"
+                    assert (await gate.client.post(address, json=body)).status_code == 200
+            assert refused.status_code == 404
+            assert [error is not None for error in errors] == blamed, prefix
+
+
 def test_an_escaped_address_of_a_model_is_read() -> None:
     target = target_of("/google/v1beta/models%2Fm%3AgenerateContent", "", {"google": "http://model"})
     assert target.form is not None

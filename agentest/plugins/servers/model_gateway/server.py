@@ -136,7 +136,7 @@ class _Gateway:
             target = self._target_of(f"/{rest}" if known else path, request.rel_url.raw_query_string)
         except ValueError as error:
             if known:
-                self._traffic.note_refused(str(error), None, None)
+                self._traffic.note_refused(str(error), *_addressee(f"/{rest}")[:2])
             return json_error(404 if known else 403, str(error) if known else WITHOUT_TOKEN, None)
         if not known:
             return self._without_token(request, target)
@@ -220,7 +220,8 @@ class _Gateway:
             placed.note_fault(problem)
             raise GatewayError(problem, 400)
         if override := self._traffic.override_of(placed.who.agent):
-            upstream.url = _with_model(upstream.url, override.model)
+            if given_name := override.model:
+                upstream.url = re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: given_name, upstream.url)
             changed = form.overridden(body, override)
             read = replace(read, body=changed, model=override.model or read.model)
         else:
@@ -388,10 +389,6 @@ def _redirected(url: str, location: str) -> str:
     return str(new)
 
 
-def _with_model(url: str, model: str | None) -> str:
-    return re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: model, url) if model else url
-
-
 async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
     """Send a response of the model's API as it comes. Raises HiddenCall for one that may have no call."""
     read = b""
@@ -422,6 +419,16 @@ class Target:
     may_call: bool  # True if tools that it offers may be called
 
 
+def _addressee(path: str) -> tuple[str | None, int | None, list[str]]:
+    """Return the conversation and the lane that a path names, and its further parts."""
+    parts = [part for part in path.split("/") if part] or [""]
+    if len(parts) > 2 and parts[0] == "c" and not unquote(parts[1]).startswith("."):
+        return parts[1], None, parts[2:]
+    if len(parts) > 2 and parts[0] == "lane" and parts[1].isdecimal():
+        return None, int(parts[1]), parts[2:]
+    return None, None, parts
+
+
 def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Target:
     """Return where a request leads. Raises ValueError for an address that names no model API.
 
@@ -431,12 +438,7 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
     """
     if not {".", ".."}.isdisjoint(unquote(path).split("/")):
         raise ValueError(f"the path {path:.200} has a segment `.` or `..`: send it without")
-    parts = [part for part in path.split("/") if part] or [""]
-    conversation = lane = None
-    if len(parts) > 2 and parts[0] == "c":
-        conversation, parts = parts[1], parts[2:]
-    elif len(parts) > 2 and parts[0] == "lane" and parts[1].isdecimal():
-        lane, parts = int(parts[1]), parts[2:]
+    conversation, lane, parts = _addressee(path)
     provider = next((name for name in PROVIDERS if name == parts[0]), None)
     if provider:
         parts.pop(0)
