@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from copy import copy
 from functools import partial
 from itertools import count
 from typing import Self
@@ -145,8 +144,12 @@ class LeasedAttempt:
     def failed(self, error: ModelError, *, alone: bool) -> None:
         """Record that the attempt failed or was refused."""
         self._alone = alone
-        self._error = copy(error)
-        self._error.args = (self._gate.gates.redact(str(error)),)
+        # A custom model's error may have other arguments, and attributes that are not for others.
+        kind = next(
+            each for each in (TransientError, ModelUnavailable, ModelError) if isinstance(error, each)
+        )
+        sent = self._error = kind(self._gate.gates.redact(str(error)))
+        vars(sent).update({name: getattr(error, name, value) for name, value in vars(sent).items()})
         is_permanent = isinstance(error, ModelUnavailable) and error.permanent
         self._gate.state.answers += not is_permanent and not isinstance(error, TransientError)
 

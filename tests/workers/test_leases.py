@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
+from fake_time import run
 from hypothesis import given
 from hypothesis import strategies as st
 from lease_lab import DELAY_S, Lab, Model, Worker, in_lab
 
 from agentest.models.budget import BudgetExhausted
 from agentest.models.port import TransientError
-from agentest.support.errors import ModelUnavailable
+from agentest.models.providers import ModelSpec
+from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.workers.channel import packed
+from agentest.workers.leases import LeasedGates
 
 UNREACHABLE = TransientError("503: no upstream")
 REVOKED = ModelUnavailable("401: no such key", permanent=True)
@@ -201,6 +206,47 @@ def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
     in_lab(use, model)
     assert len(model.asked_at) == 2  # and once more with a question that any model answers
     assert all("model m is down" in problem for problem in problems[1:])
+
+
+class Rejected(ModelError):
+    """An error of a custom model, with arguments of its own."""
+
+    def __init__(self, status: int, request: str) -> None:
+        super().__init__(f"{status}: no")
+        self.request = request
+
+
+class Busy(TransientError):
+    """A failure of a custom model that a retry may fix."""
+
+    def __init__(self, status: int, request: str) -> None:
+        super().__init__(f"{status}: busy", 0.5, throttled=True)
+        self.request = request
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (Rejected(400, "secret"), ModelError("400: no")),
+        (Busy(429, "secret"), TransientError("429: busy", 0.5, throttled=True)),
+        (REVOKED, REVOKED),
+    ],
+)
+def test_of_a_custom_error_only_what_the_limits_need_is_sent(error: ModelError, sent: ModelError) -> None:
+    messages: list[Any] = []
+    call: Any = None
+    attempt = (
+        LeasedGates(messages.append).of(ModelSpec("m", "m", "https://models.example.com")).attempt(call, 0)
+    )
+
+    async def fail() -> None:
+        attempt.failed(error, alone=False)
+        await attempt.__aexit__()
+
+    run(fail)
+    _, method, (_, _, arrived), _ = pickle.loads(packed(messages[-1]))
+    assert method == "end"
+    assert (type(arrived), str(arrived), vars(arrived)) == (type(sent), str(sent), vars(sent))
 
 
 @given(
