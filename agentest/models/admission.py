@@ -168,7 +168,6 @@ class LocalAttempt:
         self._call = call
         self._tokens = tokens
         self._throttled = False
-        self._note_begin()
 
     async def __aenter__(self) -> Self:
         if not self.enter_now():
