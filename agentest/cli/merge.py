@@ -132,15 +132,12 @@ def _write_reports(
     problems = list(output.end(result, written))
     if not output.journal.flush():
         problems.append(f"{output.journal.path} is not complete: the disk was full")
-    for text in (*problems, *([] if broadcast.has("prints_outcome") else [_outcome_line(result)])):
+    counts = [f"{number} {status}" for status in Status if (number := len(result.with_status(status)))]
+    outcome = [] if broadcast.has("prints_outcome") else [f"{run_status(result)}: {', '.join(counts)}"]
+    for text in (*problems, *outcome):
         _note(text)
     code = STATUSES[run_status(result)]
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
-
-
-def _outcome_line(result: RunResult) -> str:
-    counts = [(len(result.with_status(status)), str(status)) for status in Status]
-    return f"{run_status(result)}: " + ", ".join(f"{number} {status}" for number, status in counts if number)
 
 
 def _note(text: str) -> None:

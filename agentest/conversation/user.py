@@ -76,14 +76,9 @@ def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
     if patience is None or not 1 < patience <= len(turns):
         return False
     last = turns[-patience:]
-    return (
-        not any(turn.tool_calls for turn in last)
-        and len({_normalized(turn.agent_message) for turn in last}) == 1
-    )
-
-
-def _normalized(text: str) -> str:
-    return " ".join(_WORD.findall(text.casefold())) or text.strip()
+    texts = [turn.agent_message for turn in last]
+    words = {" ".join(_WORD.findall(text.casefold())) or text.strip() for text in texts}
+    return not any(turn.tool_calls for turn in last) and len(words) == 1
 
 
 _WORD = re.compile(r"\w+")

@@ -505,7 +505,9 @@ async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) ->
         return {}
     if response.status not in _REFUSED_JSON:
         return {}
-    asked = missing_fields(response.json) or _named_fields(response)
+    text = response.body.decode("utf-8", errors="replace")[:2_000]
+    named = tuple(dict.fromkeys(map("".join, _NAMED_FIELD.findall(text))))
+    asked = missing_fields(response.json) or named
     sent = first_message("")
     body = body_of_fields(asked) if asked else {}
     if any(name not in sent for name in asked) and all(body.values()):
@@ -523,11 +525,6 @@ async def _settings(probe: EndpointProbe, path: str, response: ProbeResponse) ->
     read = body if all(body.values()) and body else _fields_read(accepted)
     read.pop("messages", None)
     return {"headers": {"Content-Type": _FORM}, "body": read, **reply_settings(accepted)}
-
-
-def _named_fields(response: ProbeResponse) -> tuple[str, ...]:
-    text = response.body.decode("utf-8", errors="replace")[:2_000]
-    return tuple(dict.fromkeys(map("".join, _NAMED_FIELD.findall(text))))
 
 
 def _fields_read(response: ProbeResponse) -> dict[str, Any]:
