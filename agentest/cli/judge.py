@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,17 @@ from agentest.cli.options import (
     which,
 )
 from agentest.cli.run import run_once
-from agentest.cli.run_output import judged_run
+from agentest.cli.run_output import RunVariant, judged_run
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Conversation
 from agentest.plugin import PLUGINS, if_command
 from agentest.runner.plan import Options, Plan, Unit, make_plan, unrun_result, with_entries
-from agentest.runner.prepare import ReportOptions, RunRequest, configure, prepare, prepared_for
+from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepare, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
-from agentest.store.reader import conversations_of, read_results
+from agentest.store.reader import UnreadableRunError, conversations_of, read_results
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell, tell_notes
 from agentest.support.text import count, quoted_names
@@ -111,19 +112,24 @@ def judge(
     their sessions; without it, the metrics of the configuration do.
     """
     project = location.enter()
-    request, paths = request_of(project, options, reports), [project.path(Path(each)) for each in runs]
+    if seed is not None and not sample:
+        raise UsageError("--seed chooses the sessions of --sample N: add it")
+    request = request_of(project, options, reports)
+    paths = [p if (p := project.path(Path(each))).exists() else project.run_file(each) for each in runs]
     if form or sample or len(runs) > 1:
         return _judge_sessions(request, *_read_sessions(paths, form), sample, seed or 0)
     try:
         path = project.run_file(runs[0])
         earlier = read_results(path)
+    except UnreadableRunError:
+        raise
     except UsageError:  # no run, so the file may have sessions
         sessions = None
         with suppress(UsageError):
             sessions = _read_sessions(paths, form)
         if sessions is None:
             raise
-        return _judge_sessions(request, *sessions, sample, seed or 0)
+        return _judge_sessions(request, *sessions, None, 0)
     return _judge_run(request, path, earlier)
 
 
@@ -141,18 +147,16 @@ def _judge_run(request: RunRequest, path: Path, earlier: RunResult) -> ExitCode:
         hint = if_command("eval", "; it has cases of evaluation sets, which `agentest eval` runs and grades")
         of_sets = any(each.case for each in earlier.scenarios)
         raise UsageError(f"{path} has no conversation of the selected scenarios{hint if of_sets else ''}")
-    requested = prepared.request.options.metrics
-    scenario_thresholds = (unit.scenario.thresholds for unit in plan.units)
-    with_threshold = {
-        name
-        for thresholds in (prepared.loaded.config.thresholds, *scenario_thresholds)
-        for name in thresholds
-    }
-    if unchecked := ", ".join(
-        sorted(name for name in with_threshold if requested and name in BUILTIN and name not in requested)
-    ):
-        tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
+    return _judge_plan(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
+
+
+def _judge_plan(prepared: Prepared, judged: RunVariant) -> ExitCode:
+    if requested := prepared.request.options.metrics:
+        of_scenarios = (unit.scenario.thresholds for unit in prepared.plan.units)
+        names = {*prepared.loaded.config.thresholds, *chain.from_iterable(of_scenarios)}
+        if unchecked := ", ".join(sorted(names.intersection(BUILTIN).difference(requested))):
+            tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
+    return run_once(prepared, judged)
 
 
 def _read_sessions(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
@@ -176,18 +180,18 @@ def _judge_sessions(
         prepared = prepare(request)
     else:
         loaded = configure(request)
-        made = Scenario(_SESSIONS, str(loaded.path), 1, goal="What the user asks for in the conversation.")
-        found = DiscoveredScenarios((made,))
-        plan = make_plan(loaded.config, found, request.options, request.root)
+        made = Scenario(_SESSIONS, str(loaded.path), 0, goal="What the user asks for in the conversation.")
+        plan = make_plan(loaded.config, DiscoveredScenarios((made,)), request.options, request.root)
         prepared = prepared_for(request, loaded, plan)
     names = sorted({unit.scenario.name for unit in prepared.plan.units})
     if len(names) != 1:
         which = f": {quoted_names(names[:_SHOWN])}" if names else ""
-        raise UsageError(f"{count(len(names), 'scenario')} selected{which}; select one: --scenario =NAME")
+        number = f"{count(len(names), 'scenario')} selected{which}; select one: --scenario =NAME"
+        raise UsageError(number if names else prepared.plan.refusals or number)
     unit = _for_sessions(prepared.plan.units[0], len(conversations))
     plan = with_entries(prepared.plan, [unit], [unit])
     numbered = [replace(each, conversation_id=f"{unit.slug}-{n}") for n, each in enumerate(conversations, 1)]
-    return run_once(replace(prepared, plan=plan), judged_run({unit.scope: numbered}, ()))
+    return _judge_plan(replace(prepared, plan=plan), judged_run({unit.scope: numbered}, ()))
 
 
 _OF_SESSIONS = (

@@ -16,7 +16,7 @@ from agentest.config.file import NAMES, config_in
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import if_command
 from agentest.report.content import ScenarioReport
-from agentest.runner.plan import Options, Unit, make_plan
+from agentest.runner.plan import Options, Unit, make_plan, with_entries
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
 from agentest.scenarios.model import Scenario
@@ -104,12 +104,8 @@ class PytestProject:
         selected = DiscoveredScenarios(tuple(each for each in self._scenarios if each.name in names))
         plan = make_plan(self.loaded.config, selected, self.request.options, self.root, self._scenarios)
         by_scope = {unit.scope: unit for unit in plan.units}
-        entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
-        units = tuple(each for each in entries if isinstance(each, Unit))
-        used = {unit.agent: plan.agents[unit.agent] for unit in units}
-        prepared = prepared_for(
-            self.request, self.loaded, replace(plan, entries=entries, units=units, agents=used)
-        )
+        entries = [by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted]
+        prepared = prepared_for(self.request, self.loaded, with_entries(plan, entries, entries))
         config = self.loaded.config
         files = search(self.root, config.include, config.exclude, self.loaded.path).files
         known = DiscoveredScenarios(tuple(self._scenarios), is_partial=not self._read.issuperset(files))

@@ -158,7 +158,7 @@ class Failures:
                 for index, (expected, happened) in zip(indices, sides, strict=True)
             ]
         expected, happened = (tuple(shortened(each[at], _SIDE_CHARS) for each in sides) for at in (0, 1))
-        place = {"file": result.file, "agent": result.agent, "name": result.name}
+        place = {"file": result.file, "line": result.line, "agent": result.agent, "name": result.name}
         place |= {"evalId": result.case.eval_id} if result.case else {}
         return FailureBlock(
             scenario=shortened(scenario.label, _NAME_CHARS),
@@ -306,6 +306,8 @@ def rerun(scenario: Json, several: bool) -> str:
     words = ["agentest", "run", f"{_path(file)}::{scenario['name']}"]
     if "evalId" in scenario:
         words = ["agentest", "eval", f"{_path(file)}:{scenario['evalId']}"]
+    elif not scenario["line"]:  # no file defines it, as for recorded sessions
+        return ""
     return shlex.join([*words, *(("--agent", agent) if several else ())])
 
 

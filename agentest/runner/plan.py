@@ -222,6 +222,16 @@ class Plan:
     """Scope of a unit → tools that it names but that no mock and no schema defines."""
 
     @property
+    def refusals(self) -> str:
+        """Why entries will not run, one per line."""
+        return "\n".join(
+            f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
+            for entry in self.entries
+            if isinstance(entry, ScenarioResult)
+            for reason in entry.verdict.reasons
+        )
+
+    @property
     def remaining(self) -> tuple[Unit, ...]:
         """The units that no earlier run has finished."""
         return tuple(unit for unit in self.units if unit.finished_part.result is None)

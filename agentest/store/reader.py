@@ -68,19 +68,19 @@ def read_results(path: Path) -> RunResult:
 
     Raises UsageError with the position at which the file is not in Agentest's format.
     """
-    record = read_record(path.parent) if path.name == RESULTS else None
+    record, first = read_record(path.parent) if path.name == RESULTS else None, b""
     try:
         check_user_file(path, most=None)
         with suppress(OSError, JournalError):
             if record and record.ended and (beside := index_journal(path.with_name(JOURNAL))).end:
                 return _run_in(beside)
         with path.open("rb") as file:
-            found = is_journal(file.readline())
-        return _run_in(index_journal(path)) if found else read_checked(path)[1]
+            first = file.readline()
+        return _run_in(index_journal(path)) if is_journal(first) else read_checked(path)[1]
     except OSError as error:
         raise unreadable(path, error) from None
     except JournalError as error:
-        raise _not_ours(path, str(error)) from None
+        raise _not_ours(path, str(error), json_or(first)) from None
 
 
 def read_checked(path: Path) -> tuple[Json, RunResult]:
@@ -141,12 +141,17 @@ def _checked_run(document: Any, path: Path) -> RunResult:
         alternatives = problem.context or ()
         other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
         problem = next((each for each in alternatives if each.schema_path[0] not in other), problem)
-        raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}")
+        raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}", document)
     return run_of(document)
 
 
-def _not_ours(path: Path, problem: str) -> UsageError:
-    return UsageError(f"{path} is not a results.json or a journal of this version of Agentest: {problem}")
+class UnreadableRunError(UsageError):
+    """The file is a run of Agentest, but damaged or of another version."""
+
+
+def _not_ours(path: Path, problem: str, head: Any) -> UsageError:
+    made = UnreadableRunError if isinstance(head, dict) and "schemaVersion" in head else UsageError
+    return made(f"{path} is not a results.json or a journal of this version of Agentest: {problem}")
 
 
 KILLED = "killed before its end"

@@ -52,7 +52,13 @@ def test_files_that_are_not_results_are_refused(project: Project) -> None:
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     project.write("r.json", '{"schemaVersion": 1}')
-    for name, expected in (("r.json", "not a results.json"), ("none.json", "cannot be read")):
+    later = '{"type": "run", "schemaVersion": 99}\n'
+    project.write("later.jsonl", later + session("s", ASKED, {"content": "No."}))
+    for name, expected in (
+        ("r.json", "not a results.json"),
+        ("later.jsonl", "later.jsonl is not a results.json or a journal of this version of Agentest"),
+        ("none.json", "cannot be read"),
+    ):
         done = project.agentest("judge", name)
         assert done.returncode == 2
         assert expected in done.stderr
@@ -122,7 +128,7 @@ TRACES = "\n".join(
     (
         session("s-1", ASKED, call("refund", amount=0), REFUNDED, {"content": "Done."}),
         session("s-2", ASKED, {"content": "How much?"}, {"role": "user", "content": "12."}),
-        session("s-3", ASKED, call("refund", amount=12), REFUNDED, {"content": "Done."}),
+        session("s-3", ASKED, call("refund", amount=12), REFUNDED),
     )
 )
 REFUND = """scenario(
@@ -164,9 +170,12 @@ def test_sessions_without_a_scenario(project: Project) -> None:
     with ModelServer(script=lambda _: completion({"reason": "r", "value": 2})) as server:
         options = {"base_url": server.base_url, "api_key": "sk-of-the-test"}
         named = {"provider": "openai-compatible", "model": "m", "provider_options": options}
-        keys = {"metrics": ["helpfulness"], "thresholds": {"helpfulness": 3}, "judge": {"batch": False}}
+        keys = {"thresholds": {"helpfulness": 3, "verbosity": 1}, "judge": {"batch": False}}
         project.config("http://127.0.0.1:9/", **named, **keys)
-        found, _ = judge_traces(project, "--sample", "2")
+        found, notes = judge_traces(project, "--sample", "2", "--metric", "helpfulness")
+        again = project.agentest("judge", "latest", "--sample", "1", "--offline")
+    assert "--metric leaves out verbosity, so no threshold on it is checked" in notes
+    assert "took 1 of 2 sessions" in again.stderr, again.stderr
     [recorded] = found["scenarios"]
     assert (recorded["name"], recorded["status"], len(recorded["conversations"])) == (
         "recorded sessions",
@@ -211,10 +220,16 @@ def test_what_cannot_be_judged_as_sessions(project: Project) -> None:
     project.config("http://127.0.0.1:9/")
     project.write("week.jsonl", TRACES)
     project.write("empty.jsonl", '{"x": 1}')
+    unclear = 'scenario("unclear", turns=["x"], gaol="y")\nscenario("later", turns=["x"], skip="not now")'
+    project.scenario(unclear, "b.sim.py")
     for words, expected in (
         (["week.jsonl", "--file", "a.sim"], "2 scenarios selected: 'other', 'refund'; select one"),
         (["week.jsonl", "empty.jsonl", "--as", "langfuze"], "is not one of"),
         (["empty.jsonl", "--sample", "2"], "no session with a user's message and a reply was found"),
+        (["week.jsonl", "--seed", "2"], "--seed chooses the sessions of --sample N: add it"),
+        (["lates", "--sample", "2"], "found no run, file or folder 'lates'"),
+        (["week.jsonl", "--scenario", "=unclear"], "unclear (errored): "),
+        (["week.jsonl", "--scenario", "=later"], "b.sim.py:3: later (skipped): not now"),
         (["empty.jsonl"], "empty.jsonl is not a results.json or a journal"),
         (["week.jsonl", "none.jsonl"], "none.jsonl cannot be read"),
     ):

@@ -142,7 +142,8 @@ def recorded_conversations(paths: Sequence[Path], form: str | None) -> tuple[lis
     notes = _notes(found, sessions, None)
     if not conversations:
         raise UsageError("; ".join(["no session with a user's message and a reply was found", *notes]))
-    if cut := sum(not each.turns[-1].agent_message and not each.recorded.failed for each in sessions):
+    last = [(each.turns[-1], each.recorded.failed) for each in sessions]
+    if cut := sum(not (turn.agent_message or turn.tool_calls or failed) for turn, failed in last):
         notes.append(f"{count(cut, 'session')} ended without a reply; the last message is not judged")
     return conversations, notes
 

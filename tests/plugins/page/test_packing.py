@@ -37,7 +37,7 @@ def test_without_pieces_there_is_no_list() -> None:
     assert (chunks.packed, chunks.absent, chunks.left_out) == ([], [], 0)
 
 
-SCENARIO = {"file": "a b.sim.py", "name": "x y", "agent": "it's"}
+SCENARIO = {"file": "a b.sim.py", "line": 3, "name": "x y", "agent": "it's"}
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,9 @@ SCENARIO = {"file": "a b.sim.py", "name": "x y", "agent": "it's"}
         ({**SCENARIO, "file": "s.test.json", "evalId": "$(id)"}, False, "agentest eval 's.test.json:$(id)'"),
         ({**SCENARIO, "agent": ""}, True, "agentest run 'a b.sim.py'"),
         ({**SCENARIO, "file": "", "agent": ""}, True, ""),
+        ({**SCENARIO, "file": "agentest.config.yaml", "line": 0}, True, ""),
     ],
-    ids=["plain", "agent", "option", "case", "file", "nothing"],
+    ids=["plain", "agent", "option", "case", "file", "nothing", "recorded sessions"],
 )
 def test_a_command_is_safe_in_a_shell(scenario: Any, several: bool, command: str) -> None:
     """Names that others chose are quoted, and are never taken for options."""

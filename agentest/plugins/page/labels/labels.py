@@ -191,12 +191,9 @@ def parse_value(metric: str, raw: Any) -> Value:
             raise ValueError(f"expected a whole number from 1 to 5, found {raw!r:.80}")
         return number
     known = choices(metric)
-    if metric == CRITERIA:
-        return _choice(known, raw)
-    if metric == GOAL:
-        number = _whole_number(raw)
-        if number in (0, 1):
-            return str(GoalOutcome.REACHED if number else GoalOutcome.NOT_REACHED)
+    if metric == GOAL and (number := _whole_number(raw)) in (0, 1):
+        return str(GoalOutcome.REACHED if number else GoalOutcome.NOT_REACHED)
+    if metric in (CRITERIA, GOAL):
         return _choice(known, raw)
     return _labels(known, [_choice(known, each) for each in (raw if isinstance(raw, list) else [raw])])
 
@@ -247,6 +244,7 @@ _BACKGROUND = (
 )
 _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
 _LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
+_CALL_DEFAULTS = {"result": None, "mocked": False, "invalidArguments": None, "error": None}
 _SHOWN_CHARS = 200
 _QUOTED_TURN = re.compile(r"\s*[0-9]{1,6}\s*")
 
@@ -390,7 +388,8 @@ def _turn(data: Any, index: int) -> Turn:
         data = {"turnIndex": index, **data}
         calls = data.get("toolCalls", [])
         if isinstance(calls, list):
-            data["toolCalls"] = [_with_defaults(call, index) for call in calls]
+            defaults = {**_CALL_DEFAULTS, "turnIndex": index}
+            data["toolCalls"] = [defaults | call if isinstance(call, dict) else call for call in calls]
     for error in _turn_validator().iter_errors(data):
         raise ValueError(f"turns[{index}]{error.json_path[1:]}: {error.message[:_SHOWN_CHARS]}")
     turn = CODECS.read(Turn, data)
@@ -498,19 +497,6 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"`{key}` must be a list of texts, found {value!r:.80}")
     return tuple(value)
-
-
-def _with_defaults(call: Any, turn: int) -> Any:
-    if not isinstance(call, dict):
-        return call
-    return {
-        "result": None,
-        "mocked": False,
-        "turnIndex": turn,
-        "invalidArguments": None,
-        "error": None,
-        **call,
-    }
 
 
 @cache

@@ -26,7 +26,7 @@ from agentest.conversation.turn_progress import open_conversation
 from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import AgentMessage, Message, UserText
-from agentest.domain.results import RunWarning, ScenarioResult
+from agentest.domain.results import RunWarning
 from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
@@ -295,13 +295,7 @@ def prepare_talk(
     prepared = prepared_for(request, loaded, plan, (), environ)
     units = [entry for entry in plan.entries if isinstance(entry, Unit)]
     if not units:
-        why_not = (
-            f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
-            for entry in plan.entries
-            if isinstance(entry, ScenarioResult)
-            for reason in entry.verdict.reasons
-        )
-        raise UsageError("\n".join(why_not) or f"{choice.file} defines no {choice.scenario!r}")
+        raise UsageError(plan.refusals or f"{choice.file} defines no {choice.scenario!r}")
     if len(units) > 1:
         names = ", ".join(unit.agent for unit in units)
         raise UsageError(f"scenario {units[0].scenario.name!r} is run with several agents: choose {names}")
