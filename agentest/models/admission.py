@@ -38,9 +38,9 @@ class Capabilities:
 
     def level(self, schema: str) -> Level:
         """Return the strictest response format that may be accepted for this schema."""
-        levels = (Level.SCHEMA, Level.JSON_MODE)
         if not self._lacking:
             return Level.SCHEMA
+        levels = (Level.SCHEMA, Level.JSON_MODE)
         known = (each for each in levels if not self._lacking & {each.name, f"{each.name} {schema}"})
         return next(known, Level.PROMPT)
 
@@ -78,7 +78,7 @@ class Capabilities:
                 `ChatRequest.renamed`.
         """
         if level is not Level.PROMPT:
-            self._accepted |= {level.name, f"{level.name} {schema}"}
+            self._accepted.update((level.name, f"{level.name} {schema}"))
         self._accepted.update(reply.parameters)
         for feature, other in refused.items():
             self._refused[feature] += 1

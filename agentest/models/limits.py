@@ -134,6 +134,7 @@ _SLOW_RISE, _FAST_RISE, _CLEAN = 0.0015, 0.025, 20
 _LONG_S = 8.0
 _NEAR = 0.97
 """Part of the rate at the last 429 from which the rise is slow."""
+_UNLIMITED = Room()
 
 
 class Quota(WaitingLine):
@@ -163,7 +164,7 @@ class Quota(WaitingLine):
         self._next_request = self._next_tokens = self._next_learnt = self._paused_until = 0.0
         self._answers = _PROVEN if eager else 0
         """Answers before any 429, up to `_PROVEN`."""
-        self._room = Room()
+        self._room = _UNLIMITED
         self.counts_tokens = False
         """True if requests must say how many tokens they take."""
         self._reserved = 0
@@ -189,15 +190,16 @@ class Quota(WaitingLine):
         self.counts_tokens = self._token_s > 0
 
     def _delay(self, tokens: int, /) -> float:
+        room, is_free = self._room, self._is_free
+        if is_free and room is _UNLIMITED:
+            return 0.0
         most = inf if self._answers >= _PROVEN or self.rate else _FIRST_AT_ONCE + self._answers
-        most = 1 if self._row > 1 else min(most, max(1, self._room.requests))
-        is_too_large = self.in_progress and self._reserved + tokens > self._room.tokens
+        most = 1 if self._row > 1 else min(most, max(1, room.requests))
+        is_too_large = self.in_progress and self._reserved + tokens > room.tokens
         if self.in_progress >= most or is_too_large:
             return inf
-        if self._is_free:
-            return 0.0
         waits_for = (self._paused_until, self._next_request, self._next_tokens, self._next_learnt)
-        delay = max(waits_for) - self._clock()
+        delay = 0.0 if is_free else max(waits_for) - self._clock()
         return delay if delay > _INSTANT_S else 0.0
 
     @property
@@ -242,7 +244,7 @@ class Quota(WaitingLine):
 
     def succeeded(self, since: int, room: Room | None) -> None:
         """Record the answer to a request that was sent when the limit had changed this many times."""
-        self._room = room or Room()
+        self._room = room or _UNLIMITED
         if room:
             self.counts_tokens = True
             self._pause(room.pause_s)
