@@ -214,6 +214,16 @@ def test_the_seed_chooses_the_sample(project: Project) -> None:
     assert len({*map(str, taken)}) > 1
 
 
+def test_a_folder_is_read_without_what_programs_store_in_it(project: Project) -> None:
+    """Judging a folder twice reads the same sessions: results in hidden folders are none."""
+    project.config("http://127.0.0.1:9/")
+    project.write("week.jsonl", TRACES)
+    for _ in range(2):
+        done = project.agentest("judge", ".", "--metric", "helpfulness", "--offline")
+        found = json.loads((project.root / ".agentest" / "judged.json").read_text())
+        assert len(found["scenarios"][0]["conversations"]) == 3, done.stderr
+
+
 def test_what_cannot_be_judged_as_sessions(project: Project) -> None:
     """Several scenarios, files without sessions, and unknown forms are refused."""
     project.scenario(REFUND)

@@ -19,6 +19,7 @@ from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import UsageError
+from agentest.support.files import check_user_file
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -139,6 +140,8 @@ def files_of(source: Path) -> Sequence[Path]:
     if any((source / name).is_file() for name in ("run.json", "results.json", "journal.jsonl")):
         return (run_file(str(source.resolve()), source, source),)
     found = sorted(each for ending in ("json", "jsonl") for each in source.rglob(f"*.{ending}"))
+    # Hidden folders belong to programs, such as that of stored runs.
+    found = [each for each in found if "/." not in f"/{each.relative_to(source).as_posix()}"]
     if not found:
         raise UsageError(f"{source} has no .json or .jsonl file")
     return found
@@ -209,6 +212,7 @@ def has_sessions(path: Path) -> bool:
 
 def _records(path: Path, found: ReadTraces, forms: TraceForms) -> Iterator[Any]:
     try:
+        check_user_file(path, most=None)
         with path.open("rb") as file:
             head = file.readline(_MOST_DOCUMENT_BYTES)
             first = json_or(head)
