@@ -12,13 +12,17 @@ from typing import Any
 
 import builders
 import pytest
+import sample_run
 import stored
+from report_file import read_report
 from ui_server import Client, with_server
 
-from agentest.domain.events import Event, RunStarted
-from agentest.domain.results import RunResult, Severity
+from agentest.domain.events import Event, RunFinished, RunStarted
+from agentest.domain.results import CaseId, RunResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus
+from agentest.plugins.page.report import HtmlReporter
 from agentest.store.journal import Journal
+from agentest.store.reader import read_results
 from agentest.store.runs.folder import (
     RunKind,
     RunRecord,
@@ -86,29 +90,64 @@ def rows(overview: Any) -> list[tuple[str, str]]:
     return [(row["name"], row["status"]) for row in overview["scenarios"]]
 
 
+FINDING = Finding(
+    id="no_claim-pay-123456",
+    title="the agent says that pay worked",
+    oracle="no_claim",
+    severity=Severity.HIGH,
+    status=FindingStatus.NEW,
+    part=ExploredPart.FAULTS,
+    change="error of pay, call 1",
+    scenario="books",
+    agent="shop",
+    source="a.sim.py",
+    line=1,
+)
+EXPLORED = Explored(findings=(FINDING,), tries=12, conversations=60)
+
+
 def test_an_exploration_has_its_findings(tmp_path: Path) -> None:
-    finding = Finding(
-        id="no_claim-pay-123456",
-        title="the agent says that pay worked",
-        oracle="no_claim",
-        severity=Severity.HIGH,
-        status=FindingStatus.NEW,
-        part=ExploredPart.FAULTS,
-        change="error of pay, call 1",
-        scenario="books",
-        agent="shop",
-        source="a.sim.py",
-        line=1,
-    )
-    explored = Explored(findings=(finding,), tries=12, conversations=60)
-    run = Run(tmp_path, replace(TWO, explored=explored))
+    run = Run(tmp_path, replace(TWO, explored=EXPLORED))
     run.end()
 
     async def work(client: Client) -> None:
         _, overview = await client.ask("GET", "/api/runs/latest")
         [found] = overview["head"]["findings"]
-        assert (found["id"], found["fault"]) == (finding.id, finding.change)
+        assert (found["id"], found["fault"]) == (FINDING.id, FINDING.change)
         assert overview["head"]["explored"]["tries"] == 12
+
+    with_server(tmp_path, work)
+
+
+CASE = builders.scenario_result(
+    "tuesday", verdict=builders.verdict(Status.FAILED), case=CaseId("booking_set", "tuesday")
+)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        builders.run_result(sample_run.wrong_calls(), sample_run.refused(), sample_run.late_failure()),
+        replace(TWO, explored=EXPLORED),
+        replace(TWO, interrupted=True, stopped="interrupted"),
+        builders.run_result(CASE, builders.broken_file(), builders.skipped_scenario()),
+    ],
+    ids=["failures", "explored", "interrupted", "a case, a broken file, a skipped scenario"],
+)
+def test_page_and_report_have_one_head(tmp_path: Path, result: RunResult) -> None:
+    """The served page of a stored run and its file tell the same of the run, its causes and its scenarios."""
+    run = Run(tmp_path, result)
+    run.end()
+    HtmlReporter(tmp_path / "report.html", run_id=run.folder.id).on_event(
+        RunFinished(read_results(run.folder.path / "journal.jsonl"))
+    )
+    filed = read_report(tmp_path / "report.html").overview
+
+    async def work(client: Client) -> None:
+        _, served = await client.ask("GET", "/api/runs/latest")
+        for part in ("head", "figures", "causes", "scenarios"):
+            assert served[part] == filed[part], part
+        assert served["run"]["state"] == filed["run"]["state"]
 
     with_server(tmp_path, work)
 
