@@ -127,7 +127,7 @@ CASE = builders.scenario_result(
 @pytest.mark.parametrize(
     "result",
     [
-        builders.run_result(sample_run.wrong_calls(), sample_run.refused(), sample_run.late_failure()),
+        builders.run_result(sample_run.refused(), builders.scenario_result("books")),
         replace(TWO, explored=EXPLORED),
         replace(TWO, interrupted=True, stopped="interrupted"),
         builders.run_result(CASE, builders.broken_file(), builders.skipped_scenario()),
