@@ -39,17 +39,17 @@ def fill(text: str) -> str:
 
 
 def configuration() -> str:
-    """A table of keys for the whole configuration, and for each of its parts that is not an agent's."""
+    """A table of keys for the whole configuration, and for each of its parts."""
     parts: dict[str, Schema] = {}
     table = _settings(Config, parts)
-    return _with_contents({"Top level": [table], **_parts(parts, but=_agents()[1])})
+    return _with_contents({"Top level": [table], **_parts(parts)})
 
 
 def agents() -> str:
     """The keys that most types of agents share, those of each type alone, and those of their parts."""
     own, parts = _agents()
     shown = {f"Type `{name}`": own[name] for name in own if name != EVERY}
-    return _with_contents({EVERY: own[EVERY], **shown, **_parts(parts, but={})})
+    return _with_contents({EVERY: own[EVERY], **shown, **_parts(parts)})
 
 
 EVERY = "Keys of most types"
@@ -71,14 +71,14 @@ def _agents() -> tuple[dict[str, list[str]], dict[str, Schema]]:
     return text, parts
 
 
-def _parts(parts: Mapping[str, Schema], *, but: Mapping[str, Schema]) -> dict[str, list[str]]:
+def _parts(parts: Mapping[str, Schema]) -> dict[str, list[str]]:
     text = {}
     for name, part in sorted(parts.items()):
         rows = [
             (key, _type(value), _default(value), value.get("description", ""))
             for key, value in part.get("properties", {}).items()
         ]
-        if rows and name not in but:
+        if rows:
             text[name] = [str(part.get("description", "")).split("\n\n")[0], _key_table(rows)]
     return text
 

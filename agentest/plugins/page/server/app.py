@@ -90,8 +90,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return reply_with_json({"error": str(error)}, status)
     except web.HTTPException as error:
         return reply_with_json({"error": error.reason}, error.status)
-    except ConnectionError:
-        raise  # the page closed the connection
+    except ConnectionError:  # the page closed the connection: nobody gets this
+        return web.Response()
     except Exception as error:  # noqa: BLE001 - one request can fail; the page shows the error, and the server continues
         what = Redactor(environment_secrets(os.environ)).error(f"{type(error).__name__}: {error}")
         tell(f"agentest ui: {request.method} {request.path}: an unexpected error: {what}")
