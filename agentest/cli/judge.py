@@ -121,15 +121,15 @@ def judge(
     try:
         path = project.run_file(runs[0])
         earlier = read_results(path)
-    except UnreadableRunError:
-        raise
-    except UsageError:  # no run, so the file may have sessions
-        sessions = None
+    except UsageError as error:  # no run, so the file may have sessions
+        found, one = None, paths[0]
+        is_run = isinstance(error, UnreadableRunError)
+        is_run |= one.is_file() and b'"schemaVersion"' in one.read_bytes().replace(b"\0", b"")
         with suppress(UsageError):
-            sessions = _read_sessions(paths, form)
-        if sessions is None:
-            raise
-        return _judge_sessions(request, *sessions, None, 0)
+            found = None if is_run else _read_sessions(paths, form)  # a damaged run is no trace
+        if found:
+            return _judge_sessions(request, *found, None, 0)
+        raise
     return _judge_run(request, path, earlier)
 
 

@@ -46,7 +46,7 @@ def without_reader(project: Project, *arguments: str) -> subprocess.CompletedPro
         return project.agentest(*arguments, stdout=pipe.fileno())
 
 
-@pytest.mark.parametrize("command", ["--help", "run --help", "--version", "show-prompts"])
+@pytest.mark.parametrize("command", ["--help", "run --help", "--version"])
 def test_help_into_a_closed_pipe(project: Project, command: str) -> None:
     """A reader that is gone before the first line is not an error."""
     done = without_reader(project, *command.split())
@@ -66,7 +66,7 @@ def test_a_run_goes_on_without_its_reader(project: Project) -> None:
 @full_disk
 @pytest.mark.parametrize(
     "command",
-    ["run --list", "run --dry-run", "--help", "show-prompts", "run"],
+    ["run --list", "run --dry-run", "--help", "run"],
 )
 def test_output_that_cannot_be_written_is_status_2(project: Project, command: str) -> None:
     """A message explains it, because the output is incomplete."""
@@ -132,7 +132,6 @@ def test_an_unexpected_error_is_status_2(project: Project, error: str) -> None:
         (("--no-such-option",), "No such option"),
         (("no-such-command",), "No such command"),
         (("run", "--cwd", "no-such-folder"), "--cwd: the folder no-such-folder does not exist"),
-        (("show-prompts", "--metric", "helpfulnes"), "did you mean `helpfulness`?"),
         (("run", "--conversations", "0"), "0 is not in the range"),
         (("run", "--watch", "--list"), "exclude each other"),
     ],

@@ -235,17 +235,6 @@ def test_help_and_version(project: Project, arguments: list[str]) -> None:
     assert "agentest" in done.stdout
 
 
-def test_prompts_are_shown(project: Project) -> None:
-    """show-prompts prints all prompts or one, and suggests the nearest for a wrong name."""
-    assert "helpful" in project.agentest("show-prompts").stdout
-    one = project.agentest("show-prompts", "--metric", "goal_completion").stdout
-    assert "# goal_completion" in one
-    assert "# helpfulness" not in one
-    wrong = project.agentest("show-prompts", "--metric", "helpfulnes")
-    assert wrong.returncode == 2
-    assert "helpfulness" in wrong.stderr
-
-
 def test_a_run_that_cannot_begin_replaces_nothing(project: Project) -> None:
     """It keeps the latest results and leaves no folder; output_dir is checked beforehand."""
     project.scenario('scenario("s", turns=["x"])')

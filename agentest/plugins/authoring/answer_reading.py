@@ -22,7 +22,7 @@ ACCEPTED = 202
 _NAMES_OF_NO_REPLY = re.compile(
     r"(?:\b|_)(?:id|uuid|token|key|status|state|type|object|role|model|created_at|timestamp)$|[a-z]Id$"
 )
-OPAQUE = re.compile(r"(?=.*\d)[\w.:-]{6,}")
+OPAQUE = re.compile(r"(?=\D{0,99}\d)[\w.:-]{6,}")
 
 
 def says_something(response: ProbeResponse) -> bool:

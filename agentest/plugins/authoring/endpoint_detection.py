@@ -293,7 +293,7 @@ async def _find_conversation(
     said = (events_in(answer) or [answer.json]) if answer else []
     places = dict.fromkeys(place for each in said for place in places_of_text(each))
     for place in filter(_SESSION_NAME.search, places):
-        name = re.sub(r".*\.(?!id$)", "", place).replace(".", "_")
+        name = "_".join(place.split(".")[-2 if place.endswith(".id") else -1 :])
         if way := await keeps([name], session=place):
             return way
     fields: Sequence[str] = _SESSION_FIELDS
@@ -417,9 +417,9 @@ def _response_text(response: ProbeResponse | None) -> str:
 
 
 def _joined(tried: Sequence[str]) -> Iterator[str]:
-    for (method, outcome), group in groupby(tried, lambda each: tuple(re.split(r" .*?: ", each, maxsplit=1))):
-        paths = dict.fromkeys(each.partition(" ")[2].rpartition(f": {outcome}")[0] for each in group)
-        yield f"{method} {', '.join(paths)}: {outcome}"
+    asked = [(*each.partition(": ")[0].split(" ", 1), each.partition(": ")[2]) for each in tried]
+    for (method, outcome), group in groupby(asked, lambda each: (each[0], each[2])):
+        yield f"{method} {', '.join(dict.fromkeys(path for _, path, _ in group))}: {outcome}"
 
 
 _PATIENCE_S = 5.0
@@ -467,7 +467,7 @@ _NAMED_FIELD = re.compile(
     r"|(?:missing|required) (?:field|parameter|key|property):? (\w+)\b(?! is\b)",
     re.I,
 )
-_ID_IN_TEXT = re.compile(r"(?=\S*\d)\S{6,}")
+_ID_IN_TEXT = re.compile(r"(?<!\S)(?=\S{0,99}\d)\S{6,}")
 _TEMPLATES = {"messages": "{{messages}}", "session_id": "{{session_id}}"}
 _OTHERS = ("id", "trigger")  # fields of a first message that are for known protocols only
 

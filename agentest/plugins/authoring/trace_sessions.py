@@ -134,13 +134,12 @@ class ReadTraces:
 
 
 def files_of(source: Path) -> Sequence[Path]:
-    """Return the files of a folder that may have sessions: those of a run, or all JSON; a file itself."""
+    """Return a file itself, or a folder's: those of a run, or all JSON but for that in hidden folders."""
     if not source.is_dir():
         return (source,)
     if any((source / name).is_file() for name in ("run.json", "results.json", "journal.jsonl")):
         return (run_file(str(source.resolve()), source, source),)
     found = sorted(each for ending in ("json", "jsonl") for each in source.rglob(f"*.{ending}"))
-    # Hidden folders belong to programs, such as that of stored runs.
     found = [each for each in found if "/." not in f"/{each.relative_to(source).as_posix()}"]
     if not found:
         raise UsageError(f"{source} has no .json or .jsonl file")

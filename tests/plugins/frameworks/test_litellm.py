@@ -21,7 +21,7 @@ from agentest.models.providers import ModelSpec
 from agentest.plugins.frameworks.litellm_models import LiteLLMChatModel, check_provider
 from agentest.support.errors import ConfigError
 
-SUPPORT = str(Path(__file__).parent.parent / "support")
+SUPPORT = str(Path(__file__).parents[2] / "support")
 
 
 def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:

@@ -319,4 +319,4 @@ def test_wrong_headers_and_fields(agent: Any, options: Any, said: str) -> None:
         [result] = run_scenarios([scenario("s", turns=["Hi."], **options)], agent=given).scenarios
     assert result.verdict.status is Status.ERRORED
     assert said in result.verdict.reasons[0].message
-    assert f"test_history.py:{result.line}: scenario 's': " in result.verdict.reasons[0].message
+    assert f"{Path(__file__).name}:{result.line}: scenario 's': " in result.verdict.reasons[0].message
