@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -65,16 +66,14 @@ class SourceItem:
 SourceNode = str | StringLiteral | BracketedSource  # a str is an atom: a number, None, an empty list
 
 
-def node(value: Any, depth: int = 0) -> SourceNode:
-    """Convert a JSON value. Raises ValueError if it is nested too deeply."""
+def node(value: Any) -> SourceNode:
+    """Convert a JSON value."""
     if isinstance(value, str):
         return StringLiteral(value)
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"it is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return mapping((key, node(item, depth + 1)) for key, item in value.items())
+        return mapping((key, node(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return bracketed("[", (SourceItem(node(item, depth + 1)) for item in value), "]")
+        return list_of(map(node, value))
     return _number(value) if isinstance(value, float) else repr(value)
 
 
@@ -100,36 +99,11 @@ def call_of(
     return BracketedSource(f"{name}(", (*map(SourceItem, nodes), *keywords), ")")
 
 
-def module_of_scenarios(
-    about: str, scenarios: Sequence[BracketedSource], module: str = "", comments: Sequence[str] = ()
-) -> str:
-    """Return a module with these calls of `scenario`, and what it imports.
-
-    Args:
-        about: its docstring, in quotes.
-        module: a module to import `tools` from.
-        comments: lines above the first call.
-    """
-    imported = [imports(scenarios, NAMES, "agentest"), *([f"from {module} import tools"] if module else [])]
-    first, *others = map(split_source, scenarios)
-    return "\n\n".join([about, *imported, "\n".join([*comments, first]), *others]) + "\n"
-
-
-def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> str:
-    """Return the import lines for those of these names, and `re`, that the nodes use."""
-    used = {word for each in nodes for word in _used(each)}
-    wanted = sorted(used.intersection(names))
-    line = f"from {module} import " + ", ".join(wanted)
-    if not fits_line(line):
-        line = "\n".join([f"from {module} import (", *(f"    {name}," for name in wanted), ")"])
-    return f"import re\n\n{line}" if any(word.startswith("re.") for word in used) else line
-
-
-def module_with_functions(
+def module_of(
     about: str,
     scenarios: Sequence[BracketedSource],
-    definitions: Sequence[str],
-    import_lines: Iterable[str],
+    definitions: Sequence[str] = (),
+    import_lines: Iterable[str] = (),
     comments: Sequence[str] = (),
 ) -> str:
     """Return a module with functions and constants, calls of `scenario`, and what they import.
@@ -137,7 +111,7 @@ def module_with_functions(
     Args:
         about: its docstring, in quotes.
         import_lines: what the definitions import, each name in its own line.
-        comments: a line above each call; () for none.
+        comments: the lines above each call, joined; () for none.
     """
     ours, others = "from agentest import ", set(import_lines)
     used = {word for each in scenarios for word in _used(each)}
@@ -145,15 +119,17 @@ def module_with_functions(
     lines = {each for each in others if not each.startswith(ours)}
     if any(word.startswith("re.") for word in used):
         lines.add("import re")
-    plain = sorted(each for each in lines if each.startswith("import "))
     line = bracketed(ours + "(", [SourceItem(name) for name in sorted(names)], ")")
     flat = ours + ", ".join(sorted(names))
-    imported = "\n".join([*plain, *sorted(lines - set(plain))])
-    parts = [about, *([imported] if imported else [])]
-    parts.append(split_source(line) if isinstance(line, BracketedSource) and not fits_line(flat) else flat)
+    ours = split_source(line) if isinstance(line, BracketedSource) and not fits_line(flat) else flat
+    in_order = sorted(lines, key=lambda each: (each.startswith("from "), each))
+    standard = [each for each in in_order if each.split()[1].partition(".")[0] in sys.stdlib_module_names]
+    own = [each for each in in_order if each not in standard]
+    parts = [about, *filter(None, ("\n".join(standard), ours, "\n".join(own)))]
     calls = [split_source(each) for each in scenarios]
     if comments:
-        calls = [f"# {comment}\n{call}" for comment, call in zip(comments, calls, strict=True)]
+        rows_above = (comment.replace("\n", "\n# ") for comment in comments)
+        calls = [f"# {above}\n{call}" for above, call in zip(rows_above, calls, strict=True)]
     body = [*definitions, "\n\n".join(calls)]
     return "\n\n".join(parts) + ("\n\n\n" if definitions else "\n\n") + "\n\n\n".join(body) + "\n"
 
@@ -214,6 +190,8 @@ def rows(item: SourceItem, indent: int = 0, tail: str = "") -> Iterator[str]:
 
 
 def _split_lines(brackets: BracketedSource, indent: int, lead: str, tail: str) -> Iterator[str]:
+    if indent > _MAX_DEPTH * _INDENT:
+        raise ValueError(f"it is nested more than {_MAX_DEPTH} levels deep")
     yield " " * indent + lead + brackets.opening
     for item in brackets.items:
         yield from rows(item, indent + _INDENT, ",")

@@ -13,7 +13,7 @@ from agentest.domain.changes import Fault, Injection
 from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall
-from agentest.mocks.binding import BoundFunction, MockSequence
+from agentest.mocks.binding import BoundFunction, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.function_source import CopiedFunction, copy_function
@@ -30,13 +30,13 @@ from agentest.scenarios.python_formatting import (
     is_parameter,
     list_of,
     mapping,
-    module_of_scenarios,
-    module_with_functions,
+    module_of,
     node,
 )
 from agentest.scenarios.trajectory import ANYTHING, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.scenarios.variations import as_base
+from agentest.support.errors import ToolError
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
@@ -47,37 +47,47 @@ _FLAGS = (re.ASCII, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.VERBOSE)
 _PLACES = {1: "first", -1: "last"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedExpectations:
-    """Expectations about a conversation, as option → source, or data for YAML."""
+def scripted_scenario(name: str, conversation: Conversation, expected: Scenario | None = None) -> Scenario:
+    """Return a scenario that repeats a conversation.
 
-    keys: Mapping[str, Any]
-    turns: tuple[Mapping[str, Any], ...] = ()
+    Its user sends the same messages, and its mocks return the same results call by call. Tools that the agent
+    ran itself have no mocks, because their calls would not reach them.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportableConversation:
-    """A conversation, and what its exported scenario is to expect."""
-
-    scenario: str
-    conversation: Conversation
-    words: ExportedExpectations | None = None  # the expectations; None: the same calls
-    user: Mapping[str, Any] | None = None
-    """Options of a simulated user, in place of the script of its messages."""
-    name: str = ""  # name of the exported scenario; "" derives it from the original, which may still exist
-
-    @property
-    def exported_name(self) -> str:
-        return self.name or f"{self.scenario} ({self.conversation.conversation_id})"
-
-
-def export_script(conversations: Sequence[ExportableConversation]) -> str:
-    """Return a module that defines a scripted scenario for every conversation.
-
-    Its users send the same messages, its mocks return the same results call by call, and the agent must make
-    the same calls. Tools that the agent ran itself have no mocks, because their calls would not reach them.
+    Args:
+        expected: a scenario whose expectations it gets; None: the agent must make the same calls.
     """
-    return module_of_scenarios(_MODULE_DOCSTRING, [_scenario(each) for each in conversations])
+    if expected is None:
+        same = Trajectory("strict", tuple(map(_same_call, conversation.tool_calls)))
+        expected = Scenario(name, "", 0, trajectory=(same,))
+    turns = []
+    for turn in conversation.turns:
+        of_turn = next(iter(expected.turns[turn.turn_index :]), ScriptedTurn(""))
+        turns.append(ScriptedTurn(turn.user_message, of_turn.trajectory, of_turn.expect))
+    state = conversation.initial_state
+    return Scenario(
+        name,
+        file="",
+        line=0,
+        turns=tuple(turns),
+        session=Session(state=dict(state)) if state else None,
+        tools=repeating_mocks(conversation.tool_calls),
+        trajectory=expected.trajectory,
+        expect=expected.expect,
+        final_session_state=expected.final_session_state,
+        thresholds=expected.thresholds,
+        date=expected.date,
+        tags=("exported",),
+    )
+
+
+def exported_name(scenario: str, conversation: Conversation) -> str:
+    """Return a name for a scenario that repeats a conversation of a scenario, which may still exist."""
+    return f"{scenario} ({conversation.conversation_id})"
+
+
+def export_script(scenarios: Sequence[Scenario]) -> str:
+    """Return a module that defines scenarios that repeat conversations."""
+    return scenarios_source(scenarios, _MODULE_DOCSTRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +110,8 @@ def export_conversation(scenario: str, conversation: Conversation) -> ExportedSo
     if has_nameless_call(conversation):
         return ExportedSource(missing="in which the agent called a tool without a name")
     try:
-        exportable = ExportableConversation(scenario=scenario, conversation=conversation)
-        return ExportedSource(source=export_script([exportable]))
+        exported = scripted_scenario(exported_name(scenario, conversation), conversation)
+        return ExportedSource(source=export_script([exported]))
     except (ValueError, RecursionError) as error:
         return ExportedSource(missing=f"which contains a value that has no source: {shortened(str(error))}")
 
@@ -133,40 +143,10 @@ def has_nameless_call(conversation: Conversation) -> bool:
     return any(not call.name.strip() for call in conversation.tool_calls)
 
 
-def _scenario(exportable: ExportableConversation) -> BracketedSource:
-    conversation = exportable.conversation
-    mocked_calls = mockable_calls(conversation.tool_calls)
-    words = exportable.words or _same_calls(conversation.tool_calls)
-    turns = []
-    for turn in conversation.turns:
-        message, at = StringLiteral(turn.user_message), turn.turn_index
-        options = words.turns[at] if at < len(words.turns) else {}
-        turns.append(mapping([("user_message", message), *options.items()]) if options else message)
-    simulated = {option: node(value) for option, value in (exportable.user or {}).items()}
-    named = {
-        **(simulated or {"turns": list_of(turns)}),
-        "session": node({"state": conversation.initial_state}) if conversation.initial_state else None,
-        "tools": mapping(list(mocks(mocked_calls))) if mocked_calls else None,
-        **words.keys,
-        "tags": node(["exported"]),
-    }
-    return call_of("scenario", [StringLiteral(exportable.exported_name)], named)
-
-
-def _same_calls(calls: Sequence[ToolCall]) -> ExportedExpectations:
-    expected = list_of(map(_expected, calls))
-    return ExportedExpectations(
-        keys={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
-    )
-
-
-def _expected(call: ToolCall) -> SourceNode:
+def _same_call(call: ToolCall) -> ExpectedCall:
     if not isinstance(call.args, Mapping):  # without valid arguments, only the name can be expected
-        return StringLiteral(call.name)
-    if all(map(is_parameter, call.args)):
-        named = {name: node(value) for name, value in call.args.items()}
-        return call_of("call", [StringLiteral(call.name)], named)
-    return node({"name": call.name, "args": call.args, "arg_match_mode": "exact"})
+        return ExpectedCall(call.name)
+    return ExpectedCall(call.name, call.args, "partial" if all(map(is_parameter, call.args)) else "exact")
 
 
 def mockable_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -178,34 +158,25 @@ def mockable_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     ]
 
 
-def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, SourceNode]]:
-    """Yield each tool with a mock that returns the same results, call by call."""
-    for name, steps in mock_steps(calls):
-        yield name, _mock(steps)
+def repeating_mocks(calls: Sequence[ToolCall]) -> dict[str, Mock]:
+    """Return mocks of the tools that mocks can answer, which return the same results call by call."""
+    calls = mockable_calls(calls)
+    return {name: _mock([call for call in calls if call.name == name]) for name in named_in(calls)}
 
 
-def mock_steps(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Sequence[ToolCall]]]:
-    """Yield each tool with the calls whose results its mock returns in order, repeating the last one."""
-    for name in dict.fromkeys(call.name for call in calls):
-        # A call without an argument object is rejected before the mock is called.
-        answered = [call for call in calls if call.name == name and isinstance(call.args, Mapping)]
-        while len(answered) > 1 and _answer(answered[-1]) == _answer(answered[-2]):
-            del answered[-1]  # a sequence repeats its last answer
-        yield name, answered
+def named_in(calls: Iterable[ToolCall]) -> tuple[str, ...]:
+    """Return each called tool once, in order."""
+    return tuple(dict.fromkeys(call.name for call in calls))
 
 
-def _mock(steps: Sequence[ToolCall]) -> SourceNode:
-    if not steps:
-        return "None"
-    if len(steps) == 1 and not has_raised(steps[0]):
-        return node(steps[0].result)
-    return call_of("sequence", map(_step, steps))
-
-
-def _step(call: ToolCall) -> SourceNode:
-    if has_raised(call):
-        return call_of("RuntimeError", [StringLiteral(str(call.error))])
-    return node(call.result)
+def _mock(calls: Sequence[ToolCall]) -> Mock:
+    # A call without an argument object is rejected before the mock is called.
+    answered = [call for call in calls if isinstance(call.args, Mapping)]
+    while len(answered) > 1 and _answer(answered[-1]) == _answer(answered[-2]):
+        del answered[-1]  # a sequence repeats its last answer
+    steps = tuple(ToolError(str(call.error)) if has_raised(call) else call.result for call in answered)
+    is_plain = len(steps) == 1 and not has_raised(answered[0])
+    return steps[0] if is_plain else MockSequence(steps) if steps else None
 
 
 def has_raised(call: ToolCall) -> bool:
@@ -217,37 +188,28 @@ def _answer(call: ToolCall) -> tuple[bool, str]:
     return has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
 
 
-def scenario_source(
-    scenario: Scenario,
+def scenarios_source(
+    scenarios: Sequence[Scenario],
     about: str,
-    functions: Mapping[str, CopiedFunction],
+    comments: Sequence[str] = (),
+    functions: Mapping[str, CopiedFunction] = MappingProxyType({}),
     recorded: Callable[[str], Any] = lambda _: None,
 ) -> str:
-    """Return a module that defines a scenario. Raises ValueError if a part of it has no source.
+    """Return a module that defines scenarios. Raises ValueError if a part of one has no source.
 
     Args:
         about: the module's docstring, in quotes.
-        functions: option → function, in addition to those of the scenario: `check`.
+        comments: the lines above each scenario, joined; () for none.
+        functions: option → function or other name, in place of the scenarios' own: `check`.
         recorded: returns the mock for a tool whose function cannot be copied, in JSON or as a sequence.
     """
     writer = _ScenarioWriter(recorded)
-    made = _scenario_call(scenario, writer, functions)
-    return module_with_functions(about, [made], writer.definitions, writer.imports)
-
-
-def scenarios_source(
-    scenarios: Sequence[Scenario], comments: Sequence[str], about: str, recorded: Callable[[str], Any]
-) -> str:
-    """Return a module that defines scenarios, each below its comment; otherwise like `scenario_source`."""
-    writer = _ScenarioWriter(recorded)
-    calls = [_scenario_call(each, writer) for each in scenarios]
-    return module_with_functions(about, calls, writer.definitions, writer.imports, comments)
+    calls = [_scenario_call(each, writer, functions) for each in scenarios]
+    return module_of(about, calls, writer.definitions, writer.imports, comments)
 
 
 def _scenario_call(
-    scenario: Scenario,
-    writer: _ScenarioWriter,
-    functions: Mapping[str, CopiedFunction] = MappingProxyType({}),
+    scenario: Scenario, writer: _ScenarioWriter, functions: Mapping[str, CopiedFunction]
 ) -> BracketedSource:
     if problem := _unwritable(scenario):
         raise ValueError(problem)
@@ -255,46 +217,40 @@ def _scenario_call(
     never, sayings, trajectories_left = _never(plain)
     checks = [writer.function(each) for each in plain.never_checks]
     options: dict[str, SourceNode | None] = {
-        "profile": StringLiteral(plain.profile) if plain.profile else None,
-        "goal": StringLiteral(plain.goal) if plain.goal else None,
-        "knowledge": node(list(plain.knowledge)) if plain.knowledge else None,
-        "user_prompt_template": _text(plain.user_prompt_template),
-        "agent": _text(plain.agent),
-        "turns": list_of(map(_turn, plain.turns)) if plain.turns else None,
+        **_written(plain, "profile", "goal", "knowledge", "user_prompt_template", "agent"),
+        "turns": _list_if(map(_turn, plain.turns)),
         "then": node("simulate") if plain.is_continued else None,
-        "headers": node(dict(plain.headers)) if plain.headers else None,
-        "body": value_of(dict(plain.body), ".body") if plain.body else None,
+        **_written(plain, "headers", "body"),
         "session": _session(plain.session) if plain.session else None,
         "tools": mapping([(name, writer.mock(name, mock)) for name, mock in plain.tools.items()])
         if plain.tools
         else None,
-        "state": value_of(dict(plain.state), ".state") if plain.state else None,
+        **_written(plain, "state"),
         "faults": _list_if(map(_change, plain.faults)),
         "inject": _list_if(map(_change, plain.injections)),
         "mutate": node(list(plain.mutations)) if plain.mutations else None,
         "model_faults": _list_if(map(_change, plain.model_faults)),
-        "secrets": node(list(plain.secrets)) if plain.secrets else None,
-        "consent": node(dict(plain.consent)) if plain.consent else None,
+        **_written(plain, "secrets", "consent"),
         "approve": None if plain.approve is None else node(plain.approve),
         "never": _list_if([*never, *checks]),
         "trajectory": trajectories(trajectories_left) if trajectories_left else None,
         "expect": sayings_source(sayings) if sayings else None,
-        "final_state": value_of(plain.final_state, ".final_state") if plain.final_state else None,
-        "expected_outcome": StringLiteral(plain.expected_outcome) if plain.expected_outcome else None,
+        **_written(plain, "final_state", "final_session_state", "expected_outcome"),
         "decides": node(list(plain.decides)) if plain.decides != DECIDERS else None,
         "criteria": _list_if(map(_criterion, plain.criteria)),
         "check": writer.function(plain.check) if plain.check else None,
         "metrics": node(list(plain.metrics)) if plain.metrics is not None and not plain.scripted else None,
-        "date": _text(plain.date),
-        "max_turns": _number_if(plain.max_turns),
-        "conversations_per_scenario": _number_if(plain.conversations_per_scenario),
-        "tags": node(list(plain.tags)) if plain.tags else None,
+        **_written(plain, "thresholds", "date", "max_turns", "conversations_per_scenario", "tags"),
     }
     if plain.explore is not None and plain.explore.everything:
         options["explore"] = "False"
     for option, each in functions.items():
         options[option] = writer.add(each)
     return call_of("scenario", [StringLiteral(plain.name)], options)
+
+
+def _written(scenario: Scenario, *names: str) -> dict[str, SourceNode]:
+    return {name: value_of(value, f".{name}") for name in names if (value := getattr(scenario, name))}
 
 
 def _criterion(criterion: Criterion) -> SourceNode:
@@ -416,14 +372,6 @@ def _list_if(nodes: Iterable[SourceNode]) -> SourceNode | None:
     return list_of(items) if items else None
 
 
-def _text(value: str | None) -> SourceNode | None:
-    return StringLiteral(value) if value else None
-
-
-def _number_if(value: int | None) -> SourceNode | None:
-    return None if value is None else node(value)
-
-
 def trajectories(values: Sequence[Trajectory]) -> SourceNode:
     """Return the source of a `trajectory` option: one, or a list of several."""
     if len(values) == 1:
@@ -439,8 +387,11 @@ def trajectory(value: Trajectory, at: str = "") -> SourceNode:
 
 
 def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, SourceNode]]:
+    mode = {} if value.expected is None else {"match_mode": value.match_mode}
     # The name comes first for readability.
-    for name, option in sorted(_set_fields(value), key=lambda each: each[0] != "name"):
+    for name, option in sorted(
+        {**mode, **dict(_set_fields(value))}.items(), key=lambda each: each[0] != "name"
+    ):
         location = f"{at}.{name}"
         if name in ("expected", "forbidden"):
             yield name, list_of(step(each, f"{location}[{n}]") for n, each in enumerate(option))
@@ -531,7 +482,13 @@ def _checks(checks: Any, at: str) -> SourceNode:
 
 
 def value_of(value: Any, at: str = "") -> SourceNode:
-    """Return the source of an expected value: JSON, with matchers at any depth. Raises ValueError."""
+    """Return the source of an expectation or an expected value: JSON, with matchers at any depth.
+
+    Raises ValueError.
+    """
+    for kind, write in _WRITERS.items():
+        if isinstance(value, kind):
+            return write(value, at)
     if isinstance(value, DataMatcher):  # it was written as data
         return value_of(value.word, at)
     if isinstance(value, Matcher):
@@ -542,8 +499,6 @@ def value_of(value: Any, at: str = "") -> SourceNode:
         several = options[first] if first in ("values", "types") else [options[first]]
         nodes = [_inner_source(each, at) for each in several]
         return call_of(word, nodes, {name: _inner_source(options[name], at) for name in more})
-    if isinstance(value, re.Pattern):
-        return _pattern(value, at)
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -554,6 +509,14 @@ def value_of(value: Any, at: str = "") -> SourceNode:
     if value is None or type(value) in (str, int, float, bool):
         return node(value)
     raise _no_form(value, at)
+
+
+_WRITERS: Mapping[type, Callable[[Any, str], SourceNode]] = {
+    Trajectory: trajectory,
+    Expect: expect,
+    Saying: _saying,
+    re.Pattern: lambda value, at: _pattern(value, at),
+}
 
 
 def _inner_source(value: Any, at: str) -> SourceNode:

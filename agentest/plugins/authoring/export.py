@@ -8,27 +8,26 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.reasons import conversation_passed
+from agentest.domain.transcript import Conversation
 from agentest.plugin import PLUGINS
 from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, AgentestKeys, EvalSet, eval_set_json
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.plugins.authoring.scenario_files import as_data, export_data
-from agentest.scenarios import source_code
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file, matches_name
-from agentest.scenarios.expectations import Expect, Saying
-from agentest.scenarios.model import Scenario
+from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.source_code import (
-    ExportableConversation,
-    ExportedExpectations,
     export_script,
+    exported_name,
     has_nameless_call,
     missing,
+    scripted_scenario,
+    value_of,
 )
-from agentest.scenarios.trajectory import Trajectory
 from agentest.store.reader import read_results, usable
 from agentest.support.errors import UsageError
 from agentest.support.files import write_for_user
@@ -80,9 +79,10 @@ class ExportFormat:
     endings: tuple[str, ...]  # names of files by which they are found in a folder
     make: Callable[[ExportTask], Exported]
     """Returns the content. Raises UsageError."""
-    expecting: Callable[[ExportedConversation, ExpectationWriter], ExportedConversation]
-    """Returns a conversation with what its scenario expects, for `--expect scenario`."""
-    has_camel_case: bool = False
+    written: Callable[[Any], Any] = as_data
+    """Returns the form of an expectation, for `--expect scenario`. Raises ValueError if it has none."""
+    of_cases: bool = False
+    """True if the content is an evaluation set, which has camelCase and no expectations of turns."""
 
 
 def export(
@@ -110,14 +110,14 @@ def export(
     if form == "scenario" and output and output.name.endswith(DATA_ENDINGS):
         form = "yaml"
     chosen: ExportFormat = PLUGINS.get("export format", form).load(of=ExportFormat)
-    if camel_case and not chosen.has_camel_case:
+    if camel_case and not chosen.of_cases:
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
     if expect == "scenario":
         expectations = find(selection.conversations, root, earlier.started)
         conversations, notes = with_expectations(selection.conversations, expectations, chosen)
-        if any(each.case_keys for each in conversations):
+        if chosen.of_cases and any(each.expected for each in conversations):
             notes.append(_COMPARED_BY_CRITERIA)
         selection = Selection(conversations, (*selection.notes, *expectations.notes, *notes))
     made = chosen.make(
@@ -148,7 +148,8 @@ def _evaluation_set(task: ExportTask) -> Exported:
     set_id = (task.output.name.split(".")[0] if task.output else "") or _SET_ID
     try:
         cases = tuple(
-            recorded_case(each.conversation, task.started, each.case_keys) for each in task.conversations
+            recorded_case(each.conversation, task.started, _case_keys(each.expected))
+            for each in task.conversations
         )
         made = EvalSet(set_id, cases, creation_timestamp=task.started)
         content = eval_set_json(made, camel_case=task.camel_case)
@@ -166,7 +167,19 @@ def _evaluation_set(task: ExportTask) -> Exported:
     return Exported(content, summary, (*notes, *[CAMEL_CASE] * task.camel_case))
 
 
-def _script(write: Callable[[Sequence[ExportableConversation]], str], task: ExportTask) -> Exported:
+def _case_keys(expected: Scenario | None) -> AgentestKeys | None:
+    if expected is None:
+        return None
+    trajectory, expect = ([as_data(part) for part in each] for each in (expected.trajectory, expected.expect))
+    return AgentestKeys(
+        trajectory=(trajectory if len(trajectory) > 1 else trajectory[0]) if trajectory else None,
+        expect=(expect if len(expect) > 1 else expect[0]) if expect else None,
+        thresholds=dict(expected.thresholds) or None,
+        date=expected.date,
+    )
+
+
+def _script(write: Callable[[Sequence[Scenario]], str], task: ExportTask) -> Exported:
     exportable = tuple(each for each in task.conversations if not has_nameless_call(each.conversation))
     if not exportable:
         raise UsageError(f"{task.path}: the agent called tools without a name, which no mock can answer")
@@ -176,13 +189,17 @@ def _script(write: Callable[[Sequence[ExportableConversation]], str], task: Expo
         if each not in exportable
     ]
     try:
-        content = write(exportable).encode()
+        names = [exported_name(each.scenario, each.conversation) for each in exportable]
+        scenarios = [
+            scripted_scenario(name, each.conversation, each.expected)
+            for name, each in zip(names, exportable, strict=True)
+        ]
+        content = write(scenarios).encode()
     except (ValueError, RecursionError) as error:
         raise task.unwritable(error) from None
     return Exported(content, count(len(exportable), "scenario"), (*task.notes, *notes))
 
 
-_T = TypeVar("_T")
 _UNCHANGING = "exported tools answer as they did, and change no state"
 _OTHERS = "they are not about one conversation, or a judge's"
 
@@ -260,167 +277,94 @@ class _RunFiles:
         return path
 
 
-class ExpectationWriter:
-    """Collects what is written of a scenario, for a conversation with this number of turns, and notes."""
-
-    def __init__(self, name: str, scenario: Scenario, turns: int) -> None:
-        fitting = tuple(s for s in scenario.expect if s.in_turn is None or -turns <= s.in_turn < turns)
-        thresholds = {key: value for key, value in scenario.thresholds.items() if key in TRAJECTORY_METRICS}
-        self.expected = replace(scenario, expect=fitting, thresholds=thresholds)
-        self.name = name
-        self.notes: list[str] = []
-        for key in ("final_state", "check"):
-            if getattr(scenario, key):
-                self.note(f"{key} is left out: {_UNCHANGING}")
-        if others := [key for key in scenario.thresholds if key not in thresholds]:
-            self.note(f"thresholds ({', '.join(others)}) is left out: {_OTHERS}")
-        if len(fitting) < len(scenario.expect):
-            self.note(f"expect in a later turn is left out: the conversation had {count(turns, 'turn')}")
-
-    def note(self, text: str) -> None:
-        self.notes.append(f"{self.name}: {text}")
-
-    def part(self, key: str, value: _T, write: Callable[[_T], Any]) -> Any:
-        """Return the written form of a value; None if there is none."""
-        try:
-            return write(value)
-        except ValueError as error:
-            self.note(f"{key} is left out: {error}")
-            return None
-
-    def parts(self, key: str, values: Sequence[_T], write: Callable[[_T], Any]) -> tuple[_T, ...]:
-        """Return the values that have a written form."""
-        writable = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
-        return tuple(value for value, ok in zip(values, writable, strict=True) if ok)
-
-
 def with_expectations(
     conversations: Sequence[ExportedConversation], expectations: SourceExpectations, form: ExportFormat
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
-    notes: list[str] = []
+    notes: dict[str, None] = {}
     completed: list[ExportedConversation] = []
     for each in conversations:
         expected = expectations.expected.get((each.file, each.scenario))
-        if expected is None:
-            completed.append(each)
-            continue
-        writer = ExpectationWriter(each.scenario, expected, len(each.conversation.turns))
-        each = form.expecting(each, writer)
-        if each.words is None and each.case_keys is None:
-            writer.note("says nothing that can be written: the same calls are expected")
-        completed.append(each)
-        notes += [note for note in writer.notes if note not in notes]
-    return tuple(completed), notes
+        if expected is not None:
+            expected, left_out = writable(expected, len(each.conversation.turns), form)
+            notes |= dict.fromkeys(f"{each.scenario}: {note}" for note in left_out)
+        completed.append(replace(each, expected=expected))
+    return tuple(completed), list(notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notation:
-    """How expectations are written: as Python source, or as data."""
+def writable(expected: Scenario, turns: int, form: ExportFormat) -> tuple[Scenario | None, tuple[str, ...]]:
+    """Return a scenario with the expectations that a form can write of it, and why others are left out.
 
-    trajectory: Callable[[Trajectory], Any]
-    trajectories: Callable[[Sequence[Trajectory]], Any]
-    expect: Callable[[Expect], Any]
-    sayings: Callable[[Sequence[Saying]], Any]
-    value: Callable[[Any], Any]
+    The scenario is None if none is left.
 
+    Args:
+        turns: how many turns the conversation had.
+    """
+    expected, notes = _about_conversation(expected, turns)
 
-PYTHON = Notation(
-    trajectory=source_code.trajectory,
-    trajectories=source_code.trajectories,
-    expect=source_code.expect,
-    sayings=source_code.sayings_source,
-    value=source_code.value_of,
-)
-DATA = Notation(trajectory=as_data, trajectories=as_data, expect=as_data, sayings=as_data, value=as_data)
+    def is_writable(key: str, value: Any) -> bool:
+        try:
+            form.written(value)
+        except ValueError as error:
+            notes.append(f"{key} is left out: {error}")
+            return False
+        return True
 
+    def kept(key: str, values: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(value for at, value in enumerate(values) if is_writable(f"{key}[{at}]", value))
 
-def as_options(writer: ExpectationWriter, notation: Notation) -> ExportedExpectations | None:
-    """Return a scenario's expectations as written options; None if nothing can be written."""
-    expected = writer.expected
-    turns = tuple(
-        dict(_sources(each.trajectory, each.expect, writer, f"turns[{n}].", notation))
-        for n, each in enumerate(expected.turns)
-    )
-    keys = dict(_sources(expected.trajectory, None, writer, "", notation))
-    if expect := writer.parts("expect", expected.expect, lambda saying: notation.sayings([saying])):
-        keys["expect"] = notation.sayings(expect)
-    if expected.final_session_state is not None:
-        state = writer.part("final_session_state", expected.final_session_state, notation.value)
-        keys |= {} if state is None else {"final_session_state": state}
-    if not (keys or any(turns)):
-        return None
-    if expected.thresholds:
-        keys["thresholds"] = notation.value(expected.thresholds)
-    if expected.date:
-        keys["date"] = notation.value(expected.date)
-    return ExportedExpectations(keys=keys, turns=turns)
+    of_turns: list[ScriptedTurn] = []
+    for at, turn in enumerate(expected.turns):
+        if form.of_cases and (turn.trajectory or turn.expect):
+            notes.append(f"what turns[{at}] must hold is left out: a case has no place for it")
+            turn = ScriptedTurn(turn.user_message)
+        expect = turn.expect if turn.expect and is_writable(f"turns[{at}].expect", turn.expect) else None
+        trajectory = kept(f"turns[{at}].trajectory", turn.trajectory)
+        of_turns.append(ScriptedTurn(turn.user_message, trajectory, expect))
+    state = expected.final_session_state
+    if state and form.of_cases:
+        notes.append("final_session_state is left out: a case has a key of its own for it")
+    has_state = bool(state) and not form.of_cases and is_writable("final_session_state", state)
+    trajectory, said = kept("trajectory", expected.trajectory), kept("expect", expected.expect)
+    if not (trajectory or said or has_state or any(each.trajectory or each.expect for each in of_turns)):
+        return None, (*notes, "says nothing that can be written: the same calls are expected")
+    state = state if has_state else None
+    found = replace(expected, turns=tuple(of_turns), trajectory=trajectory, expect=said)
+    return replace(found, final_session_state=state), tuple(notes)
 
 
-def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
-    """Return a scenario's expectations as a case's key `agentest`; None if nothing can be written."""
-    expected = writer.expected
-    for n, turn in enumerate(expected.turns):
-        if turn.trajectory or turn.expect:
-            writer.note(f"what turns[{n}] must hold is left out: a case has no place for it")
-    if expected.final_session_state:
-        writer.note("final_session_state is left out: a case has a key of its own for it")
-    trajectory = [as_data(part) for part in writer.parts("trajectory", expected.trajectory, as_data)]
-    expect = [as_data(part) for part in writer.parts("expect", expected.expect, as_data)]
-    if not (trajectory or expect):
-        return None
-    return AgentestKeys(
-        trajectory=(trajectory if len(trajectory) > 1 else trajectory[0]) if trajectory else None,
-        expect=(expect if len(expect) > 1 else expect[0]) if expect else None,
-        thresholds=dict(expected.thresholds) or None,
-        date=expected.date,
-    )
+def _about_conversation(expected: Scenario, turns: int) -> tuple[Scenario, list[str]]:
+    """Return a scenario without expectations that are about more than its calls and replies, and notes."""
+    notes = [
+        f"{key} is left out: {_UNCHANGING}" for key in ("final_state", "check") if getattr(expected, key)
+    ]
+    thresholds = {key: value for key, value in expected.thresholds.items() if key in TRAJECTORY_METRICS}
+    if others := [key for key in expected.thresholds if key not in thresholds]:
+        notes.append(f"thresholds ({', '.join(others)}) is left out: {_OTHERS}")
+    said = tuple(each for each in expected.expect if each.in_turn is None or -turns <= each.in_turn < turns)
+    if len(said) < len(expected.expect):
+        notes.append(f"expect in a later turn is left out: the conversation had {count(turns, 'turn')}")
+    return replace(expected, expect=said, thresholds=thresholds), notes
 
 
-def _sources(
-    trajectory: Sequence[Trajectory],
-    expect: Expect | None,
-    writer: ExpectationWriter,
-    at: str,
-    notation: Notation,
-) -> Iterator[tuple[str, Any]]:
-    if parts := writer.parts(f"{at}trajectory", trajectory, notation.trajectory):
-        yield "trajectory", notation.trajectories(parts)
-    if expect is not None and (written := writer.part(f"{at}expect", expect, notation.expect)) is not None:
-        yield "expect", written
-
-
-def _with_options(
-    notation: Notation, each: ExportedConversation, writer: ExpectationWriter
-) -> ExportedConversation:
-    return replace(each, words=as_options(writer, notation))
-
-
-EVALSET = ExportFormat(
-    endings=(".evalset.json", ".test.json"),
-    make=_evaluation_set,
-    expecting=lambda each, writer: replace(each, case_keys=as_keys(writer)),
-    has_camel_case=True,
-)
-SCENARIO = ExportFormat(
-    endings=(".sim.py",), make=partial(_script, export_script), expecting=partial(_with_options, PYTHON)
-)
-YAML = ExportFormat(
-    endings=DATA_ENDINGS, make=partial(_script, export_data), expecting=partial(_with_options, DATA)
-)
+EVALSET = ExportFormat(endings=(".evalset.json", ".test.json"), make=_evaluation_set, of_cases=True)
+SCENARIO = ExportFormat(endings=(".sim.py",), make=partial(_script, export_script), written=value_of)
+YAML = ExportFormat(endings=DATA_ENDINGS, make=partial(_script, export_data))
 _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedConversation(ExportableConversation):
+class ExportedConversation:
     """A conversation of an earlier run, with the names that identify it."""
 
+    scenario: str
+    conversation: Conversation
     agent: str
     passed: bool
     criteria: int = 0  # number of criteria by which it was judged
     file: str = ""  # the scenario file or evaluation set, relative to the folder of the configuration
     eval_id: str = ""  # for a case of an evaluation set
-    case_keys: AgentestKeys | None = None  # the expectations for a case of an evaluation set
+    expected: Scenario | None = None  # whose expectations it gets; None: the same calls
 
 
 @dataclass(frozen=True, slots=True)

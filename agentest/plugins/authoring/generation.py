@@ -354,7 +354,8 @@ def source_of(cases: Sequence[Case]) -> str:
     """Return the module that defines these scenarios. Raises ValueError if a mock has no source."""
     origins = ("".join(each if each.isprintable() else " " for each in case.origin) for case in cases)
     comments = [shortened(each, _COMMENT_CHARS) for each in origins]
-    return scenarios_source([each.scenario for each in cases], comments, _ABOUT, lambda _: {"status": "ok"})
+    scenarios = [each.scenario for each in cases]
+    return scenarios_source(scenarios, _ABOUT, comments, recorded=lambda _: {"status": "ok"})
 
 
 def free_path(path: Path) -> Path:

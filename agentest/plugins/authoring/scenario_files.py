@@ -1,4 +1,4 @@
-"""Write conversations and expectations as data of scenario files (`*.sim.yaml`), for the same values."""
+"""Write scenarios and expectations as data of scenario files (`*.sim.yaml`), for the same values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from agentest.domain.transcript import ToolCall
+from agentest.domain.messages import Session
+from agentest.mocks.binding import Mock, MockSequence
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number
@@ -28,10 +29,9 @@ from agentest.scenarios.matchers.values import (
     Optional,
     Text,
 )
+from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.options import mock_form_of
 from agentest.scenarios.parser import flags_of, replace_forms
-from agentest.scenarios.python_formatting import is_parameter
-from agentest.scenarios.source_code import ExportableConversation, has_raised, mock_steps, mockable_calls
 from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.text import shortened
@@ -43,7 +43,7 @@ _UNUSUAL_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
 
 
 def as_data(value: Any, key: str = "") -> Any:
-    """Return a trajectory, call, saying or expected value as JSON data. A tuple becomes a list.
+    """Return a scenario, or an expectation or value in it, as JSON data. A tuple becomes a list.
 
     Args:
         key: the location, for errors.
@@ -194,7 +194,40 @@ def _fields(
     }
 
 
+_OPTIONS = (
+    *("name", "profile", "goal", "knowledge", "turns", "session", "tools", "trajectory", "expect"),
+    *("final_session_state", "expected_outcome", "thresholds", "date", "tags"),
+)
+
+
+def _scenario(value: Scenario) -> dict[str, Any]:
+    given = {option: getattr(value, option) for option in _OPTIONS if getattr(value, option)}
+    data = {option: each if option == "tools" else as_data(each, option) for option, each in given.items()}
+    if value.tools:
+        data["tools"] = {name: _mock(mock) for name, mock in value.tools.items()}
+    if len(value.trajectory) == 1:
+        (data["trajectory"],) = data["trajectory"]
+    return data
+
+
+def _turn(value: ScriptedTurn, key: str) -> Any:
+    data = _fields(value, key)
+    return data if len(data) > 1 else value.user_message
+
+
+def _mock(mock: Mock) -> Any:
+    if isinstance(mock, MockSequence):
+        steps = list(map(_mock, mock.steps))
+        return steps[0] if len(steps) == 1 else {"sequence": steps}
+    if isinstance(mock, BaseException):
+        return {"error": str(mock)}
+    return mock if mock_form_of(mock) is None else {"exactly": mock}
+
+
 _WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {
+    Scenario: lambda value, _: _scenario(value),
+    ScriptedTurn: _turn,
+    Session: lambda value, _: {"state": dict(value.state)},
     Trajectory: _trajectory,
     ExpectedCall: _call,
     AnyOf: lambda value, key: {
@@ -241,46 +274,6 @@ class _NoAliases(yaml.SafeDumper):
 _NoAliases.add_representer(str, _NoAliases.represent_str)
 
 
-def export_data(conversations: Sequence[ExportableConversation]) -> str:
+def export_data(scenarios: Sequence[Scenario]) -> str:
     """Return a `*.sim.yaml` that defines the same scenarios as `source_code.export_script`."""
-    return scenario_file([_scenario(each) for each in conversations], _HEADING)
-
-
-def _scenario(exportable: ExportableConversation) -> dict[str, Any]:
-    conversation = exportable.conversation
-    words = exportable.words
-    turns: list[Any] = []
-    for turn in conversation.turns:
-        of_turns = words.turns if words else ()
-        options = of_turns[turn.turn_index] if turn.turn_index < len(of_turns) else {}
-        turns.append({"user_message": turn.user_message, **options} if options else turn.user_message)
-    calls = mockable_calls(conversation.tool_calls)
-    tools = {name: _mock(steps) for name, steps in mock_steps(calls)}
-    same_calls = [as_data(_expected(call)) for call in conversation.tool_calls]
-    strict = {"trajectory": {"match_mode": "strict", "expected": same_calls}}
-    expected = words.keys if words else strict
-    return {
-        "name": exportable.exported_name,
-        **(exportable.user or {"turns": turns}),
-        **({"session": {"state": dict(conversation.initial_state)}} if conversation.initial_state else {}),
-        **({"tools": tools} if tools else {}),
-        **expected,
-        "tags": ["exported"],
-    }
-
-
-def _expected(call: ToolCall) -> ExpectedCall:
-    if not isinstance(call.args, Mapping):  # without valid arguments, only the name can be expected
-        return ExpectedCall(call.name)
-    return ExpectedCall(call.name, call.args, "partial" if all(map(is_parameter, call.args)) else "exact")
-
-
-def _mock(steps: Sequence[ToolCall]) -> Any:
-    if not steps:
-        return None
-    made = [{"error": str(call.error)} if has_raised(call) else _value(call.result) for call in steps]
-    return made[0] if len(made) == 1 else {"sequence": made}
-
-
-def _value(result: Any) -> Any:
-    return result if mock_form_of(result) is None else {"exactly": result}
+    return scenario_file(list(map(as_data, scenarios)), _HEADING)

@@ -17,14 +17,13 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, UnfinishedTurn
-from agentest.plugins.authoring.export import DATA, PYTHON, ExpectationWriter, as_options
 from agentest.plugins.authoring.personal_data import PersonalData
 from agentest.plugins.authoring.scenario_files import export_data
 from agentest.plugins.authoring.trace_messages import Item
 from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, files_of, read_traces
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.source_code import ExportableConversation, ExportedExpectations, export_script
+from agentest.scenarios.source_code import export_script, scripted_scenario
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import write_for_user
@@ -111,8 +110,7 @@ def import_traces(request: TraceRequest) -> ImportResult:
     is_data = output.name.endswith(DATA_ENDINGS)
     hidden = [tuple(_hidden(turn, personal) for turn in each.turns) for each in chosen]
     worded, wording_notes = _worded(hidden, request.model)
-    exportable = list(_exportable(chosen, hidden, worded, personal, DATA if is_data else PYTHON))
-    source = (export_data if is_data else export_script)(exportable)
+    source = (export_data if is_data else export_script)(list(_scenarios(chosen, hidden, worded, personal)))
     if any(worded):
         from agentest.plugins.authoring.trace_wording import with_citations
 
@@ -315,13 +313,12 @@ def _worded(
     return found.sessions, notes
 
 
-def _exportable(
+def _scenarios(
     sessions: Sequence[_Session],
     hidden: Sequence[tuple[Turn, ...]],
     worded: Sequence[WordedSession | None],
     personal: PersonalData,
-    notation: Any,
-) -> Iterator[ExportableConversation]:
+) -> Iterator[Scenario]:
     names: set[str] = set()
     for each, turns, wording in zip(sessions, hidden, worded, strict=True):
         about = wording.name if wording and wording.name.strip() else turns[0].user_message
@@ -332,20 +329,12 @@ def _exportable(
         while unique in names:
             unique, number = f"{name} ({origin}, {number})", number + 1
         names.add(unique)
-        expected = () if each.recorded.failed else tuple(_expected(turns))
-        scenario = Scenario(
-            name=unique,
-            file="",
-            line=0,
-            trajectory=(Trajectory("contains", expected=expected),) if expected else (),
-        )
-        words = as_options(ExpectationWriter(unique, scenario, len(turns)), notation)
-        words = words or ExportedExpectations(keys={}, turns=())
+        calls = () if each.recorded.failed else tuple(_expected(turns))
+        expected = Scenario(unique, "", 0, trajectory=(Trajectory("contains", calls),) if calls else ())
         conversation = Conversation(each.recorded.id, turns, Ending.SCRIPT)
+        script = scripted_scenario(unique, conversation, expected)
         user = wording.options(failed=each.recorded.failed) if wording else None
-        yield ExportableConversation(
-            scenario=unique, conversation=conversation, words=words, user=user, name=unique
-        )
+        yield replace(script, turns=(), **user) if user else script
 
 
 def _hidden(turn: Turn, personal: PersonalData) -> Turn:

@@ -38,7 +38,7 @@ from agentest.runner.plan import Unit
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import FOUND, Exclusions, Scenario
 from agentest.scenarios.python_formatting import literal
-from agentest.scenarios.source_code import scenario_source
+from agentest.scenarios.source_code import scenarios_source
 from agentest.support.errors import UsageError
 from agentest.support.files import readable, shown_path, write_atomically
 from agentest.support.importing import Imports
@@ -134,18 +134,19 @@ class FoundScenarios:
         if checked is None:
             raise ValueError("no word of a scenario expresses what was violated")
         name = finding_id(key)
-        return scenario_source(
-            replace(
-                checked.scenario,
-                name=f"{reduced.violation.title} ({name})",
-                conversations_per_scenario=conversations_to_see(reduced.rate),
-                repeat=None,
-                tags=(FOUND,),
-                explore=Exclusions(everything=True),
-            ),
+        found = replace(
+            checked.scenario,
+            name=f"{reduced.violation.title} ({name})",
+            conversations_per_scenario=conversations_to_see(reduced.rate),
+            repeat=None,
+            tags=(FOUND,),
+            explore=Exclusions(everything=True),
+        )
+        return scenarios_source(
+            [found],
             _docstring(self._about(name, reduced, base, variation)),
-            {"check": checked.check} if checked.check else {},
-            lambda tool: recorded_mock(reduced.example.conversation, tool),
+            functions={"check": checked.check} if checked.check else {},
+            recorded=lambda tool: recorded_mock(reduced.example.conversation, tool),
         )
 
     def _about(self, name: str, reduced: Reduced, base: Unit, variation: Variation) -> list[str]:

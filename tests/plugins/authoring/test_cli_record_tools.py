@@ -93,6 +93,8 @@ def test_the_walk_through_of_the_page(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "recorded_tools.py: mocks of 2 tools, from 2 calls" in done.stdout
         assert "mcp_mock.tools: recorded_tools.mcp.json" in done.stdout
+        written = (root / "first.sim.py").read_text()
+        assert "import call, scenario\n\nfrom recorded_tools import tools\n\nscenario(" in written
         done = project.agentest(*run, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
         assert log.read_text().splitlines() == ["BOOKED haircut friday 16:00"]

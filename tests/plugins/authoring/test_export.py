@@ -47,7 +47,8 @@ from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
-from agentest.scenarios.source_code import export_script
+from agentest.scenarios.source_code import export_script as script_of_scenarios
+from agentest.scenarios.source_code import exported_name, scripted_scenario
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
@@ -94,6 +95,12 @@ def held(*turns: Turn, id: str = "s-1", name: str = "s") -> ExportedConversation
     return ExportedConversation(
         scenario=name, agent="agent", conversation=Conversation(id, turns, Ending.SCRIPT), passed=True
     )
+
+
+def export_script(conversations: Sequence[ExportedConversation]) -> str:
+    """A script that repeats these conversations."""
+    named = [(exported_name(each.scenario, each.conversation), each.conversation) for each in conversations]
+    return script_of_scenarios([scripted_scenario(name, conversation) for name, conversation in named])
 
 
 def run_of(*conversations: Any, name: str = "s") -> RunResult:
@@ -317,25 +324,25 @@ def test_a_whole_file() -> None:
         == '''\
 """Exported conversations: what users said, tools answered and the agent called."""
 
-from agentest import call, scenario, sequence
+from agentest import ToolError, call, exactly, scenario, sequence
 
 scenario(
     "late order (late-1)",
     turns=["Where?"],
     tools={
-        "lookup": sequence(RuntimeError("timed out"), {"status": "sent"}),
+        "lookup": sequence(ToolError("timed out"), {"status": "sent"}),
         "notify": None,
         "pay": None,
         "list": [],
         "flag": sequence(1, True),
-        "down": sequence(RuntimeError("gone")),
+        "down": sequence(ToolError("gone")),
     },
     trajectory={
         "match_mode": "strict",
         "expected": [
             call("lookup", id=1),
             call("lookup", id=1),
-            {"name": "notify", "args": {"e-mail": "a@b.c"}, "arg_match_mode": "exact"},
+            exactly(call("notify", {"e-mail": "a@b.c"})),
             "pay",
             call("list"),
             call("list"),
@@ -532,7 +539,7 @@ def only_texts(task: ExportTask) -> Exported:
     return Exported("\n".join(said).encode(), f"{len(said)} messages", task.notes)
 
 
-TEXTS = ExportFormat(endings=(".txt",), make=only_texts, expecting=lambda each, _: each)
+TEXTS = ExportFormat(endings=(".txt",), make=only_texts)
 plugin = Plugin("tests")
 plugin.format("texts", f"{__name__}:TEXTS", of="export")
 

@@ -21,6 +21,7 @@ from agentest.plugins.authoring.export import (
     find,
     with_expectations,
 )
+from agentest.plugins.authoring.scenario_files import as_data
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
@@ -166,9 +167,9 @@ def test_cases_keep_their_expectations(tmp_path: Path) -> None:
     gone = replace(held, scenario="shop/d", eval_id="d")
     found = find([held, gone], tmp_path, 0)
     (one, other), notes = with_expectations([held, gone], found, EVALSET)
-    assert one.case_keys is not None
-    assert one.case_keys.trajectory["expected"] == own["trajectory"]["expected"]
-    assert other.case_keys is None
+    assert one.expected is not None
+    assert as_data(one.expected.trajectory[0])["expected"] == own["trajectory"]["expected"]
+    assert other.expected is None
     assert notes == []
     (note,) = found.notes
     assert note.startswith("shop/d: shop.test.json has no case 'd' any more; the same calls are expected")

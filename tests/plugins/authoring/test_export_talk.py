@@ -70,7 +70,7 @@ def test_a_new_scenario_marks_what_is_missing(tmp_path: Path) -> None:
         builders.tool_call("own", {}, 1, mocked=False, seen_by=SeenBy.AGENT),
     )
     made = planned(tmp_path, "scenario", "new.sim.py", *calls)
-    assert 'tools={"find": sequence({"n": 1}, RuntimeError("shut"))}' in made.preview
+    assert 'tools={"find": sequence({"n": 1}, ToolError("shut"))}' in made.preview
     assert f'goal="{GOAL}"' in made.preview
     assert made.preview.count("# TODO") == 5
     assert made.notes == ("1 call that the agent answered itself got no mock: none would reach it",)

@@ -16,12 +16,11 @@ from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, each, instance, one_of, optional, text
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import (
-    NAMES,
     BracketedSource,
     SourceItem,
     SourceNode,
     StringLiteral,
-    imports,
+    module_of,
     split_source,
 )
 from agentest.scenarios.trajectory import AnyOf, CallOrder, ExpectedCall, Trajectory
@@ -39,7 +38,7 @@ def source(**options: SourceNode) -> str:
         *(SourceItem(v, f"{k}=") for k, v in options.items()),
     ]
     made = BracketedSource("scenario(", tuple(items), ")")
-    return imports([made], NAMES, "agentest") + "\n\n" + split_source(made) + "\n"
+    return module_of('"""A test."""', [made])
 
 
 def read(file: str) -> Scenario:
@@ -147,7 +146,9 @@ def test_expectations_are_written_as_users_write_them() -> None:
     made = source(trajectory=source_code.trajectories([wanted]))
     assert (
         made
-        == """from agentest import any_of, call, exactly, instance, number, optional, scenario
+        == """\"\"\"A test.\"\"\"
+
+from agentest import any_of, call, exactly, instance, number, optional, scenario
 
 scenario(
     "s",
@@ -193,7 +194,7 @@ def test_values_are_written_with_the_words_that_made_them(value: Any, written: s
     made = BracketedSource("scenario(", (SourceItem(source_code.value_of(value)),), ")")
     assert split_source(made).splitlines()[1].strip().removesuffix(",") == written
     names = {}
-    exec(imports([made], NAMES, "agentest"), names)
+    exec(module_of('""""""', [made]).partition("scenario(")[0], names)
     assert repr(eval(written, names)) == repr(value)
 
 

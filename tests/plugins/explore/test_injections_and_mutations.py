@@ -25,7 +25,7 @@ from agentest.plugins.explore.search import combined
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
 from agentest.scenarios.mutations import OF_MESSAGES, mutated_message
-from agentest.scenarios.source_code import scenario_source
+from agentest.scenarios.source_code import scenarios_source
 from agentest.scenarios.variations import acted
 from agentest.support.lazy_dataclasses import replace
 
@@ -512,7 +512,7 @@ def test_messages_of_a_simulated_user_are_mutated_one_by_one() -> None:
     variations = list(MutationSweep()(Base(unit, ())))
     assert {each.name.partition(" ")[0] for each in variations} == {*OF_MESSAGES}
     assert all(each.scenario.mutations == (each.name.partition(" ")[0],) for each in variations)
-    source = scenario_source(variations[0].scenario, '""""""', {}, lambda _: None)
+    source = scenarios_source([variations[0].scenario], '""""""')
     assert f'mutate=["{variations[0].scenario.mutations[0]}"]' in source
     faulty = next(iter(FaultSweep(only=["timeout"])(Base(unit, ()))))
     both = combined(next(each for each in variations if "typos" in each.name), faulty)

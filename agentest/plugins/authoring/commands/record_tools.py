@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
@@ -47,15 +47,10 @@ from agentest.plugins.servers.start import (
 )
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.scenarios.python_formatting import (
-    SourceNode,
-    StringLiteral,
-    call_of,
-    list_of,
-    mapping,
-    module_of_scenarios,
-    node,
-)
+from agentest.scenarios.function_source import CopiedFunction
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.source_code import scenarios_source
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, write_for_user
 from agentest.support.interrupts import handled_signals, run_event_loop
@@ -341,44 +336,42 @@ def scenario_of(
         stem: module of the mocks, without `.py`; None if mocks do not reach the agent's tools.
     """
     messages = [redact(turn.user_message) for turn in turns]
-    expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
-    trajectory = mapping([("match_mode", StringLiteral("contains")), ("expected", list_of(expected))])
-    options = {
-        "turns": node(messages),
-        "tools": "tools" if stem else None,
-        "trajectory": trajectory if expected else None,
-    }
-    made = call_of("scenario", [StringLiteral(shortened(messages[0], _NAME_CHARS))], options)
-    return module_of_scenarios(_ABOUT, [made], stem or "")
+    expected = tuple(_expected(turns, {tool.name for tool in tools}, redact))
+    made = Scenario(
+        shortened(messages[0], _NAME_CHARS),
+        file="",
+        line=0,
+        turns=tuple(map(ScriptedTurn, messages)),
+        trajectory=(Trajectory("contains", expected),) if expected else (),
+    )
+    mocks = {"tools": CopiedFunction("tools", imports=(f"from {stem} import tools",))} if stem else {}
+    return scenarios_source([made], _ABOUT, functions=mocks)
 
 
-def _expected(
-    turns: Sequence[Turn], tools: Mapping[str, RecordedTool], redact: Callable[[str], str]
-) -> Iterator[SourceNode]:
+def _expected(turns: Sequence[Turn], tools: Set[str], redact: Callable[[str], str]) -> Iterator[ExpectedCall]:
     """Yield each distinct call once, because agents may repeat calls."""
     known: list[str] = []
     seen: set[str] = set()
     for turn in turns:
         known.append(turn.user_message)
         for call in turn.tool_calls:
-            made, key = _call(call, known, redact)
+            made = _call(call, known, redact)
             with suppress(NotJson):
                 known.append(call.result if isinstance(call.result, str) else json_text(call.result))
+            key = f"{call.name} {call_key(made.args)}"
             if call.name in tools and key not in seen:
                 seen.add(key)
                 yield made
 
 
-def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> tuple[SourceNode, str]:
+def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> ExpectedCall:
     args = call.args if isinstance(call.args, Mapping) else {}
     arguments = {
         key: value
         for key, value in args.items()
         if is_parameter(key) and _is_known(value, known) and redacted_json({key: value}, redact)[key] == value
     }
-    name = StringLiteral(call.name)
-    made = call_of("call", [name], {key: node(value) for key, value in arguments.items()})
-    return made if arguments else name, f"{call.name} {call_key(arguments)}"
+    return ExpectedCall(call.name, arguments or None)
 
 
 def _is_known(value: Any, texts: Sequence[str]) -> bool:

@@ -20,23 +20,18 @@ from agentest.plugins.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.plugins.adk.set_edits import check_set
 from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent, open_set
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.python_formatting import (
-    StringLiteral,
-    call_of,
-    list_of,
-    literal,
-    mapping,
-    module_of_scenarios,
-    node,
-)
+from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import (
-    ExportableConversation,
     export_script,
     has_nameless_call,
     missing,
     mockable_calls,
-    mocks,
+    named_in,
+    repeating_mocks,
+    scenarios_source,
+    scripted_scenario,
 )
+from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
 from agentest.support.errors import UsageError, errors_as
@@ -142,11 +137,11 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
     conversation = talk.conversation
     if conversation.initial_state is None and state:
         conversation = replace(conversation, initial_state=state)
-    exported = ExportableConversation(
-        scenario=talk.scenario.name, conversation=conversation, name=request.name.strip()
-    )
+    name = request.name.strip()
     source = (
-        export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
+        export_script([scripted_scenario(name, conversation)])
+        if request.kind == "script"
+        else starting_point(name, conversation, talk.scenario)
     )
     with errors_as(UsageError, "the conversation contains a value that cannot be written: "):
         content = source.encode()
@@ -218,42 +213,41 @@ _SHOWN_CHARS = 80
 GOAL = "TODO: what the user wants, and when they have it."
 
 
-def starting_point(exported: ExportableConversation, scenario: Scenario) -> str:
+def starting_point(name: str, conversation: Conversation, scenario: Scenario) -> str:
     """Return the source of a `*.sim.py` with one scenario with a simulated user.
 
     Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
     """
-    calls = exported.conversation.tool_calls
-    mockable = mockable_calls(calls)
-    expected = list_of(StringLiteral(name) for name in dict.fromkeys(call.name for call in calls))
-    trajectory = mapping([("match_mode", StringLiteral("contains")), ("expected", expected)])
+    called = tuple(map(ExpectedCall, named_in(conversation.tool_calls)))
     state = scenario.session.state if scenario.session else None
-    options = {
-        "profile": StringLiteral(scenario.profile) if scenario.profile else None,
-        "goal": StringLiteral(scenario.goal or GOAL),
-        "knowledge": node(list(scenario.knowledge)) if scenario.knowledge else None,
-        "session": node({"state": dict(state)}) if state else None,
-        "tools": mapping(list(mocks(mockable))) if mockable else None,
-        "trajectory": trajectory if calls else None,
-        "tags": node(["from-a-talk"]),
-    }
-    made = call_of("scenario", [StringLiteral(exported.exported_name)], options)
-    return module_of_scenarios(_ABOUT, [made], comments=list(_open_decisions(exported, scenario)))
+    made = Scenario(
+        name,
+        file="",
+        line=0,
+        profile=scenario.profile,
+        goal=scenario.goal or GOAL,
+        knowledge=scenario.knowledge,
+        session=Session(state=dict(state)) if state else None,
+        tools=repeating_mocks(conversation.tool_calls),
+        trajectory=(Trajectory("contains", called),) if called else (),
+        tags=("from-a-talk",),
+    )
+    return scenarios_source([made], _ABOUT, ["\n".join(_open_decisions(conversation, scenario))])
 
 
-def _open_decisions(exported: ExportableConversation, scenario: Scenario) -> Iterator[str]:
-    if turns := exported.conversation.turns:
-        yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
+def _open_decisions(conversation: Conversation, scenario: Scenario) -> Iterator[str]:
+    if turns := conversation.turns:
+        yield f"The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
     if not scenario.goal:
-        yield "# TODO: write the goal; until then the simulated user wants nothing."
+        yield "TODO: write the goal; until then the simulated user wants nothing."
     if not scenario.profile:
-        yield "# TODO: say who the user is, with profile=…, where that matters."
+        yield "TODO: say who the user is, with profile=…, where that matters."
     if not scenario.knowledge:
-        yield "# TODO: list what the user knows, with knowledge=[…]."
-    if mockable_calls(exported.conversation.tool_calls):
-        yield "# TODO: tools answer as in that one conversation; another one may call them otherwise."
-    if exported.conversation.tool_calls:
-        yield "# TODO: keep in `expected` what has to be called every time, and say what may never be."
+        yield "TODO: list what the user knows, with knowledge=[…]."
+    if mockable_calls(conversation.tool_calls):
+        yield "TODO: tools answer as in that one conversation; another one may call them otherwise."
+    if conversation.tool_calls:
+        yield "TODO: keep in `expected` what has to be called every time, and say what may never be."
 
 
 DID_NOT_PASS = "it did not pass in its run: make sure that it shows what the agent should do"
