@@ -58,11 +58,11 @@ class ExportTask:
     """The content to write, for the `make` of a format."""
 
     path: Path  # the results from which the conversations are
-    started: float
+    started: float  # when their run began, in seconds since 1970; 0 if unknown
     conversations: tuple[ExportedConversation, ...]
-    notes: tuple[str, ...]  # notes for the user about the conversations
-    output: Path | None  # where the content will be written
-    camel_case: bool
+    notes: tuple[str, ...] = ()  # notes for the user about the conversations
+    output: Path | None = None  # where the content will be written
+    camel_case: bool = False
 
     def unwritable(self, error: Exception) -> UsageError:
         """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
@@ -112,24 +112,8 @@ def export(
     chosen: ExportFormat = PLUGINS.get("export format", form).load(of=ExportFormat)
     if camel_case and not chosen.of_cases:
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
-    earlier = read_earlier(path)
-    selection = select(earlier, scenarios, ids)
-    if expect == "scenario":
-        expectations = find(selection.conversations, root, earlier.started)
-        conversations, notes = with_expectations(selection.conversations, expectations, chosen)
-        if chosen.of_cases and any(each.expected for each in conversations):
-            notes.append(_COMPARED_BY_CRITERIA)
-        selection = Selection(conversations, (*selection.notes, *expectations.notes, *notes))
-    made = chosen.make(
-        ExportTask(
-            path=path,
-            started=earlier.started,
-            conversations=selection.conversations,
-            notes=selection.notes,
-            output=output,
-            camel_case=camel_case,
-        )
-    )
+    task = select(replace(read_earlier(path), output=output, camel_case=camel_case), scenarios, ids)
+    made = chosen.make(with_expectations(task, chosen, root) if expect == "scenario" else task)
     if output and not output.name.endswith(chosen.endings):
         note = f"{output}: is found in a folder only when its name ends in {' or '.join(chosen.endings)}"
         return replace(made, notes=(*made.notes, note))
@@ -204,26 +188,25 @@ _UNCHANGING = "exported tools answer as they did, and change no state"
 _OTHERS = "they are not about one conversation, or a judge's"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceExpectations:
-    """Expectations by file and scenario name, and notes for the user."""
+def with_expectations(task: ExportTask, form: ExportFormat, root: Path) -> ExportTask:
+    """Return conversations with what their scenarios expect, as far as it can be written.
 
-    expected: Mapping[tuple[str, str], Scenario]
-    notes: tuple[str, ...]
-
-
-def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> SourceExpectations:
-    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets."""
-    sources = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in conversations)
-    files = _RunFiles(root, started)
-    expected: dict[tuple[str, str], Scenario] = {}
-    notes: list[str] = []
-    for file, name, eval_id in sources:
+    Expectations are in the run's scenario files, which are imported, and in its evaluation sets.
+    """
+    files = _RunFiles(root, task.started)
+    notes: dict[str, None] = {}
+    completed: list[ExportedConversation] = []
+    for each in task.conversations:
+        expected, left_out = None, list[str]()
         try:
-            expected[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
+            expected, left_out = writable(files.expected(each), len(each.conversation.turns), form)
         except UsageError as error:
-            notes.append(f"{name}: {error}; the same calls are expected instead")
-    return SourceExpectations(expected, (*notes, *files.notes))
+            left_out.append(f"{error}; the same calls are expected instead")
+        notes |= dict.fromkeys(f"{each.scenario}: {note}" for note in left_out)
+        completed.append(replace(each, expected=expected))
+    if form.of_cases and any(each.expected for each in completed):
+        notes[_COMPARED_BY_CRITERIA] = None
+    return replace(task, conversations=tuple(completed), notes=(*task.notes, *notes, *files.notes))
 
 
 class _RunFiles:
@@ -233,66 +216,42 @@ class _RunFiles:
         self._root = root
         self._started = started
         self._imports = Imports()
-        self._scenarios: dict[str, Sequence[Scenario]] = {}
-        self._cases: dict[str, Mapping[str, AgentestKeys | None]] = {}
+        self._scenarios: dict[str, Mapping[str, Scenario]] = {}
+        """File → its scenarios by name, or its cases by id."""
         self.notes: list[str] = []
 
-    def scenario(self, file: str, name: str) -> Scenario:
-        if file not in self._scenarios:
-            discovered = discover_file(self._path(file), self._imports, root=self._root)
-            if discovered.broken:
-                raise UsageError(f"{file} cannot be loaded: {discovered.broken[0].message}")
-            self._scenarios[file] = discovered.scenarios
-        for scenario in self._scenarios[file]:
-            if scenario.name == name and scenario.refused:
-                raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
-            if scenario.name == name:
-                return scenario
-        raise UsageError(f"{file} has no scenario of that name any more")
+    def expected(self, of: ExportedConversation) -> Scenario:
+        """Return the scenario or case of a conversation. Raises UsageError if it is there no more."""
+        if of.file not in self._scenarios:
+            path = self._root / of.file
+            if not path.is_file():
+                raise UsageError(f"{of.file} is not there any more")
+            if path.stat().st_mtime > self._started > 0:
+                self.notes.append(
+                    f"{of.file} was changed after the run began: its current content is written"
+                )
+            self._scenarios[of.file] = self._cases(of.file) if of.eval_id else self._defined(of.file)
+        found = self._scenarios[of.file].get(of.eval_id or of.scenario)
+        if found is None:
+            what = f"case {of.eval_id!r}" if of.eval_id else "scenario of that name"
+            raise UsageError(f"{of.file} has no {what} any more")
+        if found.refused:
+            raise UsageError(f"the scenario cannot be loaded: {found.refused}")
+        return found
 
-    def case(self, file: str, eval_id: str) -> Scenario:
-        if file not in self._cases:
-            cases = read_eval_set(self._path(file)).eval_set.eval_cases
-            self._cases[file] = {case.eval_id: case.agentest for case in cases}
-        if eval_id not in self._cases[file]:
-            raise UsageError(f"{file} has no case {eval_id!r} any more")
-        expected = (self._cases[file][eval_id] or AgentestKeys()).expectations
-        return Scenario(
-            name=eval_id,
-            file=file,
-            line=0,
-            trajectory=expected.get("trajectory", ()),
-            expect=expected.get("expect", ()),
-            final_state=expected.get("final_state"),
-            thresholds=expected.get("thresholds", {}),
-            date=expected.get("date"),
-        )
+    def _defined(self, file: str) -> Mapping[str, Scenario]:
+        discovered = discover_file(self._root / file, self._imports, root=self._root)
+        if discovered.broken:
+            raise UsageError(f"{file} cannot be loaded: {discovered.broken[0].message}")
+        return {scenario.name: scenario for scenario in discovered.scenarios}
 
-    def _path(self, file: str) -> Path:
-        path = self._root / file
-        if not path.is_file():
-            raise UsageError(f"{file} is not there any more")
-        if path.stat().st_mtime > self._started > 0:
-            self.notes.append(f"{file} was changed after the run began: its current content is written")
-        return path
+    def _cases(self, file: str) -> Mapping[str, Scenario]:
+        cases = read_eval_set(self._root / file).eval_set.eval_cases
+        own = {case.eval_id: (case.agentest or AgentestKeys()).expectations for case in cases}
+        return {id: Scenario(id, file, 0, **expectations) for id, expectations in own.items()}
 
 
-def with_expectations(
-    conversations: Sequence[ExportedConversation], expectations: SourceExpectations, form: ExportFormat
-) -> tuple[tuple[ExportedConversation, ...], list[str]]:
-    """Return the conversations with their expectations, as far as they can be written, and notes."""
-    notes: dict[str, None] = {}
-    completed: list[ExportedConversation] = []
-    for each in conversations:
-        expected = expectations.expected.get((each.file, each.scenario))
-        if expected is not None:
-            expected, left_out = writable(expected, len(each.conversation.turns), form)
-            notes |= dict.fromkeys(f"{each.scenario}: {note}" for note in left_out)
-        completed.append(replace(each, expected=expected))
-    return tuple(completed), list(notes)
-
-
-def writable(expected: Scenario, turns: int, form: ExportFormat) -> tuple[Scenario | None, tuple[str, ...]]:
+def writable(expected: Scenario, turns: int, form: ExportFormat) -> tuple[Scenario | None, list[str]]:
     """Return a scenario with the expectations that a form can write of it, and why others are left out.
 
     The scenario is None if none is left.
@@ -327,10 +286,10 @@ def writable(expected: Scenario, turns: int, form: ExportFormat) -> tuple[Scenar
     has_state = bool(state) and not form.of_cases and is_writable("final_session_state", state)
     trajectory, said = kept("trajectory", expected.trajectory), kept("expect", expected.expect)
     if not (trajectory or said or has_state or any(each.trajectory or each.expect for each in of_turns)):
-        return None, (*notes, "says nothing that can be written: the same calls are expected")
+        return None, [*notes, "says nothing that can be written: the same calls are expected"]
     state = state if has_state else None
     found = replace(expected, turns=tuple(of_turns), trajectory=trajectory, expect=said)
-    return replace(found, final_session_state=state), tuple(notes)
+    return replace(found, final_session_state=state), notes
 
 
 def _about_conversation(expected: Scenario, turns: int) -> tuple[Scenario, list[str]]:
@@ -367,25 +326,7 @@ class ExportedConversation:
     expected: Scenario | None = None  # whose expectations it gets; None: the same calls
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierResults:
-    """The content of a results.json."""
-
-    path: Path
-    started: float  # start in seconds since 1970; 0 if unknown
-    conversations: tuple[ExportedConversation, ...]
-    hidden: str = ""  # how many values that look like credentials are hidden; "" if none is
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The conversations to export, and notes for the user."""
-
-    conversations: tuple[ExportedConversation, ...]
-    notes: tuple[str, ...]
-
-
-def read_earlier(path: Path) -> EarlierResults:
+def read_earlier(path: Path) -> ExportTask:
     """Read the conversations of a results.json. Raises UsageError."""
     run, hide = read_results(path), CredentialFilter()
     conversations = tuple(
@@ -401,37 +342,43 @@ def read_earlier(path: Path) -> EarlierResults:
         for scenario in run.scenarios
         for result in scenario.conversations
     )
+    if not conversations:
+        raise UsageError(f"{path} contains no conversation; run the scenarios first: agentest run")
     try:
         started = datetime.fromisoformat(run.started_at).timestamp()
     except (ValueError, OverflowError, OSError):
         started = 0.0
-    return EarlierResults(path, started, conversations, hide.note)
+    notes = tuple(filter(None, [hide.note]))
+    return ExportTask(path=path, started=started, conversations=conversations, notes=notes)
 
 
-def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
+def select(task: ExportTask, scenarios: Sequence[str], ids: Sequence[str]) -> ExportTask:
     """Return the finished conversations that match the filters; () is no filter. Raises UsageError."""
-    if not earlier.conversations:
-        raise UsageError(f"{earlier.path} contains no conversation; run the scenarios first: agentest run")
-    _check_filters(earlier, scenarios, ids)
+    names = {each.scenario for each in task.conversations}
+    known = {each.conversation.conversation_id for each in task.conversations}
+    for text in scenarios:
+        if not any(matches_name(name, (text,)) for name in names):
+            raise UsageError(
+                f"--scenario: {task.path} contains no conversation of a scenario with {text!r} in its name; "
+                f"{did_you_mean(text, names)}"
+            )
+    if unknown := next((each for each in ids if each not in known), None):
+        problem = f"contains no conversation {unknown!r}; {did_you_mean(unknown, known)}"
+        raise UsageError(f"--conversation: {task.path} {problem}")
     chosen = [
         each
-        for each in earlier.conversations
+        for each in task.conversations
         if (not scenarios or matches_name(each.scenario, scenarios))
         and (not ids or each.conversation.conversation_id in ids)
     ]
     if not chosen:
-        raise UsageError(
-            f"{earlier.path} contains no conversation that fits both --scenario and --conversation"
-        )
+        raise UsageError(f"{task.path} contains no conversation that fits both --scenario and --conversation")
     finished = [each for each in chosen if missing(each.conversation) is None]
     if not finished:
-        raise UsageError(
-            f"{earlier.path}: no conversation is left to export\n"
-            + "\n".join(_left_out_notes(chosen, len(chosen)))
-        )
-    hidden = [earlier.hidden] if earlier.hidden else []
-    notes = (*hidden, *_left_out_notes(chosen, _MAX_SHOWN), *_content_notes(finished))
-    return Selection(tuple(finished), notes)
+        reasons = "\n".join(_left_out_notes(chosen, len(chosen)))
+        raise UsageError(f"{task.path}: no conversation is left to export\n{reasons}")
+    notes = (*task.notes, *_left_out_notes(chosen, _MAX_SHOWN), *_content_notes(finished))
+    return replace(task, conversations=tuple(finished), notes=notes)
 
 
 def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
@@ -451,24 +398,6 @@ def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
         if made:
             what = f"{count(made, 'call')} of the simulated user's own tools"
             yield f"{name}: {what} left out: a script has none"
-
-
-def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> None:
-    names = {each.scenario for each in earlier.conversations}
-    for text in scenarios:
-        if not any(matches_name(name, (text,)) for name in names):
-            raise UsageError(
-                f"--scenario: {earlier.path} contains no conversation of a scenario with "
-                f"{text!r} in its name; "
-                f"{did_you_mean(text, names)}"
-            )
-    known = {each.conversation.conversation_id for each in earlier.conversations}
-    for wanted in ids:
-        if wanted not in known:
-            raise UsageError(
-                f"--conversation: {earlier.path} contains no conversation {wanted!r}; "
-                f"{did_you_mean(wanted, known)}"
-            )
 
 
 def _left_out_notes(chosen: Sequence[ExportedConversation], limit: int) -> list[str]:

@@ -17,8 +17,8 @@ from agentest.plugins.authoring.export import (
     EVALSET,
     Exported,
     ExportedConversation,
+    ExportTask,
     export,
-    find,
     with_expectations,
 )
 from agentest.plugins.authoring.scenario_files import as_data
@@ -165,11 +165,12 @@ def test_cases_keep_their_expectations(tmp_path: Path) -> None:
         eval_id="c",
     )
     gone = replace(held, scenario="shop/d", eval_id="d")
-    found = find([held, gone], tmp_path, 0)
-    (one, other), notes = with_expectations([held, gone], found, EVALSET)
+    task = ExportTask(path=path, started=0, conversations=(held, gone))
+    found = with_expectations(task, EVALSET, tmp_path)
+    one, other = found.conversations
     assert one.expected is not None
     assert as_data(one.expected.trajectory[0])["expected"] == own["trajectory"]["expected"]
     assert other.expected is None
-    assert notes == []
-    (note,) = found.notes
+    note, about_criteria = found.notes
+    assert "compare with these" in about_criteria
     assert note.startswith("shop/d: shop.test.json has no case 'd' any more; the same calls are expected")
