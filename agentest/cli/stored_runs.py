@@ -117,7 +117,7 @@ def report_again(
 
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
-    result = _only(result, scenarios, path)
+    result = only_named(result, scenarios, path)
     against = None
     if result.comparison and len(result.agents) > 1:
         from agentest.cli.comparison import RunComparison
@@ -165,17 +165,16 @@ def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple
     return reports
 
 
-def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
+def only_named(result: RunResult, wanted: Sequence[str], path: Path | str) -> RunResult:
+    """Return a run with the scenarios that `--scenario` selects; all without it. Raises UsageError."""
     if not wanted:
         return result
-    selected = [each for each in result.scenarios if matches_name(each.name, wanted)]
-    if not selected:
-        names = [scenario.name for scenario in result.scenarios]
-        raise UsageError(
-            f"--scenario: {path} has no scenario of that name; "
-            + did_you_mean(wanted[0].removeprefix("="), names)
-        )
-    return replace(result, scenarios=tuple(selected))
+    names = [scenario.name for scenario in result.scenarios]
+    for text in wanted:
+        if not any(matches_name(name, (text,)) for name in names):
+            close = did_you_mean(text.removeprefix("="), names[:_FEW])
+            raise UsageError(f"--scenario: {path} has no scenario named {text!r}; {close}")
+    return replace(result, scenarios=tuple(s for s in result.scenarios if matches_name(s.name, wanted)))
 
 
 def _row(run: StoredRunFolder) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from agentest.cli.stored_runs import only_named
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.domain.reasons import conversation_passed
 from agentest.domain.transcript import Conversation
@@ -18,7 +19,7 @@ from agentest.plugins.adk.cases import recorded_case
 from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, AgentestKeys, EvalSet, eval_set_json
 from agentest.plugins.adk.formats.set_reader import read_eval_set
 from agentest.plugins.authoring.scenario_files import as_data, export_data
-from agentest.scenarios.discovery import DATA_ENDINGS, discover_file, matches_name
+from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.source_code import (
     export_script,
@@ -112,7 +113,8 @@ def export(
     chosen: ExportFormat = PLUGINS.get("export format", form).load(of=ExportFormat)
     if camel_case and not chosen.of_cases:
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
-    task = select(replace(read_earlier(path), output=output, camel_case=camel_case), scenarios, ids)
+    earlier = replace(read_earlier(path, scenarios), output=output, camel_case=camel_case)
+    task = select(earlier, ids)
     made = chosen.make(with_expectations(task, chosen, root) if expect == "scenario" else task)
     if output and not output.name.endswith(chosen.endings):
         note = f"{output}: is found in a folder only when its name ends in {' or '.join(chosen.endings)}"
@@ -326,9 +328,9 @@ class ExportedConversation:
     expected: Scenario | None = None  # whose expectations it gets; None: the same calls
 
 
-def read_earlier(path: Path) -> ExportTask:
-    """Read the conversations of a results.json. Raises UsageError."""
-    run, hide = read_results(path), CredentialFilter()
+def read_earlier(path: Path, scenarios: Sequence[str] = ()) -> ExportTask:
+    """Read the conversations of a results.json, of the scenarios that are named. Raises UsageError."""
+    run, hide = only_named(read_results(path), scenarios, path), CredentialFilter()
     conversations = tuple(
         ExportedConversation(
             scenario=scenario.name,
@@ -352,27 +354,13 @@ def read_earlier(path: Path) -> ExportTask:
     return ExportTask(path=path, started=started, conversations=conversations, notes=notes)
 
 
-def select(task: ExportTask, scenarios: Sequence[str], ids: Sequence[str]) -> ExportTask:
-    """Return the finished conversations that match the filters; () is no filter. Raises UsageError."""
-    names = {each.scenario for each in task.conversations}
+def select(task: ExportTask, ids: Sequence[str]) -> ExportTask:
+    """Return the finished conversations, of those with one of the ids if any is given. Raises UsageError."""
     known = {each.conversation.conversation_id for each in task.conversations}
-    for text in scenarios:
-        if not any(matches_name(name, (text,)) for name in names):
-            raise UsageError(
-                f"--scenario: {task.path} contains no conversation of a scenario with {text!r} in its name; "
-                f"{did_you_mean(text, names)}"
-            )
     if unknown := next((each for each in ids if each not in known), None):
-        problem = f"contains no conversation {unknown!r}; {did_you_mean(unknown, known)}"
+        problem = f"contains no conversation {unknown!r} of these scenarios; {did_you_mean(unknown, known)}"
         raise UsageError(f"--conversation: {task.path} {problem}")
-    chosen = [
-        each
-        for each in task.conversations
-        if (not scenarios or matches_name(each.scenario, scenarios))
-        and (not ids or each.conversation.conversation_id in ids)
-    ]
-    if not chosen:
-        raise UsageError(f"{task.path} contains no conversation that fits both --scenario and --conversation")
+    chosen = [each for each in task.conversations if not ids or each.conversation.conversation_id in ids]
     finished = [each for each in chosen if missing(each.conversation) is None]
     if not finished:
         reasons = "\n".join(_left_out_notes(chosen, len(chosen)))

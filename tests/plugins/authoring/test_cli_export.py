@@ -94,7 +94,7 @@ def test_what_tools_answered_is_replayed_to_the_letter(project: Project, form: s
         (["none.json", "--to", "evalset"], "cannot be read"),
         (["a.sim.py", "--to", "evalset"], "is not JSON"),
         ([RESULTS, "--to", "evalset", "--conversation", "boks-1"], "did you mean `books-1`?"),
-        ([RESULTS, "--to", "evalset", "--scenario", "xyz"], "no conversation of a scenario with 'xyz'"),
+        ([RESULTS, "--to", "evalset", "--scenario", "xyz"], "has no scenario named 'xyz'"),
         ([RESULTS, "--to", "evalset", "--output", "a.sim.py"], "a.sim.py exists already"),
         ([RESULTS, "--to", "toml"], "'toml' is not one of"),
         ([RESULTS], "Missing option '--to'"),

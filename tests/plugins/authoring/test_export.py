@@ -446,18 +446,20 @@ def test_filters(tmp_path: Path) -> None:
         builders.scenario_result("Late order", [builders.conversation_result("late-1")]),
         builders.scenario_result("Refund", [builders.conversation_result("refund-1")]),
     )
-    earlier = read_earlier(results(tmp_path, result))
+    path = results(tmp_path, result)
 
-    def ids(*arguments: Any) -> list[str]:
-        return [each.conversation.conversation_id for each in select(earlier, *arguments).conversations]
+    def ids(names: Any, wanted: Any) -> list[str]:
+        chosen = select(read_earlier(path, names), wanted).conversations
+        return [each.conversation.conversation_id for each in chosen]
 
     assert ids((), ()) == ["late-1", "refund-1"]
     assert ids(("LATE",), ()) == ["late-1"]
     assert ids((), ("refund-1",)) == ["refund-1"]
     for filters, message in (
-        ((("refunt",), ()), "did you mean `Refund`"),
+        ((("refunt",), ()), "has no scenario named 'refunt'; did you mean `Refund`"),
+        ((("late", "refunt"), ()), "did you mean `Refund`"),
         (((), ("late-2",)), "did you mean `late-1`"),
-        ((("late",), ("refund-1",)), "fits both"),
+        ((("late",), ("refund-1",)), "no conversation 'refund-1' of these scenarios; valid are: `late-1`"),
     ):
         with pytest.raises(UsageError, match=message):
             ids(*filters)

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentest.cli.comparison import compare_runs, format_comparisons
 from agentest.cli.location import Project
+from agentest.cli.stored_runs import only_named
 from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult
 from agentest.history.comparison import Change
@@ -34,7 +35,6 @@ from agentest.plugins.page.server.run_index import WebRuns
 from agentest.report.agent import Failures, report_text
 from agentest.report.console.scenario import block
 from agentest.report.content import RunReport
-from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import read_results
 from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
@@ -433,14 +433,7 @@ class ProjectTools:
 
 
 def _failures(path: Path, run: str, names: Sequence[str], max_tokens: int) -> tuple[str, Json]:
-    result = read_results(path)
-    if names:
-        chosen = tuple(each for each in result.scenarios if matches_name(each.name, names))
-        if not chosen:
-            every = [each.name for each in result.scenarios]
-            raise UsageError(f"the run has no scenario {names[0]!r}; {did_you_mean(names[0], every[:20])}")
-        result = replace(result, scenarios=chosen)
-    result = CredentialFilter()(result)
+    result = CredentialFilter()(only_named(read_results(path), names, "the run"))
     failures = Failures()
     for scenario in result.scenarios:
         failures.add(scenario)
