@@ -294,7 +294,8 @@ class SetFile:
         """Return the file with a new value for a case."""
         old = self.cases[index]
         new = _merged(old, value)
-        return self.content.text if _is_same(old, new) else self._with_cases(index, index + 1, new)
+        changed = self.style.written(new) != self.style.written(old)
+        return self._with_cases(index, index + 1, new) if changed else self.content.text
 
     def with_added(self, *cases: Any, index: int | None = None) -> str:
         """Return the file with more cases, before the one at `index`, or at the end.
@@ -364,10 +365,6 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    if isinstance(old, dict) and isinstance(new, Mapping):
-        return old.keys() == new.keys() and all(_is_same(old[key], new[key]) for key in old)
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(map(_is_same, old, new))
     if isinstance(old, bool) or isinstance(new, bool):
         return old is new
     if isinstance(old, int | float) and isinstance(new, int | float):

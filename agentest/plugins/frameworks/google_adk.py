@@ -41,7 +41,6 @@ from agentest.plugins.protocols.adk_server.client import (
     state_mismatch_text,
     user_content,
 )
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.support.calling import message_of_error
 from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.support.function_threads import BlockingTimer
@@ -121,8 +120,9 @@ class AdkModuleClient:
             with suppress(AgentestError):
                 calls = read_run(events, ctx.turn_index, decided=_decisions(gate))[0].observed
             raise NoReply(str(error), 0, calls) from error
-        reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms, decided=_decisions(gate))
-        return replace(reply, state_before=states[0], state=states[1], approvals=gate.approver.answered)
+        reply = read_reply(events, ctx.turn_index, decided=_decisions(gate))
+        reply = replace(reply, latency_ms=latency_ms, approvals=gate.approver.answered)
+        return replace(reply, state_before=states[0], state=states[1])
 
     async def _run(
         self, user_text: UserText, ctx: TurnContext, events: list[Any], gate: ToolGate
@@ -139,17 +139,13 @@ class AdkModuleClient:
             else None
         )
         given: Mapping[str, Any] | None = user_content(user_text)
-        for _ in range(MOST_APPROVALS):
+        while given is not None:
             message = import_module("google.genai.types").Content.model_validate_json(json.dumps(given))
             begin = len(events)
             async with aclosing(runner.run_async(**session_key, new_message=message)) as stream:
                 async for event in stream:
                     events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
             given = _confirmations(events[begin:], gate)
-            if given is None:
-                break
-        else:
-            raise AgentError(TOO_MANY_QUESTIONS)
         now = await runner.session_service.get_session(app_name=runner.app_name, **session_key)
         return before, _json_state(now.state)
 

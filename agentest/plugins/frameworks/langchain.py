@@ -19,8 +19,6 @@ from agentest.domain.transcript import Remark, Usage
 from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_method
 from agentest.plugins.protocols.approvals import (
-    MOST_APPROVALS,
-    TOO_MANY_QUESTIONS,
     Decision,
     approvals_of,
     asked_tools,
@@ -254,7 +252,7 @@ class LangGraphConversation:
         earlier = to_wire(messages[:-1]) if gate.turn_index == 0 else []
         graph_input = {"messages": [*earlier, human(last_user_message(messages).text, id=said_id)]}
         config = {**self._config, "callbacks": [model_calls.handler()]}
-        for _ in range(MOST_APPROVALS):
+        while True:
             try:
                 await self._graph.ainvoke(graph_input, config, **self._context)
             except Exception:
@@ -267,8 +265,6 @@ class LangGraphConversation:
             if not state.next:
                 break
             graph_input = _answered(state, new, gate)
-        else:
-            raise AgentError(TOO_MANY_QUESTIONS)
         _record_node_calls(new, gate)
         structured = state.values.get("structured_response")
         last = new[-1] if new else None
@@ -298,9 +294,8 @@ def _answered(state: Any, new: Sequence[Any], gate: ToolGate) -> Any:
     calls = [call for message in new for call in getattr(message, "tool_calls", ())]
     done = {message.tool_call_id for message in new if message.type == "tool"}
     open_calls = [call for call in calls if call["id"] not in done]
-    asked, values = list[AskedCall](), [each["value"] for each in interrupts]
-    granting = approvals_of(values, Decision(True))
-    for name in asked_tools(values):
+    asked, granting = list[AskedCall](), approvals_of(interrupts, Decision(True))
+    for name in asked_tools(interrupts):
         call = next((call for call in open_calls if call["name"] == name), None)
         if call is None:
             asked.append(AskedCall(None, question=f"an answer: {question_text(interrupts):.500}"))

@@ -13,7 +13,6 @@ from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
 from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.plugins.protocols.response_items import written
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import STRICT, safe_repr
@@ -117,7 +116,7 @@ class OpenAIAgentsConversation:
         user_message = {"role": "user", "content": last_user_message(messages).text}
         given: Any = [*(self._items or written(messages[:-1], {})), user_message]
         context = self._context
-        for _ in range(MOST_APPROVALS):
+        while True:
             try:
                 result = await run(self._agent, given, context=context)
             except Exception as error:
@@ -126,8 +125,6 @@ class OpenAIAgentsConversation:
             if not result.interruptions:
                 break
             given, context = _answered(result, gate), None
-        else:
-            raise AgentError(TOO_MANY_QUESTIONS)
         _record_other_calls(result.new_items, gate)
         self._items, self._agent = result.to_input_list(), result.last_agent
         usage = result.context_wrapper.usage

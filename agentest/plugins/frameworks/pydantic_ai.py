@@ -17,7 +17,6 @@ from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
 from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS
 from agentest.support.calling import NonWaitingExecutor, message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_text
@@ -149,7 +148,7 @@ class PydanticAIConversation:
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the agent with the user's last message."""
         usage, model_calls, given = Usage(), 0, dict[str, Any]()
-        for _ in range(MOST_APPROVALS):
+        while True:
             result = await self._run(last_user_message(messages).text if not given else None, gate, given)
             self._history = result.all_messages()
             used = result.usage if hasattr(result.usage, "requests") else result.usage()
@@ -158,8 +157,6 @@ class PydanticAIConversation:
             if type(result.output).__name__ != "DeferredToolRequests":
                 break
             given = {"deferred_tool_results": _answered(result, gate)}
-        else:
-            raise AgentError(TOO_MANY_QUESTIONS)
         _record_other_calls(result.new_messages(), gate)
         return AgentReply(output_text(result.output), usage=usage, model_calls=model_calls)
 

@@ -13,15 +13,13 @@ from typing import Any, Literal
 
 from agentest.agents.json_reader import excerpt, mapping_at
 from agentest.domain.tool_visibility import Approval, Approve
+from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
 Approvals = Literal["approve", "deny", "ask"]
 """How an agent's questions before it continues are answered. With `ask`, each question becomes the reply, and
 the user's next message is the answer."""
-MOST_APPROVALS = 50  # approval requests allowed in one turn before the conversation fails
-TOO_MANY_QUESTIONS = (
-    f"the agent asked for approval more than {MOST_APPROVALS} times in one turn without replying to the user"
-)
+_MOST_REQUESTS = 50  # the approval request in one turn at which the conversation fails
 
 _YES = re.compile(
     r"(yes|yeah|yep|y|ok|okay|sure|certainly|of course|approved?|i approve|accept(ed)?|i accept|agreed|"
@@ -66,6 +64,7 @@ class Approver:
     approve: Approve | None  # the scenario's answer, which precedes the others
     setting: str = "ask"  # the agent's setting `approvals`
     answered: int = 0  # number of requests that `approve` has answered
+    _requests: int = 0  # number of requests in this turn
 
     def decision(self, tools: Sequence[str | None], words: str | None = None) -> Decision | None:
         """Return the decision about a request, or None if the user has to decide.
@@ -73,7 +72,15 @@ class Approver:
         Args:
             tools: the tools that the agent asks about; None for a question about something else.
             words: the user's message, if the user was asked.
+
+        Raises AgentError if an agent asks again and again, which would never end.
         """
+        self._requests += 1
+        if self._requests >= _MOST_REQUESTS:
+            raise AgentError(
+                f"the agent asked for approval more than {_MOST_REQUESTS} times in one turn without replying "
+                "to the user"
+            )
         if isinstance(self.approve, bool):
             self.answered += 1
             return Decision(self.approve)
@@ -127,18 +134,18 @@ def _tool_of(request: Any) -> Any:
     return request.get("name", request.get("action")) if isinstance(request, Mapping) else None
 
 
-def asked_tools(values: Iterable[Any]) -> list[str | None]:
+def asked_tools(interrupts: Iterable[Wire]) -> list[str | None]:
     """Return the tools that interrupts ask about, with None for an interrupt about something else."""
-    requests = [_answer(value, Decision(True))[1] for value in values]
+    requests = [_answer(interrupt.get("value"), Decision(True))[1] for interrupt in interrupts]
     tools = [tool for each in requests for tool in ([_tool_of(one) for one, _ in each] or [None])]
     return [tool if isinstance(tool, str) else None for tool in tools]
 
 
-def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:
+def approvals_of(interrupts: Iterable[Wire], decision: Decision) -> dict[str, Approval]:
     """Return tool name → approval. Empty if the interrupts are not about tool calls."""
     approvals: dict[str, Approval] = {}
-    for value in values:
-        for request, decided in _answer(value, decision)[1]:
+    for interrupt in interrupts:
+        for request, decided in _answer(interrupt.get("value"), decision)[1]:
             name, kind = _tool_of(request), decided["type"]
             if isinstance(name, str) and kind in _APPROVAL_BY_KIND:
                 approvals[name] = _APPROVAL_BY_KIND[kind]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from agentest.agents.json_reader import excerpt, read_any
@@ -27,6 +27,7 @@ from agentest.config.fields import PathText
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall
+from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, errors_as
 from agentest.support.jmespath_expressions import JsonPath
 from agentest.support.lazy_dataclasses import dataclass
@@ -116,9 +117,10 @@ class TurnReader:
     _reported_calls: tuple[ToolCall, ...] = ()
     _requests: list[ToolRequest] = field(default_factory=list)
     _last: Any = None
+    _first_ms: float | None = None
 
-    def hear(self, message: Any) -> bool:
-        """Read a message, which is a JSON value. Returns True if it contains text. Raises AgentError.
+    def hear(self, message: Any, limit: TimeLimit | None = None) -> None:
+        """Read a message, which is a JSON value. `limit` says when its text came. Raises AgentError.
 
         Calls are read first, so that the transcript includes what the agent did before an error.
         """
@@ -146,7 +148,8 @@ class TurnReader:
         if reply is not None:
             self._reply = reply
         self.done = reply is not None if form.done is None else form.done.holds(message)
-        return bool(delta or reply)
+        if limit and (delta or reply) and self._first_ms is None:
+            self._first_ms = limit.elapsed * 1000
 
     def hear_late(self, message: Any) -> None:
         """Record the calls of a message that arrived before the user's next message."""
@@ -154,9 +157,15 @@ class TurnReader:
             self._calls.take(self.form.tool_calls.find(message))
 
     @property
-    def asks(self) -> bool:
-        """True if the agent requests a tool."""
-        return bool(self._requests)
+    def is_over(self) -> bool:
+        """True if the turn is done, or waits for tools that the agent requests."""
+        return self.done or bool(self._requests)
+
+    def reply(self, limit: TimeLimit, retries: int = 0) -> AgentReply:
+        """Return the reply, or the requests in a turn that is not done, with the times of this block."""
+        reply = self.answer() if self.done else self.requests()
+        first_ms, self._first_ms = self._first_ms, None
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first_ms, retries=retries)
 
     def requests(self) -> AgentReply:
         """Return the tools requested so far in the turn, which then continues."""

@@ -36,12 +36,18 @@ T = TypeVar("T")
 class ProtocolClient(ConversationalAgent):
     """An agent whose protocol has conversations. Stores nothing about them."""
 
-    takes_attachments = True
-
-    def __init__(self, name: str, begin: Callable[[], Agent], *, takes_history: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], Agent],
+        *,
+        takes_history: bool = False,
+        takes_attachments: bool = True,
+    ) -> None:
         """Create the client; `begin` begins a conversation."""
         self.name = name
         self.takes_history = takes_history
+        self.takes_attachments = takes_attachments
         self._begin = begin
 
     def new_conversation(self) -> Agent:

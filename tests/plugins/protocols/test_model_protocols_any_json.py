@@ -142,7 +142,7 @@ def read_message(message: dict[str, Any]) -> None:
     made_so_far(message, 0)
     usage_of(message)
     blocks = blocks_of(message)
-    read_blocks(blocks, 0, IGNORED)
+    read_blocks(blocks, 0, "agent", IGNORED)
     json.dumps(as_received(blocks))
 
 

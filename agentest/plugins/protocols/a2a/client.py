@@ -39,7 +39,12 @@ from agentest.plugins.protocols.a2a.reply import (
 )
 from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, AgentWork, Json
-from agentest.plugins.protocols.protocol_client import ProtocolClient, ProtocolEndpoint, read_json_body
+from agentest.plugins.protocols.protocol_client import (
+    ProtocolClient,
+    ProtocolEndpoint,
+    ReplyTotals,
+    read_json_body,
+)
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -73,7 +78,6 @@ _ERROR_NAMES = {
 }
 
 
-_Read = Callable[[DirectResponse], Awaitable[AgentError | None]]
 _METHODS = {
     "send": {"1.0": "SendMessage", "0.3": "message/send", "rest": "message:send"},
     "stream": {"1.0": "SendStreamingMessage", "0.3": "message/stream", "rest": "message:stream"},
@@ -109,33 +113,12 @@ class _A2aEndpoint(ProtocolEndpoint):
             )
         return self._streaming and not refused
 
-    async def send(
-        self,
-        way: RequestWay,
-        params: Json,
-        work: AgentWork,
-        values: Values,
-        *,
-        streaming: bool,
-        only_place: bool,
-    ) -> HttpAnswer[None]:
-        operation = "stream" if streaming else "send"
-        read = self._reader(work, method_of(way, operation), streaming, only_place)
-        request = _request(way, operation, params, "text/event-stream" if streaming else "application/json")
-        return _raised(await self.sender.send(request, read, _EXPLAINED_STATUSES, values=values))
+    async def call(
+        self, operation: str, params: Json, exchange: _MessageExchange, *, only_place: bool = True
+    ) -> HttpAnswer[AgentError | None]:
+        """Send a request whose answer adds to the agent's work. Raises WayRefused and ReportedError."""
+        work, method, streaming = exchange.work, method_of(exchange.way, operation), operation == "stream"
 
-    async def get_task(
-        self, way: RequestWay, task_id: str, work: AgentWork, values: Values
-    ) -> HttpAnswer[None]:
-        read = self._reader(work, method_of(way, "get"), streaming=False, only_place=True)
-        request = _request(way, "get", {"id": task_id})
-        return _raised(await self.sender.send(request, read, _EXPLAINED_STATUSES, values=values))
-
-    async def cancel(self, way: RequestWay, task_id: str, values: Values) -> None:
-        request = _request(way, "cancel", {"id": task_id})
-        await self.sender.send(request, _read_card, _EXPLAINED_STATUSES, values=values)
-
-    def _reader(self, work: AgentWork, method: str, streaming: bool, only_place: bool) -> _Read:
         async def read(response: DirectResponse) -> AgentError | None:
             async def read_events(stream: EventStream) -> None:
                 await _take_events(stream, response, work, method)
@@ -147,7 +130,11 @@ class _A2aEndpoint(ProtocolEndpoint):
                 return error  # the sender would replace a raised error with another
             return None
 
-        return read
+        request = _request(exchange.way, operation, params)
+        answer = await self.sender.send(request, read, _EXPLAINED_STATUSES, values=exchange.values)
+        if answer.value is not None:
+            raise answer.value
+        return answer
 
     async def fetch(self, url: str, values: Values) -> Any:
         try:
@@ -203,11 +190,11 @@ class A2aConversation:
                 await exchange.finish()
             return self._read(exchange, ctx.turn_index)
         except RecursionError:
-            raise NoReply("the agent's answer is nested too deeply to be read", exchange.retries) from None
+            raise exchange.total.no_reply("the agent's answer is nested too deeply to be read") from None
         except AgentError as error:
-            retries = exchange.retries + (error.retries if isinstance(error, NoReply) else 0)
+            retries = exchange.total.retries + getattr(error, "retries", 0)
             calls_so_far = self._calls_so_far(exchange.work, ctx.turn_index)
-            raise NoReply(self._explain(error, exchange.url), retries, calls_so_far) from None
+            raise NoReply(self._explain(error, exchange.way.url), retries, calls_so_far) from None
 
     def _read(self, exchange: _MessageExchange, turn_index: int) -> AgentReply:
         work = exchange.work
@@ -225,17 +212,13 @@ class A2aConversation:
         self._task_id = work.task_id or None if waits else None
         self._shown_artifacts = texts_by_artifact(work) if waits else {}
         card = self._endpoint.contact.card
-        usage, model_calls = read_usage(work, self._known_events)
-        return AgentReply(
+        total = exchange.total
+        total.usage, model_calls = read_usage(work, self._known_events)
+        total.observed, total.remarks, total.first_token_ms = calls, reply_text.remarks, reply_text.first_ms
+        return total.reply(
             reply_text.text,
-            usage=usage,
             model_calls=model_calls,
-            latency_ms=exchange.latency_ms,
-            retries=exchange.retries,
-            observed=calls,
-            remarks=reply_text.remarks,
             author=reply_text.author,
-            first_token_ms=reply_text.first_ms,
             tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
@@ -269,39 +252,33 @@ class _MessageExchange:
     ) -> None:
         self._endpoint = endpoint
         self._user_text = last_user_message(messages)
-        self._values = TurnValues(messages, ctx)
         self._known_messages = known_messages
-        self._way = RequestWay(url="")
+        self.values = TurnValues(messages, ctx)
+        self.way = RequestWay(url="")
         self.work = self._new_work()
-        self.latency_ms = 0.0
-        self.retries = 0
+        self.total = ReplyTotals()
 
     def _new_work(self) -> AgentWork:
         return AgentWork(on_unknown=self._endpoint.ignored.note, known=self._known_messages)
 
-    @property
-    def url(self) -> str:
-        return self._way.url
-
     async def send(self, context_id: str | None, task_id: str | None) -> None:
         endpoint = self._endpoint
-        body = endpoint.body.filled(self._values)
+        body = endpoint.body.filled(self.values)
 
         async def say(way: RequestWay, only_place: bool) -> None:
-            self._way, self.work, streams = way, self._new_work(), endpoint.streams()
+            self.way, self.work, streams = way, self._new_work(), endpoint.streams()
             params = params_of(
                 self._user_text, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
             )
-            answer = await endpoint.send(
-                way, params, self.work, self._values, streaming=streams, only_place=only_place
-            )
-            self.latency_ms, self.retries = answer.latency_ms, answer.retries
+            operation = "stream" if streams else "send"
+            self.total.add(await endpoint.call(operation, params, self, only_place=only_place))
 
-        await endpoint.contact.use_first_way(lambda url: endpoint.fetch(url, self._values), say)
+        await endpoint.contact.use_first_way(lambda url: endpoint.fetch(url, self.values), say)
 
     async def cancel(self) -> None:
         if self.work.task_id and not self.work.ended:
-            await self._endpoint.cancel(self._way, self.work.task_id, self._values)
+            request = _request(self.way, "cancel", {"id": self.work.task_id})
+            await self._endpoint.sender.send(request, _read_card, _EXPLAINED_STATUSES, values=self.values)
 
     async def finish(self) -> None:
         work, timeout_s = self.work, self._endpoint.timeout_s
@@ -312,25 +289,25 @@ class _MessageExchange:
                 f"a task in the state {work.state}, without an id" if work.state else "no task or message"
             )
             raise AgentError(f"the agent answered with {outcome}: there is nothing to wait for")
-        limit = TimeLimit(max(0.0, timeout_s - self.latency_ms / 1000))
+        limit = TimeLimit(max(0.0, timeout_s - self.total.latency_ms / 1000))
         try:
             with limit:
                 await self._poll_until_ended()
         except TimeoutError:
             raise AgentError(
-                f"{self.url}: the agent's task is still in the state {work.state} after {timeout_s:g} s "
+                f"{self.way.url}: the agent's task is still in the state {work.state} after {timeout_s:g} s "
                 "(request_timeout_ms)"
             ) from None
         finally:
-            self.latency_ms += limit.elapsed * 1000
+            self.total.latency_ms += limit.elapsed * 1000
 
     async def _poll_until_ended(self) -> None:
         pause = _FIRST_PAUSE_S
         while not self.work.ended:
             await self._endpoint.pause(pause)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
-            answer = await self._endpoint.get_task(self._way, self.work.task_id, self.work, self._values)
-            self.retries += answer.retries
+            answer = await self._endpoint.call("get", {"id": self.work.task_id}, self)
+            self.total.retries += answer.retries
 
 
 def _check_not_empty(reply_text: ReplyText, calls: Sequence[ToolCall], work: AgentWork) -> None:
@@ -355,12 +332,6 @@ class ReportedError(AgentError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-
-
-def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:
-    if answer.value is not None:
-        raise answer.value
-    return HttpAnswer(None, answer.latency_ms, answer.retries)
 
 
 def _take(body: bytes, work: AgentWork, method: str) -> None:
@@ -432,9 +403,7 @@ def method_of(way: RequestWay, operation: str) -> str:
     return f"GET /{name}" if way.rest and operation == "get" else name
 
 
-def _request(
-    way: RequestWay, operation: str, params: Json, accept: str = "application/json"
-) -> OutgoingRequest:
+def _request(way: RequestWay, operation: str, params: Json) -> OutgoingRequest:
     """Return the request of an operation.
 
     1.x servers take requests without the version header for 0.3, and refuse 0.3's methods with it.
@@ -445,6 +414,7 @@ def _request(
         url = f"{way.url.rstrip('/')}/{method.format_map(params)}"
         payload = dict(params) if operation in ("send", "stream") else {}
     is_get = way.rest and operation == "get"
+    accept = "text/event-stream" if operation == "stream" else "application/json"
     return OutgoingRequest(
         url=url,
         method="GET" if is_get else "POST",

@@ -137,7 +137,7 @@ def text_of_parts(parts: Sequence[A2aPart]) -> str:
     outer = [part for part in parts if not _is_inner(part)]
     text = "".join(part.text for part in outer if part.text)
     if not text:
-        text = "\n".join(_data_text(part.data) for part in outer if part.has_data)
+        text = "\n".join(_data_text(part.data) for part in outer if part.data is not None)
     return "\n".join(filter(None, [text, *(part.file for part in outer if part.file)]))
 
 
@@ -223,7 +223,7 @@ def _is_inner(part: A2aPart) -> bool:
 
 def _adk_type(part: A2aPart) -> str:
     """Return google-adk's type of a part's data, such as `function_call`; "" for other parts."""
-    if not part.has_data or not isinstance(part.data, Mapping):
+    if not isinstance(part.data, Mapping):
         return ""
     named = (value for key, value in part.metadata.items() if key == "type" or key.endswith("_type"))
     return next((value for value in named if isinstance(value, str)), "")

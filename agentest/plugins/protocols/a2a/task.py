@@ -14,7 +14,6 @@ from agentest.agents.json_reader import excerpt, is_list_of_objects, mapping_at,
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
-_NO_DATA = object()
 _NOTHING: Mapping[str, Any] = {}
 
 Json = Mapping[str, Any]
@@ -30,15 +29,10 @@ class A2aPart:
     """A part of a message or an artifact."""
 
     text: str | None = None
-    data: Any = _NO_DATA
+    data: Any = None
     file: str = ""  # a description of the file; "" for a part without a file
     unknown: str = ""  # the type that a part of unknown kind names
     metadata: Json = field(default_factory=dict)
-
-    @property
-    def has_data(self) -> bool:
-        """True if the part has data, which may be null."""
-        return self.data is not _NO_DATA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ remarks, and all function calls form the trajectory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 from urllib.parse import quote
 
-from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
+from agentest.agents.http_sender import EventStream, HttpSender, read_body
 from agentest.agents.json_reader import (
     excerpt,
     is_list_of_objects,
@@ -29,8 +29,8 @@ from agentest.domain.messages import Attachment, Message, Session, UserText, las
 from agentest.domain.tool_visibility import DENIED, Approval
 from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.plugins.protocols.adk_server.settings import AdkAgent
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver, Decision
-from agentest.plugins.protocols.protocol_client import agent_call, read_json_body
+from agentest.plugins.protocols.approvals import Approver, Decision
+from agentest.plugins.protocols.protocol_client import ReplyTotals, agent_call, read_json_body
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass
@@ -204,18 +204,8 @@ class _AdkRuns:
     """The runs of one turn: of the user's message, and of answers to confirmations."""
 
     asked: Asked
-    retries: int
     events: list[Any] = field(default_factory=list)
     decided: dict[str, Approval] = field(default_factory=dict)
-    latency_ms: float = 0.0
-    first_token_ms: float | None = None
-
-    def add(self, answer: HttpAnswer[list[Any]]) -> None:
-        self.events += answer.value
-        self.asked = confirmations(answer.value)
-        self.latency_ms += answer.latency_ms
-        self.retries += answer.retries
-        self.first_token_ms = self.first_token_ms or answer.first_token_ms
 
     def answer(self, approver: Approver, words: str | None = None) -> Mapping[str, Any] | None:
         tools = [call.get("name") for call in self.asked.values()]
@@ -252,57 +242,44 @@ class AdkClient:
         `latency_ms` of the reply covers the runs without the session requests. The time limit applies to
         each request. Raises NoReply, SessionMismatch, CannotSend.
         """
-        key = self._place(ctx)
-        values = TurnValues(messages, ctx)
+        key, values, total = self._place(ctx), TurnValues(messages, ctx), ReplyTotals()
         first_state = (
             await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
         )
+        total.retries = first_state.retries
         message, approver = last_user_message(messages), Approver(ctx.approve, self._approvals)
-        run = _AdkRuns(asked=self._waiting.pop(key.session_id, {}), retries=first_state.retries)
+        run = _AdkRuns(self._waiting.pop(key.session_id, {}))
         if run.asked:
             run.events.append({"content": {"parts": [{"functionCall": call} for call in run.asked.values()]}})
-        answered = run.answer(approver, message.text)
+        given: Any = run.answer(approver, message.text) or user_content(message)
         try:
-            await self._run(run, key, answered or user_content(message), approver, values)
-        except NoReply as error:
+            while given is not None:
+                await self._send(key, given, run, total, values)
+                given = run.answer(approver)
+        except AgentError as error:
             calls = read_run(run.events, ctx.turn_index, decided=run.decided)[0].observed
-            raise NoReply(str(error), run.retries + error.retries, calls) from error
+            raise total.no_reply(error, calls) from error
         if run.asked:
             self._waiting[key.session_id] = run.asked
-        reply = read_reply(
-            run.events,
-            ctx.turn_index,
-            latency_ms=run.latency_ms,
-            retries=run.retries,
-            streamed=self._streaming,
-            decided=run.decided,
-        )
+        reply = read_reply(run.events, ctx.turn_index, total.retries, self._streaming, run.decided)
         current_state = await self._sessions.read(key, values)
         return replace(
             reply,
+            latency_ms=total.latency_ms,
             state=current_state.state,
             state_error=current_state.error,
             state_before=first_state.state,
-            first_token_ms=run.first_token_ms,
+            first_token_ms=total.first_token_ms,
             approvals=approver.answered,
         )
 
-    async def _run(
-        self, run: _AdkRuns, key: SessionKey, given: Any, approver: Approver, values: Values
+    async def _send(
+        self, key: SessionKey, given: Any, run: _AdkRuns, total: ReplyTotals, values: Values
     ) -> None:
-        payload = {
-            "app_name": key.app_name,
-            "user_id": key.user_id,
-            "session_id": key.session_id,
-            "streaming": self._streaming,
-        }
-        for _ in range(MOST_APPROVALS):
-            body = {**payload, "new_message": given}
-            run.add(await self._sender.post(self._run_url, body, self._read, values=values))
-            given = run.answer(approver)
-            if given is None:
-                return
-        raise NoReply(TOO_MANY_QUESTIONS)
+        payload = {**asdict(key), "streaming": self._streaming, "new_message": given}
+        events = total.add(await self._sender.post(self._run_url, payload, self._read, values=values))
+        run.events += events
+        run.asked = confirmations(events)
 
     def _place(self, ctx: TurnContext) -> SessionKey:
         session = ctx.session or Session()
@@ -548,8 +525,6 @@ def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
 def read_reply(
     items: Sequence[Any],
     turn_index: int,
-    *,
-    latency_ms: float,
     retries: int = 0,
     streamed: bool = False,
     decided: Mapping[str, Approval] = _UNDECIDED,
@@ -564,7 +539,7 @@ def read_reply(
         raise NoReply(str(error), retries) from None
     if problem is not None:
         raise NoReply(problem, retries, reply.observed)
-    return replace(reply, latency_ms=latency_ms, retries=retries)
+    return replace(reply, retries=retries)
 
 
 def user_content(message: UserText) -> dict[str, Any]:

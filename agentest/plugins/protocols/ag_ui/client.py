@@ -11,7 +11,7 @@ from agentest.agents.bypassed_tools import quote_tool_names
 from agentest.agents.http_sender import EventStream, read_body
 from agentest.agents.json_reader import excerpt, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approval
@@ -37,14 +37,14 @@ from agentest.plugins.protocols.ag_ui.thread import (
     with_ids,
     written,
 )
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver, Decision
+from agentest.plugins.protocols.approvals import Approver, Decision
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
     ReplyTotals,
     json_events,
 )
-from agentest.support.errors import AgentError
+from agentest.support.errors import AgentError, errors_as
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass, replace
 
@@ -69,7 +69,7 @@ class _AgUiEndpoint(ProtocolEndpoint):
         super().__init__(config, resources, _PLACE, handed_over=_HANDED_OVER, left_out=left_out)
         self.config = config
 
-    async def send(self, payload: Wire, run: AgUiRun, values: TurnValues, total: ReplyTotals) -> None:
+    async def send(self, payload: Wire, run: AgUiRun, turn: _AgUiTurn) -> None:
         async def read_events(events: EventStream) -> None:
             is_ag_ui = False
             async for kind, event in json_events(events):
@@ -89,7 +89,7 @@ class _AgUiEndpoint(ProtocolEndpoint):
         async def read(response: DirectResponse) -> None:
             await read_body(response, True, _refuse_json, read_events)
 
-        total.add(await self.sender.post(self.config.endpoint, payload, read, values=values))
+        turn.add(await self.sender.post(self.config.endpoint, payload, read, values=turn.values))
 
 
 def _refuse_json(body: bytes) -> None:
@@ -99,6 +99,15 @@ def _refuse_json(body: bytes) -> None:
     raise AgentError(
         f"the agent's answer is JSON, and AG-UI answers with server-sent events ({_PLACE}): {excerpt(data)}"
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class _AgUiTurn(ReplyTotals):
+    ctx: TurnContext
+    values: TurnValues
+    body: Mapping[str, Any]  # the configured fields of its requests
+    tools: tuple[ToolSpec, ...]  # the tools that are declared to the agent
+    approver: Approver
 
 
 class AgUiConversation:
@@ -119,49 +128,48 @@ class AgUiConversation:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the last messages. Each run has a time limit. Raises NoReply, MockBypassed, CannotSend."""
-        values = TurnValues(messages, ctx)
-        body: dict[str, Any] = self._endpoint.body.filled(values)
+        config, values = self._endpoint.config, TurnValues(messages, ctx)
+        turn = _AgUiTurn(
+            ctx=ctx,
+            values=values,
+            body=self._endpoint.body.filled(values),
+            tools=declared_tools(ctx, config),
+            approver=Approver(ctx.approve, config.approvals),
+        )
         if not self._taken:
             self._endpoint.own_tools.check_before(ctx)
-            self._thread = Thread(with_ids(body.get("messages", [])))
-            self._state = AgUiState({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
+            self._thread = Thread(with_ids(turn.body.get("messages", [])))
+            given = ctx.session.state if ctx.session else {}
+            self._state = AgUiState({**turn.body.get("state", {}), **given})
         decision: Decision | None = None
-        approver = Approver(ctx.approve, self._endpoint.config.approvals)
         for message in messages[self._taken :]:
             if self._open and isinstance(message, UserText):
-                decision = self._decide(approver, message.text)
+                decision = self._decide(turn, message.text)
             elif not isinstance(message, AgentMessage) or not self._taken:
                 self._thread.add(written(message))
         self._taken = len(messages)
-        if self._open and decision is None and (decision := self._decide(approver)) is None:
+        if self._open and decision is None and (decision := self._decide(turn)) is None:
             # The last run's other calls have their answers; now the user decides.
             return AgentReply(_questions(self._open), observed=self._waiting_calls(ctx))
-        return await self._run_until_reply(body, ctx, values, decision, approver)
+        return await self._run_until_reply(turn, decision)
 
-    def _decide(self, approver: Approver, words: str | None = None) -> Decision | None:
-        return approver.decision(asked_tools(self._open, self._waiting), words)
+    def _decide(self, turn: _AgUiTurn, words: str | None = None) -> Decision | None:
+        return turn.approver.decision(asked_tools(self._open, self._waiting), words)
 
-    async def _run_until_reply(
-        self,
-        body: Mapping[str, Any],
-        ctx: TurnContext,
-        values: TurnValues,
-        decision: Decision | None,
-        approver: Approver,
-    ) -> AgentReply:
-        total = ReplyTotals()
-        for _ in range(MOST_APPROVALS):
-            run, spoken, requests = await self._run(body, ctx, values, decision, total)
-            decision = self._decide(approver) if self._open and not requests else None
+    async def _run_until_reply(self, turn: _AgUiTurn, decision: Decision | None) -> AgentReply:
+        while True:
+            run, spoken, requests = await self._run(turn, decision)
+            with errors_as(turn.no_reply, "", AgentError):
+                decision = self._decide(turn) if self._open and not requests else None
             if decision is None:
-                total.observed += () if requests else self._waiting_calls(ctx)
-                total.approvals = approver.answered
+                turn.observed += () if requests else self._waiting_calls(turn.ctx)
+                turn.approvals = turn.approver.answered
                 text = spoken.text
                 if self._open and not requests:
                     text = _BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
-                elif not text and not requests and not total.observed and run.result is not None:
+                elif not text and not requests and not turn.observed and run.result is not None:
                     text = excerpt(run.result)
-                return total.reply(
+                return turn.reply(
                     text,
                     tool_requests=requests,
                     author=spoken.author,
@@ -170,43 +178,35 @@ class AgUiConversation:
                     state_error=self._state.error,
                 )
             if spoken.text:
-                total.remarks += (Remark(spoken.author, spoken.text),)
-        raise total.no_reply(TOO_MANY_QUESTIONS)
+                turn.remarks += (Remark(spoken.author, spoken.text),)
 
     async def _run(
-        self,
-        body: Mapping[str, Any],
-        ctx: TurnContext,
-        values: TurnValues,
-        decision: Decision | None,
-        total: ReplyTotals,
+        self, turn: _AgUiTurn, decision: Decision | None
     ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
-        tools = declared_tools(ctx, self._endpoint.config)
-        payload = self._payload(body, ctx, tools, decision)
+        payload = self._payload(turn, decision)
         run = AgUiRun(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
-            await self._endpoint.send(payload, run, values, total)
-            total.usage += run.usage
+            await self._endpoint.send(payload, run, turn)
+            turn.usage += run.usage
             spoken = read_spoken(run.messages, self.name, run.subagents)
-            requests = self._sort_calls(run, ctx, total)
+            requests = self._sort_calls(run, turn)
         except AgentError as error:
-            problem = str(error).replace(self._endpoint.config.endpoint, "")
-            hint = "" if run.begun else failure_hint(problem, tools, self._endpoint.config.gateway_advice)
+            config, index = self._endpoint.config, turn.ctx.turn_index
+            problem = str(error).replace(config.endpoint, "")
+            hint = "" if run.begun else failure_hint(problem, turn.tools, config.gateway_advice)
             calls = [
-                call.made(ctx.turn_index, None if call.answered else "the run ended before it was answered")
+                call.made(index, None if call.answered else "the run ended before it was answered")
                 for call in run.seen
                 if call not in self._waiting
             ]
-            retries = total.retries + (error.retries if isinstance(error, NoReply) else 0)
-            raise NoReply(f"{error}{hint}", retries, (*total.observed, *calls)) from None
-        total.remarks += spoken.remarks
-        self._endpoint.own_tools.check_after(total.observed, ctx)
+            turn.retries += getattr(error, "retries", 0)
+            raise turn.no_reply(f"{error}{hint}", calls) from None
+        turn.remarks += spoken.remarks
+        self._endpoint.own_tools.check_after(turn.observed, turn.ctx)
         return run, spoken, requests
 
-    def _payload(
-        self, body: Mapping[str, Any], ctx: TurnContext, tools: Sequence[ToolSpec], decision: Decision | None
-    ) -> Wire:
-        forwarded = dict(body.get("forwardedProps", {}))
+    def _payload(self, turn: _AgUiTurn, decision: Decision | None) -> Wire:
+        forwarded = dict(turn.body.get("forwardedProps", {}))
         resuming: Wire = {}
         if decision is not None:
             self._decided = approvals(self._open, self._waiting, decision)
@@ -215,19 +215,19 @@ class AgUiConversation:
                 forwarded["command"] = resuming.pop("command")
         return {
             "context": [],
-            **body,
-            "threadId": ctx.session_id,
+            **turn.body,
+            "threadId": turn.ctx.session_id,
             "runId": new_id(),
             "messages": self._thread.messages,
-            "tools": [declared(spec) for spec in tools],
+            "tools": [declared(spec) for spec in turn.tools],
             "state": self._state.value,
             "forwardedProps": forwarded,
             **resuming,
         }
 
-    def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: ReplyTotals) -> tuple[ToolRequest, ...]:
+    def _sort_calls(self, run: AgUiRun, turn: _AgUiTurn) -> tuple[ToolRequest, ...]:
         self._open = list(run.interrupts)
-        declared_names = {spec.name for spec in declared_tools(ctx, self._endpoint.config)}
+        declared_names = {spec.name for spec in turn.tools}
         approval_ids = {interrupt.call_id for interrupt in self._open}
         requested: list[ToolRequest] = []
         undecided: list[StreamedCall] = []
@@ -237,8 +237,8 @@ class AgUiConversation:
                 continue
             self._settled.add(call.id)
             if call.answered or call in self._waiting or self._is_made_by_agent(call, run, declared_names):
-                made = replace(call.made(ctx.turn_index), approval=self._decided.get(call.id))
-                total.observed += (made,)
+                made = replace(call.made(turn.ctx.turn_index), approval=self._decided.get(call.id))
+                turn.observed += (made,)
             elif self._open and call.name not in declared_names:
                 # The interrupt already asks the question of this call.
                 self._endpoint.ignored.note("unanswered call", call.name)

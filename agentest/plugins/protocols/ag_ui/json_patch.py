@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import copy, deepcopy
+from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 from agentest.support.lazy_dataclasses import dataclass
@@ -22,73 +22,64 @@ class CopyLimit:
 
     left: int = MOST_COPIED
 
+    def take(self, value: Any) -> Any:
+        """Return a value that is copied. Raises BadPatch if it exceeds the limit."""
+        self.left -= _size(value)
+        if self.left < 0:
+            raise BadPatch(f"the operations `copy` make more than {MOST_COPIED // 2**20} MB")
+        return value
+
 
 def patched(value: Any, patch: Any, copies: CopyLimit | None = None) -> Any:
     """Apply a patch and return the new value. The original does not change. Raises BadPatch.
 
-    Unchanged parts are shared. `copies` limits copy operations (default: a limit for this patch alone).
+    Containers on the path to a change are copied; all other parts are shared, also by copied values.
+    `copies` limits copy operations (default: a limit for this patch alone).
     """
     if not isinstance(patch, list):
         raise BadPatch("a patch is a list of operations")
-    patching = _Patching(value, copies or CopyLimit())
+    copies = copies or CopyLimit()
     try:
         for operation in patch:
             if not isinstance(operation, Mapping):
                 raise BadPatch("an operation of a patch is an object")
-            patching.apply(operation)
+            value = _applied(value, operation, copies)
     except RecursionError:
         raise BadPatch("its values are nested too deeply") from None
-    return patching.value
+    return value
 
 
-class _Patching:
-    """A value during a patch. Only containers on the path to a change are copied, each once."""
+def _applied(value: Any, operation: Mapping[str, Any], copies: CopyLimit) -> Any:
+    path = _path(operation, "path")
+    match operation.get("op"):
+        case "add":
+            return _with(value, path, _value(operation))
+        case "remove":
+            return _without(value, path)
+        case "replace":
+            return _with(_without(value, path), path, _value(operation))
+        case "move":
+            source = _path(operation, "from")
+            return _with(_without(value, source), path, _value_at_path(value, source))
+        case "copy":
+            source = _path(operation, "from")
+            return _with(value, path, copies.take(_value_at_path(value, source)))
+        case "test":
+            if _value_at_path(value, path) != _value(operation):
+                raise BadPatch(f"the value at {operation['path']!r} is another one")
+            return value
+        case other:
+            raise BadPatch(f"{other!r} is not an operation of a patch")
 
-    def __init__(self, value: Any, copies: CopyLimit) -> None:
-        self.value = value
-        self._own: dict[int, Any] = {}  # containers that belong to the new value only, by id
-        self._copies = copies
 
-    def apply(self, operation: Mapping[str, Any]) -> None:
-        path = _path(operation, "path")
-        match operation.get("op"):
-            case "add":
-                self._add(path, _value(operation))
-            case "remove":
-                self._remove(path)
-            case "replace":
-                self._remove(path)
-                self._add(path, _value(operation))
-            case "move":
-                source = _path(operation, "from")
-                moved = _value_at_path(self.value, source)
-                self._remove(source)
-                self._add(path, moved)
-            case "copy":
-                self._add(path, self._copy(_value_at_path(self.value, _path(operation, "from"))))
-            case "test":
-                if _value_at_path(self.value, path) != _value(operation):
-                    raise BadPatch(f"the value at {operation['path']!r} is another one")
-            case other:
-                raise BadPatch(f"{other!r} is not an operation of a patch")
+def _size(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return _VALUE_OVERHEAD + sum(map(_size, value.values() if isinstance(value, dict) else value))
+    return _VALUE_OVERHEAD + (len(value) if isinstance(value, str) else 0)
 
-    def _copy(self, value: Any) -> Any:
-        size, inner = 0, [value]
-        while inner and size <= self._copies.left:
-            part = inner.pop()
-            size += _VALUE_OVERHEAD + (len(part) if isinstance(part, str) else 0)
-            if isinstance(part, dict | list):
-                inner += part.values() if isinstance(part, dict) else part
-        self._copies.left -= size
-        if self._copies.left < 0:
-            raise BadPatch(f"the operations `copy` make more than {MOST_COPIED // 2**20} MB")
-        return deepcopy(value)
 
-    def _add(self, path: list[str], new: Any) -> None:
-        if not path:
-            self.value = new
-            return
-        parent, last = self._parent(path), path[-1]
+def _with(value: Any, path: list[str], new: Any) -> Any:
+    def add(parent: Any, last: str) -> None:
         if isinstance(parent, list):
             parent.insert(len(parent) if last == "-" else _index(last, len(parent)), new)
         elif isinstance(parent, dict):
@@ -96,29 +87,26 @@ class _Patching:
         else:
             raise BadPatch(f"nothing can be put at {last!r}")
 
-    def _remove(self, path: list[str]) -> None:
-        if not path:
-            self.value = None
-            return
-        _value_at_path(self.value, path)
-        parent = self._parent(path)
-        del parent[_index(path[-1], len(parent) - 1) if isinstance(parent, list) else path[-1]]
+    return _changed(value, path, add) if path else new
 
-    def _parent(self, path: list[str]) -> Any:
-        _value_at_path(self.value, path[:-1])
-        at = self.value = self._owned(self.value)
-        for step in path[:-1]:
-            key = _index(step, len(at) - 1) if isinstance(at, list) else step
-            at[key] = self._owned(at[key])
-            at = at[key]
-        return at
 
-    def _owned(self, container: Any) -> Any:
-        if id(container) in self._own or not isinstance(container, dict | list):
-            return container
-        mine = copy(container)
-        self._own[id(mine)] = mine  # stored so that its id is not reused
-        return mine
+def _without(value: Any, path: list[str]) -> Any:
+    def remove(parent: Any, last: str) -> None:
+        _value_at_path(parent, [last])
+        del parent[_index(last, len(parent) - 1) if isinstance(parent, list) else last]
+
+    return _changed(value, path, remove) if path else None
+
+
+def _changed(value: Any, path: list[str], change: Callable[[Any, str], None]) -> Any:
+    """Return a copy of a container, whose inner container at the end of the path is changed."""
+    changed, step = copy(value), path[0]
+    if len(path) == 1:
+        change(changed, step)
+        return changed
+    inner = _changed(_value_at_path(value, [step]), path[1:], change)
+    changed[int(step) if isinstance(changed, list) else step] = inner
+    return changed
 
 
 def _path(operation: Mapping[str, Any], key: str) -> list[str]:

@@ -116,6 +116,11 @@ class Interrupt:
     call_id: str | None = None  # the tool call that waits for approval
     old: bool = False  # True if the question came as LangGraph's older event `on_interrupt`
 
+    @property
+    def of_graph(self) -> Mapping[str, Any]:
+        """The interrupt as LangGraph sends it."""
+        return {"id": self.id, "value": self.value}
+
 
 def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
     """Return the questions with which a run has ended. Raises AgentError if there are none."""
@@ -153,14 +158,14 @@ def asked_tools(interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall]
 
 def _tools_of(interrupt: Interrupt, waiting: Sequence[StreamedCall]) -> list[str | None]:
     if interrupt.value is not None:
-        return graph_questions.asked_tools([interrupt.value])
+        return graph_questions.asked_tools([interrupt.of_graph])
     return [call.name for call in waiting if call.id == interrupt.call_id] or [None]
 
 
 def answers(interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall], decision: Decision) -> Wire:
     """Return the request fields that answer the questions: `resume`, or `command` of `forwardedProps`."""
     if interrupts[0].old:
-        return {"command": {"resume": _resume(interrupts, decision)}}
+        return {"command": {"resume": graph_questions.resume([one.of_graph for one in interrupts], decision)}}
     return {
         "resume": [
             {
@@ -177,7 +182,7 @@ def approvals(
     interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall], decision: Decision
 ) -> dict[str, Approval]:
     """Return the decision about each waiting call, by the call's id."""
-    by_name = graph_questions.approvals_of([interrupt.value for interrupt in interrupts], decision)
+    by_name = graph_questions.approvals_of([interrupt.of_graph for interrupt in interrupts], decision)
     calls_to_approve = {call.id: by_name[call.name] for call in waiting if call.name in by_name}
     approval_ids = {interrupt.call_id for interrupt in interrupts if interrupt.value is None}
     of_calls = {
@@ -186,12 +191,6 @@ def approvals(
         if call.id in approval_ids
     }
     return {**calls_to_approve, **of_calls}
-
-
-def _resume(interrupts: Sequence[Interrupt], decision: Decision) -> Any:
-    return graph_questions.resume(
-        [{"value": interrupt.value, "id": interrupt.id} for interrupt in interrupts], decision
-    )
 
 
 def _payload(interrupt: Interrupt, decision: Decision) -> Any:
@@ -211,7 +210,7 @@ def _payload(interrupt: Interrupt, decision: Decision) -> Any:
                 answer[name] = decision.words
         return answer
     if interrupt.value is not None or interrupt.call_id is None:
-        return _resume([interrupt], decision)
+        return graph_questions.resume([interrupt.of_graph], decision)
     reason = {"reason": decision.words} if decision.words and not decision.approved else {}
     return {"approved": decision.approved, **reason}
 

@@ -33,14 +33,14 @@ from agentest.plugins.protocols.ai_sdk.stream import (
     read_stream,
     tool_name,
 )
-from agentest.plugins.protocols.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, Approver
+from agentest.plugins.protocols.approvals import Approver
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
     ReplyTotals,
     agent_call,
 )
-from agentest.support.errors import CannotSend
+from agentest.support.errors import AgentError, CannotSend, errors_as
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -103,12 +103,13 @@ class AiSdkConversation:
             assert isinstance(message, UserText)
             if not _decide_waiting(current, approver, message.text):
                 self._messages.append(user_message(message))
-        for _ in range(MOST_APPROVALS):
+        goes_on = True
+        while goes_on:
             current = await self._send(total, messages, ctx)
-            if requested_calls(current) or not _decide_waiting(current, approver):
-                total.approvals = approver.answered
-                return self._reply(current, total, ctx)
-        raise total.no_reply(TOO_MANY_QUESTIONS)
+            with errors_as(total.no_reply, "", AgentError):
+                goes_on = not requested_calls(current) and _decide_waiting(current, approver)
+        total.approvals = approver.answered
+        return self._reply(current, total, ctx)
 
     def _current(self) -> AssistantMessage:
         last = self._messages[-1] if self._messages else None

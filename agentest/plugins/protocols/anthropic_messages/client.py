@@ -41,7 +41,6 @@ from agentest.plugins.protocols.protocol_client import (
 )
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
-from agentest.support.lazy_dataclasses import dataclass
 
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 _VERSION = ("anthropic-version", "2023-06-01")
@@ -107,16 +106,15 @@ class _MessagesConversation:
         total, blocks = ReplyTotals(), list[Block]()
         await self._receive(blocks, total, TurnValues(messages, ctx), ctx.turn_index)
         try:
-            content = read_blocks(blocks, ctx.turn_index, self._endpoint.ignored, self._call_ids)
+            reply = read_blocks(blocks, ctx.turn_index, self.name, self._endpoint.ignored, self._call_ids)
         except AgentError as error:
             raise total.no_reply(error, _made(blocks, ctx.turn_index)) from None
-        self._endpoint.own_tools.check_after(content.made, ctx, ids_of_mocked_calls(messages))
+        self._endpoint.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._history.append(as_received(blocks))
         self._call_ids |= _ids_of_calls(blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
-        total.observed = content.made
-        total.remarks = tuple(Remark(self.name, text) for text in content.remarks)
-        return total.reply(content.reply, tool_requests=content.requests)
+        total.observed, total.remarks = reply.observed, reply.remarks
+        return total.reply(reply.text, tool_requests=reply.tool_requests)
 
     async def _receive(
         self, blocks: list[Block], total: ReplyTotals, values: TurnValues, turn_index: int
@@ -337,22 +335,18 @@ def _problem(message: ReceivedMessage, blocks: tuple[Block, ...]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageContent:
-    """The texts and calls in the blocks of a message."""
-
-    reply: str | None  # the last text. Adjacent text blocks form one text, because citations split texts.
-    remarks: tuple[str, ...]  # the texts before the last
-    requests: tuple[ToolRequest, ...]
-    made: tuple[ToolCall, ...]  # the calls that the agent or its server made
-
-
 def read_blocks(
-    blocks: Sequence[Block], turn_index: int, ignored: IgnoredCounter, called: Collection[str] = ()
-) -> MessageContent:
-    """Read the texts and calls in blocks. Results of earlier calls (ids in `called`) may come later.
+    blocks: Sequence[Block],
+    turn_index: int,
+    author: str,
+    ignored: IgnoredCounter,
+    called: Collection[str] = (),
+) -> AgentReply:
+    """Return the reply in blocks. Results of earlier calls (ids in `called`) may come later.
 
-    Raises AgentError for a call without a name, a result of an unknown call, and a text block without text.
+    The reply is the last text, and earlier ones are remarks. Adjacent text blocks form one text, because
+    citations split texts. Raises AgentError for a call without a name, a result of an unknown call, and a
+    text block without text.
     """
     texts = [""]
     for block in blocks:
@@ -363,15 +357,15 @@ def read_blocks(
     nonblank = tuple(text for text in texts if text.strip())
     _check_calls(blocks, called)
     answered = _results_by_id(blocks)
-    return MessageContent(
-        reply=nonblank[-1] if nonblank else None,
-        remarks=nonblank[:-1],
-        requests=tuple(
+    return AgentReply(
+        text=nonblank[-1] if nonblank else None,
+        remarks=tuple(Remark(author, text) for text in nonblank[:-1]),
+        tool_requests=tuple(
             ToolRequest(block["id"], block["name"], arguments_text(block.get("input")))
             for block in blocks
             if _kind(block) == _CALL and excerpt(block.get("id")) not in answered
         ),
-        made=_made(blocks, turn_index),
+        observed=_made(blocks, turn_index),
     )
 
 

@@ -153,16 +153,14 @@ class CommandConversation:
         try:
             with limit:
                 self._send(self._program, messages, values)
-                first = await self._read_turn(self._program, hearing, limit)
-            if not hearing.done:
-                reply = hearing.requests()
-            else:
-                self._hearing, reply = None, hearing.answer()
+                await self._read_turn(self._program, hearing, limit)
+            if hearing.done:
+                self._hearing = None
+            return hearing.reply(limit)
         except TimeoutError:
             raise hearing.no_reply(self._client.too_late(self._program)) from None
         except AgentError as error:
             raise hearing.no_reply(str(error)) from None
-        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first)
 
     def _send(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:
         results = last_results(messages)
@@ -171,10 +169,9 @@ class CommandConversation:
         for result in results:
             program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
 
-    async def _read_turn(self, program: Program, hearing: TurnReader, limit: TimeLimit) -> float | None:
-        first: float | None = None
+    async def _read_turn(self, program: Program, hearing: TurnReader, limit: TimeLimit) -> None:
         received_bytes = 0
-        while not hearing.done:
+        while not hearing.is_over:
             line = await program.line()
             received_bytes += len(line or b"")
             if received_bytes > MAX_BODY_BYTES:
@@ -184,13 +181,8 @@ class CommandConversation:
             if line is None:
                 how = await program.how_it_ended()
                 raise AgentError(f"the agent's command ended before its turn was done: {how}")
-            if not line.strip():
-                continue
-            if hearing.hear(read_text(line.decode("utf-8", errors="replace"), _OUTPUT)) and first is None:
-                first = limit.elapsed * 1000
-            if hearing.asks:
-                break
-        return first
+            if line.strip():
+                hearing.hear(read_text(line.decode("utf-8", errors="replace"), _OUTPUT), limit)
 
 
 class Program:

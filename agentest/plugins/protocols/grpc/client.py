@@ -9,7 +9,6 @@ import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,10 +20,8 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
     AGENT_ANSWERED,
     AccessDenied,
-    Agent,
     AgentNotes,
     AgentReply,
-    ConversationalAgent,
     NoReply,
     Resources,
     TurnContext,
@@ -35,6 +32,7 @@ from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader
 from agentest.plugins.protocols.grpc.settings import GrpcAgent
+from agentest.plugins.protocols.protocol_client import ProtocolClient
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError, errors_as
 from agentest.support.http.bodies import MAX_BODY_BYTES
@@ -50,7 +48,7 @@ _TOO_LARGE = f"the reflection sent more than {_MOST_DESCRIPTION_BYTES / 1e6:g} M
 _INSTALL = "pip install 'agentest-sim[grpc]'"
 
 
-def open_agent(name: str, config: GrpcAgent, resources: Resources) -> GrpcClient:
+def open_agent(name: str, config: GrpcAgent, resources: Resources) -> ProtocolClient:
     """Return the client of an agent behind gRPC. Raises ConfigError."""
     try:
         import grpc.aio
@@ -66,10 +64,11 @@ def open_agent(name: str, config: GrpcAgent, resources: Resources) -> GrpcClient
     else:
         channel = grpc.aio.insecure_channel(config.endpoint, limits)
     resources.closing.push_async_callback(channel.close)
-    return GrpcClient(config, channel, resources)
+    client = GrpcClient(config, channel, resources)
+    return ProtocolClient(name, lambda: _GrpcConversation(client), takes_attachments=False)
 
 
-class GrpcClient(ConversationalAgent):
+class GrpcClient:
     """Calls the agent's method over one channel. Stores no conversation state."""
 
     def __init__(self, config: GrpcAgent, channel: Any, resources: Resources) -> None:
@@ -89,10 +88,6 @@ class GrpcClient(ConversationalAgent):
         self._method: Any = None  # the descriptor of the method, once it is known
         self._finding = anyio.Lock()
 
-    def new_conversation(self) -> Agent:
-        """Return a conversation, which remembers the server's session id."""
-        return _GrpcConversation(self)
-
     async def call(
         self, values: TurnValues, unknown: set[str], turn_index: int
     ) -> tuple[AgentReply, list[Mapping[str, Any]]]:
@@ -106,16 +101,15 @@ class GrpcClient(ConversationalAgent):
             attempt += 1
             reader, heard = TurnReader(self._form, turn_index, self._notes), list[Mapping[str, Any]]()
             limit = TimeLimit(self._timeout_s)
-            first: float | None = None
             metadata, used = await self._metadata(values)
             try:
                 with limit:
                     async for message in self._responses(method, request, metadata):
                         heard.append(message)
                         AGENT_ANSWERED.set(True)
-                        if reader.hear(message) and first is None:
-                            first = limit.elapsed * 1000
-                reply = reader.answer()
+                        reader.hear(message, limit)
+                reader.done = True
+                reply = reader.reply(limit, attempt)
             except TimeoutError:
                 problem = f"no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
                 raise self._no_reply(problem, reader, attempt) from None
@@ -131,8 +125,7 @@ class GrpcClient(ConversationalAgent):
             except AgentError as error:
                 raise self._no_reply(str(error), reader, attempt) from None
             accept(used)
-            took = limit.elapsed * 1000
-            return replace(reply, latency_ms=took, first_token_ms=first, retries=attempt), heard
+            return reply, heard
 
     async def _responses(
         self, method: Any, request: bytes, metadata: Sequence[tuple[str, str | bytes]]

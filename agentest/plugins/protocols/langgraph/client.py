@@ -27,10 +27,7 @@ from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.protocols.approvals import (
-    MOST_APPROVALS,
-    TOO_MANY_QUESTIONS,
     Approver,
-    Decision,
     approvals_of,
     asked_tools,
     question_text,
@@ -337,10 +334,10 @@ class GraphConversation:
         if sent is None:
             answer = requests.configured_resume(values)
             if answer is None:
-                decision = _decide(approver, self._interrupts, user_message.text)
+                decision = approver.decision(asked_tools(self._interrupts), user_message.text)
                 assert decision is not None, "the user's message decides"
                 answer = resume(self._interrupts, decision)
-                turn.decided = _approvals(self._interrupts, decision)
+                turn.decided = approvals_of(self._interrupts, decision)
             body = requests.answer(assistant, answer, values)
         else:
             new = messages if ctx.turn_index == 0 else [user_message]
@@ -353,13 +350,13 @@ class GraphConversation:
 
     async def _answer_interrupts(self, turn: _TurnRuns, assistant: str, approver: Approver) -> None:
         """Answer the graph's interrupts unless the user has to decide. Raises NoReply."""
-        questions = 0
-        while turn.run.interrupts and (decision := _decide(approver, turn.run.interrupts)):
-            questions += 1
-            if questions > MOST_APPROVALS:
-                raise self._no_reply(turn, TOO_MANY_QUESTIONS)
+        while turn.run.interrupts:
+            with errors_as(partial(self._no_reply, turn), "", AgentError):
+                decision = approver.decision(asked_tools(turn.run.interrupts))
+            if decision is None:
+                return
             answer = resume(turn.run.interrupts, decision)
-            turn.decided |= _approvals(turn.run.interrupts, decision)
+            turn.decided |= approvals_of(turn.run.interrupts, decision)
             await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
     async def _run(self, turn: _TurnRuns, body: dict[str, Any]) -> None:
@@ -476,14 +473,6 @@ class GraphConversation:
                 f"{where_text_is(values)}: {excerpt(values)}"
             )
         return reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
-
-
-def _decide(approver: Approver, interrupts: Sequence[Wire], words: str | None = None) -> Decision | None:
-    return approver.decision(asked_tools([each.get("value") for each in interrupts]), words)
-
-
-def _approvals(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Approval]:
-    return approvals_of([each.get("value") for each in interrupts], decision)
 
 
 def _is_waiting(call: ToolCall) -> bool:

@@ -20,17 +20,9 @@ from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
 from agentest.agents.file_parts import audio_format, kind_of, unsupported_file, web_address
 from agentest.agents.json_reader import error_text, excerpt, mapping_at, objects_at, read_event, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import (
-    Agent,
-    AgentReply,
-    ConversationalAgent,
-    IgnoredCounter,
-    NoReply,
-    Resources,
-    TurnContext,
-)
+from agentest.agents.port import AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
-from agentest.plugins.protocols.protocol_client import agent_call, content_parts
+from agentest.plugins.protocols.protocol_client import ProtocolClient, agent_call, content_parts
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
 from agentest.plugins.protocols.response_items import (
     Item,
@@ -69,17 +61,14 @@ _SKIPPED = (
 )
 
 
-def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> RealtimeClient:
+def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> ProtocolClient:
     """Return the client of an agent that speaks Realtime."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
-    return RealtimeClient(config, WebSocketConnector(config, resources.client), resources)
+    endpoint = _RealtimeEndpoint(config, WebSocketConnector(config, resources.client), resources)
+    return ProtocolClient(config.name, lambda: _RealtimeConversation(endpoint))
 
 
-class RealtimeClient(ConversationalAgent):
-    """Opens conversations. Stores no conversation state."""
-
-    takes_attachments = True
-
+class _RealtimeEndpoint:
     def __init__(self, config: RealtimeAgent, connector: WebSocketConnector, resources: Resources) -> None:
         self.name = config.name
         self.endpoint = config.endpoint
@@ -90,13 +79,9 @@ class RealtimeClient(ConversationalAgent):
         self.ignored = IgnoredCounter(config.name, resources)
         self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
 
-    def new_conversation(self) -> Agent:
-        """Return a conversation, whose connection opens with the first message."""
-        return _RealtimeConversation(self)
-
 
 class _RealtimeConversation:
-    def __init__(self, client: RealtimeClient) -> None:
+    def __init__(self, client: _RealtimeEndpoint) -> None:
         self.name = client.name
         self._client = client
         self._socket: WebSocket | None = None

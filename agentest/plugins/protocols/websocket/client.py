@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from agentest.agents.json_reader import read_any
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
-from agentest.agents.port import (
-    Agent,
-    AgentNotes,
-    AgentReply,
-    ConversationalAgent,
-    NoReply,
-    Resources,
-    TurnContext,
-)
+from agentest.agents.port import AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_detection import text_of
 from agentest.config.agents.http_requests import names_in
 from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, check_no_error, last_results
+from agentest.plugins.protocols.protocol_client import ProtocolClient
 from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.plugins.protocols.websocket.settings import SocketMessage, WebSocketAgent
 from agentest.support.deadlines import TimeLimit
@@ -34,16 +26,16 @@ from agentest.support.templates import Template, Values, without
 from agentest.support.text import count, turn_name
 
 
-def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
+def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> ProtocolClient:
     """Return the client of an agent behind a WebSocket."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
     notes = AgentNotes(config.name, resources.on_note)
     client = WebSocketClient(config, WebSocketConnector(config, resources.client), resources.timeout_s, notes)
     resources.closing.callback(client.note_late_messages)
-    return client
+    return ProtocolClient(config.name, lambda: WebSocketConversation(client), takes_attachments=False)
 
 
-class WebSocketClient(ConversationalAgent):
+class WebSocketClient:
     """Opens conversations. Stores no conversation state."""
 
     def __init__(
@@ -76,10 +68,6 @@ class WebSocketClient(ConversationalAgent):
                 f"{count(self.late, 'message')} came after the end of a turn, and belonged to no reply. If "
                 "they are the rest of one, set `done` to what is true for the last message of a turn",
             )
-
-    def new_conversation(self) -> Agent:
-        """Return a conversation, whose connection opens with the first message."""
-        return WebSocketConversation(self)
 
 
 class _Outgoing:
@@ -118,12 +106,12 @@ class WebSocketConversation:
         limit = TimeLimit(self._client.timeout_s)
         try:
             with limit:
-                first = await self._exchange(messages, ctx, hearing, limit)
-            if not hearing.done:
-                reply = hearing.requests()
-            else:
+                await self._exchange(messages, ctx, hearing, limit)
+            if hearing.done:
                 self._hearing, self._turns = None, self._turns + 1
-                reply = hearing.answer()
+            reply = hearing.reply(limit, self._retries)
+            self._retries = 0
+            return reply
         except TimeoutError:
             raise self._no_reply(self._timeout_message(hearing), hearing) from None
         except SocketClosed as error:
@@ -131,8 +119,6 @@ class WebSocketConversation:
             raise self._no_reply(problem, hearing) from None
         except (AgentError, NotText) as error:
             raise self._no_reply(str(error), hearing) from None
-        retries, self._retries = self._retries, 0
-        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first, retries=retries)
 
     def _no_reply(self, problem: str, hearing: TurnReader) -> NoReply:
         return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
@@ -152,7 +138,7 @@ class WebSocketConversation:
 
     async def _exchange(
         self, messages: Sequence[Message], ctx: TurnContext, hearing: TurnReader, limit: TimeLimit
-    ) -> float | None:
+    ) -> None:
         client, values = self._client, TurnValues(messages, ctx, self._saved)
         if self._socket is None:
             self._socket, self._retries = await client.connector.connect(values, limit)
@@ -183,7 +169,6 @@ class WebSocketConversation:
                 )
         while not incoming.is_over:
             await incoming.next()
-        return incoming.first_ms
 
     async def _send_all(self, outgoing: Sequence[_Outgoing], values: Values, incoming: _Incoming) -> bool:
         has_message = False
@@ -230,7 +215,6 @@ class _Incoming:
         self, socket: WebSocket, note: Callable[[Any], None], limit: TimeLimit, hearing: TurnReader | None
     ) -> None:
         self.socket = socket
-        self.first_ms: float | None = None
         self._note = note
         self._limit = limit
         self._hearing = hearing
@@ -238,7 +222,7 @@ class _Incoming:
 
     @property
     def is_over(self) -> bool:
-        return self._hearing is not None and (self._hearing.done or self._hearing.asks)
+        return self._hearing is not None and self._hearing.is_over
 
     async def next(self) -> Any:
         text = await self.socket.next()
@@ -247,8 +231,8 @@ class _Incoming:
             raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
         message = _decoded(text)
         self._note(message)
-        if self._hearing and self._hearing.hear(message) and self.first_ms is None:
-            self.first_ms = self._limit.elapsed * 1000
+        if self._hearing:
+            self._hearing.hear(message, self._limit)
         return message
 
 
