@@ -25,7 +25,7 @@ from agentest.plugins.explore.corpus import Corpus
 from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
 from agentest.plugins.explore.injection_sweep import InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
-from agentest.plugins.explore.model import Base, Observe, Reduce, Reduced, Save, Vary, Violation
+from agentest.plugins.explore.model import Base, Observe, Reduced, Save, Vary, Violation
 from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.runner.plan import Unit
 from agentest.scenarios.definition import build_scenario
@@ -147,7 +147,7 @@ async def converse(agent: Agent, scenario: Scenario, name: str) -> ConversationR
 
 
 class Confirming:
-    """Confirms a candidate with five conversations, and reduces nothing (`CandidateTrial`)."""
+    """Confirms a candidate with five conversations, and reduces nothing (`ReductionTrial`)."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ def explored(
     conversations: int = 400,
     seed: int = 0,
     config: ExploreSettings | None = None,
-    reduce: Reduce | None = None,
+    reduce: Callable[..., Any] | None = None,
     save: Save | None = None,
     corpus: Corpus | None = None,
     tried: list[str] | None = None,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import anyio
 
@@ -29,12 +29,10 @@ from agentest.plugins.explore.model import (
     SEVERITIES,
     Base,
     BudgetSpent,
-    CandidateTrial,
     FindingKey,
     Invariants,
     Observation,
     Observe,
-    Reduce,
     Reduced,
     Save,
     Variation,
@@ -42,14 +40,15 @@ from agentest.plugins.explore.model import (
     Violation,
 )
 from agentest.plugins.explore.mutation_sweep import RELATION, needed_messages
+from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.reduction_steps import SeenConversations, scripted
 from agentest.plugins.explore.search import Search, ordered
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
+from agentest.support.calling import run_concurrently
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 
-_T = TypeVar("_T")
 SEARCHED = 0.7  # the share of every budget that is searched before anything is confirmed
 _FEWEST_TO_CONFIRM = 2
 _TO_RUN_FILE = 2  # the conversations that a measurement leaves for running a saved file
@@ -63,7 +62,8 @@ class Tools:
 
     parts: Mapping[ExploredPart, Vary]
     invariants: Invariants
-    reduce: Reduce
+    reduce: Callable[..., ReductionTrial]
+    """Begins the trial of a candidate: scenario, name, `Observe`, and `ReductionTrial.violation_in`."""
     save: Save | None
     describe: Callable[[Violation], tuple[str, tuple[str, ...]]] = lambda _: ("", ())
     """Returns the hint and the tags of a violation."""
@@ -127,7 +127,7 @@ class _Trial(NamedTuple):
     cause: _Cause
     candidate: _Candidate
     share: _Share
-    trial: CandidateTrial
+    trial: ReductionTrial
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ class Exploration:
             self.budget.finished()
             return result
 
-        results = await _at_once([partial(run, *each) for each in wave])
+        results = await run_concurrently([partial(run, *each) for each in wave])
         for (base, variation), result in zip(wave, results, strict=True):
             seen = Observation(base, variation, result)
             is_reached = has_reached(seen)
@@ -318,19 +318,20 @@ class Exploration:
     async def _settle(self, converse: Callable[[Unit], Observe]) -> None:
         confirmed: list[_Trial] = []
         while trials := self._trials(converse):
-            outcomes = await _at_once([partial(self._is_confirmed, each) for each in trials])
+            outcomes = await run_concurrently([partial(self._is_confirmed, each) for each in trials])
             confirmed += [each for each, outcome in zip(trials, outcomes, strict=True) if outcome]
         if not confirmed:
             return
         for each in confirmed:  # each leaves as many for its rate as have confirmed it
             each.share.left = self.budget.left // len(confirmed) - self.confirm
-        await _at_once([each.trial.shrink for each in confirmed])
+        await run_concurrently([each.trial.shrink for each in confirmed])
         for each in confirmed:
             each.share.left = self.budget.left // len(confirmed) - _TO_RUN_FILE
-        forms = await _at_once([each.trial.measure for each in confirmed])
+        forms = await run_concurrently([each.trial.measure for each in confirmed])
         for each in confirmed:
             each.share.left = self.budget.left // len(confirmed)
-        await _at_once([partial(self._add_saved, *each) for each in zip(confirmed, forms, strict=True)])
+        pairs = zip(confirmed, forms, strict=True)
+        await run_concurrently([partial(self._add_saved, *each) for each in pairs])
 
     async def _add_saved(self, trial: _Trial, form: Reduced) -> None:
         if self.tools.save:
@@ -357,7 +358,7 @@ class Exploration:
             trials.append(_Trial(cause, worst, share, self._trial_of(worst, share)))
         return trials
 
-    def _trial_of(self, candidate: _Candidate, observe: Observe) -> CandidateTrial:
+    def _trial_of(self, candidate: _Candidate, observe: Observe) -> ReductionTrial:
         scenario = candidate.variation.scenario
         if scenario.attack:  # its messages prove it, whatever a model would write next time
             talks = SeenConversations(candidate.result.conversation)
@@ -434,18 +435,6 @@ class Exploration:
             tries=candidate.tries,
             conversations_to_find=candidate.found_after,
         )
-
-
-async def _at_once(works: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
-    results: dict[int, _T] = {}
-
-    async def run(place: int, work: Callable[[], Awaitable[_T]]) -> None:
-        results[place] = await work()
-
-    async with anyio.create_task_group() as tasks:
-        for place, work in enumerate(works):
-            tasks.start_soon(run, place, work)
-    return [results[place] for place in range(len(works))]
 
 
 def conversation_cost(conversation: Conversation) -> int:

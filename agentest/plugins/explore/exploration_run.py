@@ -19,6 +19,7 @@ from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.plugins.explore.claims import ClaimJudge
+from agentest.plugins.explore.command import ExploreOptions, names_in
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
 from agentest.plugins.explore.exploration import (
@@ -34,8 +35,7 @@ from agentest.plugins.explore.injection_sweep import NOTHING_TO_ATTACK, AttackSw
 from agentest.plugins.explore.invariants import ScenarioInvariants, describe
 from agentest.plugins.explore.model import Base, Vary
 from agentest.plugins.explore.mutation_sweep import MutationSweep
-from agentest.plugins.explore.options import ExploreOptions, names_in
-from agentest.plugins.explore.reduction import ReductionBySteps
+from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.saving import (
     FoundScenarios,
     SavedFinding,
@@ -163,7 +163,11 @@ class ExplorationRun:
             Tools(
                 parts=parts,
                 invariants=ScenarioInvariants(self.settings, judged=answers if run.judge else None),
-                reduce=ReductionBySteps(self.settings, shrink=not self.options.no_shrink),
+                reduce=partial(
+                    ReductionTrial,
+                    self.settings,
+                    0 if self.options.no_shrink else self.settings.shrink.conversations,
+                ),
                 save=None if self.options.no_save else found,
                 describe=describe,
                 coverage=CoverageCounter(self.settings.switched_off),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
@@ -267,23 +267,6 @@ class Reduced(NamedTuple):
     file: str | None = None
 
 
-class CandidateTrial(Protocol):
-    """Confirms, reduces and measures one candidate, in this order."""
-
-    async def confirm(self) -> Reduced | None:
-        """Return the candidate with its rate; None if it never occurred again. Raises BudgetSpent."""
-
-    async def shrink(self) -> Reduced:
-        """Return the smallest form that the budget allows."""
-
-    async def measure(self) -> Reduced:
-        """Return that form with its rate in fresh conversations, as far as the budget allows."""
-
-
-ViolationIn = Callable[[Scenario, ConversationResult], Violation | None]
-"""Returns the violation of a candidate's key in a conversation, if it is there."""
-Reduce = Callable[[Scenario, str, Observe, ViolationIn], CandidateTrial]
-"""Begins the trial of a candidate. The text is a prefix for the names of its conversations."""
 Save = Callable[[FindingKey, Reduced, Unit, Variation, Observe], Awaitable[str | None]]
 """Saves a finding whose file fails; returns its path from the project, or None if it was not saved."""
 

@@ -7,18 +7,17 @@ conversation decides, until one contradicts that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
-
-import anyio
 
 from agentest.config.config import ExploreSettings
 from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import FindingRate
 from agentest.domain.transcript import Conversation, ToolCall
-from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, ViolationIn
+from agentest.plugins.explore.model import BudgetSpent, Observe, Reduced, Violation
 from agentest.plugins.explore.reduction_steps import (
     NEED_CONTROL,
     REDUCTIONS,
@@ -27,6 +26,7 @@ from agentest.plugins.explore.reduction_steps import (
     fingerprint,
 )
 from agentest.scenarios.model import Scenario
+from agentest.support.calling import run_concurrently
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import ErrorRates, RatioTest, SequentialDecision
@@ -36,40 +36,24 @@ _REJECTED_SHARE = 0.25
 _MISSED = 0.1
 
 
-class ReductionBySteps:
-    """Confirms, reduces and measures candidates (`Reduce`).
-
-    Args:
-        shrink: False only confirms and measures.
-    """
-
-    def __init__(
-        self, settings: ExploreSettings, *, shrink: bool = True, reductions: Sequence[Reduction] = REDUCTIONS
-    ) -> None:
-        self._settings = settings
-        self._budget = settings.shrink.conversations if shrink else 0
-        self._reductions = reductions
-
-    def __call__(
-        self, scenario: Scenario, name: str, observe: Observe, violation_in: ViolationIn
-    ) -> ReductionTrial:
-        return ReductionTrial(
-            self._settings, scenario, name, observe, violation_in, self._budget, self._reductions
-        )
-
-
 @dataclass(slots=True, eq=False)
 class ReductionTrial:
-    """The reduction of one candidate (`CandidateTrial`). Conversations are named by what they decide."""
+    """Confirms, reduces and measures one candidate, in this order.
+
+    Attributes:
+        name: begins the names of its conversations, which say what they decide.
+        violation_in: returns the violation of the candidate's key in a conversation, if it is there.
+        left: the number of conversations that it may still reduce with.
+        is_steady: True if one conversation decides, because those that confirmed were equal.
+    """
 
     settings: ExploreSettings
+    left: int
     scenario: Scenario
     name: str
     observe: Observe
-    violation_in: ViolationIn
-    left: int  # the conversations that it may still reduce with
-    reductions: Sequence[Reduction]
-    is_steady: bool = False  # True if one conversation decides, because those that confirmed were equal
+    violation_in: Callable[[Scenario, ConversationResult], Violation | None]
+    is_steady: bool = False
     _confirmed: Reduced = field(init=False)
     _smallest: Reduced = field(init=False)
     _steps: int = 0
@@ -77,8 +61,9 @@ class ReductionTrial:
     _controls: dict[str, Conversation | None] = field(default_factory=dict)
 
     async def confirm(self) -> Reduced | None:
+        """Return the candidate with its rate; None if it never occurred again. Raises BudgetSpent."""
         results = await self._observe_all(self.scenario, "confirm", self.settings.confirm)
-        form = self.measured(self.scenario, results)
+        form = self._measured(self.scenario, results)
         if form is None or not form.rate.k:
             if len(results) < self.settings.confirm:
                 raise BudgetSpent
@@ -91,11 +76,12 @@ class ReductionTrial:
         self.is_steady = form.rate.k == len(talks) > 1 and all(each == talks[0] for each in talks)
         return form
 
-    async def shrink(self) -> Reduced:
-        self._smallest = await self.reduced(self._confirmed, self.reductions)
-        return self._smallest
+    async def shrink(self) -> None:
+        """Find the smallest form that the budget allows."""
+        self._smallest = await self._reduced(self._confirmed)
 
     async def measure(self) -> Reduced:
+        """Return that form with its rate in fresh conversations, as far as the budget allows."""
         measured = await self._measure_once("rate")
         if measured and self.is_steady and measured.rate.k < measured.rate.n:
             # One conversation decided, and should not have.
@@ -111,9 +97,9 @@ class ReductionTrial:
 
     async def _measure_once(self, what: str) -> Reduced | None:
         results = await self._observe_all(self._smallest.scenario, what, self.settings.report_rate)
-        return self.measured(self._smallest.scenario, results)
+        return self._measured(self._smallest.scenario, results)
 
-    def measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> Reduced | None:
+    def _measured(self, scenario: Scenario, results: Sequence[ConversationResult]) -> Reduced | None:
         found = [(each, self.violation_in(scenario, each)) for each in results]
         violated = [(result, violation) for result, violation in found if violation is not None]
         interval = wilson(len(violated), len(results))
@@ -125,26 +111,22 @@ class ReductionTrial:
         return Reduced(scenario, *violated[0], rate)
 
     async def _observe_all(self, scenario: Scenario, what: str, count: int) -> list[ConversationResult]:
-        results: dict[int, ConversationResult] = {}
-
-        async def run(number: int) -> None:
+        async def run(number: int) -> ConversationResult | None:
             try:
-                results[number] = await self.observe(scenario, f"{self.name} · {what}", number)
+                return await self.observe(scenario, f"{self.name} · {what}", number)
             except BudgetSpent:
-                return
+                return None
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(1, count + 1):
-                tasks.start_soon(run, number)
-        return [results[number] for number in sorted(results)]
+        results = await run_concurrently([partial(run, number) for number in range(1, count + 1)])
+        return [each for each in results if each is not None]
 
-    async def reduced(self, form: Reduced, reductions: Sequence[Reduction]) -> Reduced:
+    async def _reduced(self, form: Reduced) -> Reduced:
         """Return the smallest form that the budget allows, `minimal` if every smaller one was rejected."""
         rejected: set[str] = set()
         try:
             while True:
                 before, complete = form, True
-                for reduction in reductions:
+                for reduction in REDUCTIONS:
                     form, decided = await self._reduced_by(reduction, form, rejected)
                     complete = complete and decided
                 if form is before:

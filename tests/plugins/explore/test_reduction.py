@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import anyio
@@ -30,7 +31,7 @@ from agentest.plugins.explore.model import (
     Variation,
     Violation,
 )
-from agentest.plugins.explore.reduction import ReductionBySteps
+from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.reduction_steps import REDUCTIONS, SeenConversations
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.model import Scenario
@@ -70,7 +71,7 @@ class Agent:
 
     def reduce(self, tried: Scenario, conversations: int = 60, *, shrink: bool = True) -> Reduced | None:
         settings = ExploreSettings.model_validate({"shrink": {"conversations": conversations}})
-        reduce = ReductionBySteps(settings, shrink=shrink)
+        reduce = partial(ReductionTrial, settings, settings.shrink.conversations if shrink else 0)
 
         async def run() -> Reduced | None:
             trial = reduce(tried, "try", self.observe, self.violation_in)
@@ -395,7 +396,7 @@ def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> Non
     tools = Tools(
         parts={ExploredPart.FAULTS: lambda _: variations},
         invariants=invariants,
-        reduce=ReductionBySteps(ExploreSettings()),
+        reduce=partial(ReductionTrial, ExploreSettings(), ExploreSettings().shrink.conversations),
         save=None,
     )
     exploration = Exploration(tools, ConversationBudget(500), width=1)

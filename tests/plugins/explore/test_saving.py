@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.injection_sweep import InjectionSweep
 from agentest.plugins.explore.model import BudgetSpent, FindingKey, Reduced, Variation, Vary, Violation
 from agentest.plugins.explore.mutation_sweep import MutationSweep
-from agentest.plugins.explore.reduction import ReductionBySteps
+from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.saving import (
     FoundScenarios,
     conversations_to_see,
@@ -191,7 +192,7 @@ def test_saved_scenarios_fail_with_their_bugs_and_pass_without(project: Project)
             buggy,
             parts_for(bug),
             conversations=120,
-            reduce=ReductionBySteps(SETTINGS),
+            reduce=partial(ReductionTrial, SETTINGS, SETTINGS.shrink.conversations),
             save=FoundScenarios(project.root, SETTINGS, date=DATE),
             agent=bug,
             **options,

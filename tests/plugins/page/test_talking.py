@@ -13,6 +13,7 @@ import tool_agents
 from project import Project, free_port
 
 from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
 from agentest.plugins.page.talk.talk import (
     FREE,
@@ -20,10 +21,8 @@ from agentest.plugins.page.talk.talk import (
     ActionNotPossible,
     CallInbox,
     CallState,
-    MessageSent,
     PersonConversation,
     PersonUser,
-    Replied,
     TalkChoice,
     TalkEvent,
     TalkResult,
@@ -122,14 +121,14 @@ def test_events_are_sent_in_order(project: Project) -> None:
 
     async def person(held: Talked) -> None:
         await held.said("Hello")
-        await held.until(lambda: any(isinstance(each, Replied) for each in held.told))
+        await held.until(lambda: any(isinstance(each, Turn) for each in held.told))
         await held.until(lambda: is_awaited(held.visitor))
         assert held.visitor.leave()
 
     with ScriptedAgent([tool_call("find", day="friday"), "One is free."]) as agent:
         set_up(project, agent.endpoint)
         held, came = talked(project.root, BOOKS, person)
-    assert [type(each).__name__ for each in held.told] == ["Ready", "MessageSent", "Replied"]
+    assert [type(each).__name__ for each in held.told] == ["Unit", "UnfinishedTurn", "Turn"]
     assert [seen.answered for seen in held.calls] == [False, True]
     assert held.results == [("find", {"n": 1}, None, False)]
     assert came.conversation is not None
@@ -253,7 +252,7 @@ def test_an_agent_that_dies_ends_it(project: Project) -> None:
         held, came = talked(project.root, BOOKS, person)
     assert came.conversation is not None
     assert came.conversation.failure is not None
-    assert isinstance(held.told[-1], MessageSent)
+    assert isinstance(held.told[-1], UnfinishedTurn)
 
     async def nobody(held: Talked) -> None:
         del held

@@ -35,7 +35,7 @@ from agentest.plugins.authoring.recorded_calls import (
     redacted_json,
 )
 from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader, write_stdout
-from agentest.plugins.page.talk.talk import PersonConversation, Replied, TalkEvent, TalkNote
+from agentest.plugins.page.talk.talk import PersonConversation, TalkEvent
 from agentest.plugins.servers.mcp.real_server import read_tools
 from agentest.plugins.servers.start import (
     CallRecorder,
@@ -209,10 +209,10 @@ async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
 
     def show(what: TalkEvent) -> None:
         match what:
-            case TalkNote():
-                tell(f"agentest: {what.text}")
-            case Replied():
-                for row in _turn_lines(what.turn, typed_in=not messages):
+            case str():
+                tell(f"agentest: {what}")
+            case Turn():
+                for row in _turn_lines(what, typed_in=not messages):
                     write_stdout(row)
 
     user: User = ScriptedUser(messages)

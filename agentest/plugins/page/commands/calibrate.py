@@ -256,11 +256,12 @@ def label(
         return ExitCode.PASSED
     dialogue = Dialogue(session, read_line=stdin_reader(), write=write_stdout)
     try:
-        outcome = dialogue.run(questions)
+        labels_added = dialogue.run(questions)
     except KeyboardInterrupt:
         say(f"\n{file}: every answer is stored; run label again to continue")
         raise
-    say(f"{file}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
+    left = count(len(questions) - labels_added, "question")
+    say(f"{file}: {count(labels_added, 'label')} added, {left} left")
     return ExitCode.PASSED
 
 

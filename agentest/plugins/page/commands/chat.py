@@ -32,14 +32,10 @@ from agentest.plugins.page.talk.talk import (
     FREE,
     MOST_TURNS,
     ActionNotPossible,
-    MessageSent,
     PersonConversation,
     PersonUser,
-    Ready,
-    Replied,
     TalkChoice,
     TalkEvent,
-    TalkNote,
     TalkResult,
     prepare_talk,
 )
@@ -268,14 +264,14 @@ class _KeptTalk:
 
     def _tell(self, what: TalkEvent) -> None:
         match what:
-            case TalkNote():
-                self._notes.append(what.text)
-            case Replied():
+            case str():
+                self._notes.append(what)
+            case Turn():
                 calls = [
                     {"name": call.name, "args": call.args, "result": call.result, "text": call_text(call)}
-                    for call in what.turn.tool_calls
+                    for call in what.tool_calls
                 ]
-                self._said.update(reply=what.turn.agent_message or "", calls=calls)
+                self._said.update(reply=what.agent_message or "", calls=calls)
 
 
 async def _keep(prepared: Prepared, unit: Unit, file: Path) -> ExitCode:
@@ -285,16 +281,14 @@ async def _keep(prepared: Prepared, unit: Unit, file: Path) -> ExitCode:
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
     def tell(what: TalkEvent) -> None:
         match what:
-            case Ready():
-                write(_introduction(what.unit))
-            case TalkNote():
-                write(speaker_lines("! ", what.text))
-            case Replied():
-                for call in what.turn.tool_calls:
+            case Unit():
+                write(_introduction(what))
+            case str():
+                write(speaker_lines("! ", what))
+            case Turn():
+                for call in what.tool_calls:
                     write(speaker_lines("tool   ", f"{call_text(call)} → {call.result!r}"))
-                write(speaker_lines("agent  ", what.turn.agent_message or NO_TEXT))
-            case MessageSent():  # the person typed it
-                pass
+                write(speaker_lines("agent  ", what.agent_message or NO_TEXT))
 
     person = TerminalUser(read_line, write)
     outcome = await PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell).run()

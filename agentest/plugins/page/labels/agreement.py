@@ -67,8 +67,23 @@ class Pair:
         return self.faults == (True, False)
 
     @property
+    def same_side(self) -> bool:
+        """Return True if both or neither see a fault."""
+        return not (self.false_alarm or self.miss)
+
+    @property
     def differ(self) -> bool:
         return self.people != self.judge.value
+
+    @property
+    def in_words(self) -> str:
+        if not self.differ:
+            return "You agree."
+        if self.miss:
+            return "You differ: you see a fault, the judge sees none."
+        if self.false_alarm:
+            return "You differ: the judge sees a fault, you see none."
+        return "You nearly agree: both see a fault, or both see none, but not the very same."
 
     @property
     def slight(self) -> bool:
@@ -192,7 +207,7 @@ def figures_of(
         metric=metric,
         n=len(pairs),
         conversations=len(clusters),
-        agreement=Share(sum(not (p.false_alarm or p.miss) for p in pairs), len(pairs)),
+        agreement=Share(sum(p.same_side for p in pairs), len(pairs)),
         false_alarms=Share(sum(p.false_alarm for p in well), len(well)),
         misses=Share(sum(p.miss for p in badly), len(badly)),
         exact=Share(sum(not p.differ for p in pairs), len(pairs)),
@@ -355,7 +370,7 @@ def as_text(result: CalibrationResult) -> Iterator[str]:
         yield ""
         yield (
             f"Not scored: {count(len(result.unscored), 'question')}, as "
-            f"{where(question, result.conversations)}, {_what(question)}: "
+            f"{where(question, result.conversations)}, {question.description}: "
             f"{shortened(first.error, _REASON_CHARS)}"
         )
     usage, tokens = result.usage, result.usage.tokens
@@ -416,7 +431,7 @@ def _difference_lines(result: CalibrationResult) -> Iterator[str]:
         yield "Where they differ, the most serious first"
     for pair in worth_reading[:_SHOWN]:
         kind = " (missed)" if pair.miss else " (false alarm)" if pair.false_alarm else ""
-        yield f"  {where(pair.question, result.conversations)}: {_what(pair.question)}{kind}"
+        yield f"  {where(pair.question, result.conversations)}: {pair.question.description}{kind}"
         yield f"    people {format_label_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
         reason = shortened(pair.judge.reason, _REASON_CHARS)
         yield f"    judge  {format_label_value(pair.judge.value)}: {reason}"
@@ -425,10 +440,6 @@ def _difference_lines(result: CalibrationResult) -> Iterator[str]:
     if slight := len(result.differences) - len(worth_reading):
         yield ""
         yield f"Besides, {count(slight, 'pair')} of numbers that lie one apart, with the same meaning"
-
-
-def _what(question: LabelQuestion) -> str:
-    return f"criterion {question.criterion!r}" if question.criterion else question.metric
 
 
 def as_json(result: CalibrationResult) -> Json:

@@ -38,7 +38,6 @@ from agentest.plugins.page.labels.labels import (
     choices,
     format_label_value,
     is_answerable,
-    is_fault,
     parse_value,
     questions_of,
 )
@@ -73,14 +72,14 @@ class QuestionView:
 
     Attributes:
         times: number of times that the person has answered; saving requires that it is unchanged.
-        judge: the judge's answer, once the person has answered.
+        judge: the person's answer and the judge's, or why there is none, once the person has answered.
     """
 
     question: LabelQuestion
     conversation: LabelledConversation
     times: int = 0
     mine: Label | None = None
-    judge: JudgeComparison | None = None
+    judge: Pair | Unscored | None = None
 
 
 def current_time() -> str:
@@ -135,9 +134,9 @@ class LabellingSession:
         """Return how many answers are on the judge's side, of how many that a judge has answered, too."""
         mine, judged = self.answered(labels), self.gathered.judged
         answered = [each for each in questions if each in mine]
-        sides = [compare_with_judge(mine[q], judged.get(q.conversation)).same_side for q in answered]
-        known = [side for side in sides if side is not None]
-        return sum(known), len(known)
+        compared = [compare_with_judge(mine[each], judged.get(each.conversation)) for each in answered]
+        pairs = [each for each in compared if isinstance(each, Pair)]
+        return sum(each.same_side for each in pairs), len(pairs)
 
     def label(self, question: LabelQuestion, value: Value, note: str) -> Label:
         """Return the person's answer to a question, to be saved."""
@@ -222,39 +221,12 @@ def _is_unsure(question: LabelQuestion, stored: ConversationResult) -> bool:
     return len(set(samples)) > 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeComparison:
-    """A judge's answer compared with a person's.
-
-    Attributes:
-        answer: Unscored if the judge gave none.
-        same_side: True if both or neither see a fault; None without an answer.
-        text: their agreement in words.
-    """
-
-    answer: JudgeOutcome
-    same_side: bool | None
-    text: str
-
-
-def compare_with_judge(label: Label, stored: ConversationResult | None) -> JudgeComparison:
-    """Compare the run's judgment with a person's label; `stored` is None outside a run."""
+def compare_with_judge(label: Label, stored: ConversationResult | None) -> Pair | Unscored:
+    """Pair a person's label with the run's judgment; `stored` is None outside a run."""
     answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
     if isinstance(answer, Unscored):
-        return JudgeComparison(answer=answer, same_side=None, text="There is nothing to compare with.")
-    pair = Pair(question=label.question, people=label.value, judge=answer)
-    same = is_fault(label.value) == is_fault(answer.value)
-    return JudgeComparison(answer=answer, same_side=same, text=_agreement_text(pair))
-
-
-def _agreement_text(pair: Pair) -> str:
-    if not pair.differ:
-        return "You agree."
-    if pair.miss:
-        return "You differ: you see a fault, the judge sees none."
-    if pair.false_alarm:
-        return "You differ: the judge sees a fault, you see none."
-    return "You nearly agree: both see a fault, or both see none, but not the very same."
+        return answer
+    return Pair(question=label.question, people=label.value, judge=answer)
 
 
 def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
@@ -315,22 +287,16 @@ def answer_choices(metric: str) -> tuple[AnswerChoice, ...]:
     return tuple(AnswerChoice(key=str(n), value=n, meaning=meaning) for n, meaning in points)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortcuts:
-    """The keys of the best answer, of the worst, and of the exclusive one; None if there is none."""
+def shortcuts(choices: Sequence[AnswerChoice]) -> Mapping[str, str | None]:
+    """Return the keys of the `best` answer, of the `worst`, and of the one that stands `alone`, or None.
 
-    best: str
-    worst: str | None
-    alone: str | None
-
-
-def shortcuts(choices: Sequence[AnswerChoice]) -> Shortcuts:
-    """Return the shortcuts for answers: numbers end with the best one, names start with it."""
+    Numbers end with the best one, names start with it.
+    """
     if isinstance(choices[0].value, int):
-        return Shortcuts(best=choices[-1].key, worst=choices[0].key, alone=None)
+        return {"best": choices[-1].key, "worst": choices[0].key, "alone": None}
     keys = {each.value: each.key for each in choices}
     worst = next((keys[value] for value in _WORST if value in keys), None)
-    return Shortcuts(best=choices[0].key, worst=worst, alone=keys.get(NO_FAILURE))
+    return {"best": choices[0].key, "worst": worst, "alone": keys.get(NO_FAILURE)}
 
 
 def has_several_values(metric: str) -> bool:
@@ -432,15 +398,6 @@ _AS_BEFORE = "(as before)"
 
 
 @dataclass(slots=True)
-class DialogueOutcome:
-    """The numbers of questions that one dialogue labeled, skipped and left open."""
-
-    labelled: int = 0
-    skipped: int = 0
-    left: int = 0
-
-
-@dataclass(slots=True)
 class Dialogue:
     """Ask a person one question after another."""
 
@@ -448,10 +405,13 @@ class Dialogue:
     read_line: ReadLine
     write: Write
 
-    def run(self, questions: Sequence[LabelQuestion]) -> DialogueOutcome:
-        """Ask until no question is left, the person quits, or the input ends. Labels are stored at once."""
+    def run(self, questions: Sequence[LabelQuestion]) -> int:
+        """Ask until no question is left, the person quits, or the input ends. Labels are stored at once.
+
+        Returns the number of questions that were labeled.
+        """
         conversations = self.session.gathered.conversations
-        skipped, at = 0, 0
+        at = 0
         displayed: tuple[str, int | None] | None = None
         self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
         answered: set[LabelQuestion] = set()
@@ -471,8 +431,7 @@ class Dialogue:
                 answered.add(question)
                 self.write(f"  → {format_label_value(step.value)}\n")
             at = max(0, at - 1) if step == "back" else at + 1
-            skipped += step == "skip"
-        return DialogueOutcome(len(answered), skipped, len(questions) - len(answered))
+        return len(answered)
 
     def _write_rows(self, rows: Iterable[str]) -> None:
         self.write("".join(f"{clean_rows(row)}\n" for row in rows))

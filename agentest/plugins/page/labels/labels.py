@@ -32,7 +32,7 @@ from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import create_file, make_folder, read_user_bytes
 from agentest.support.json_text import STRICT, Json, encoded, json_or, plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys, turn_name
+from agentest.support.text import did_you_mean, snake_keys
 
 MOST_OF_A_FAULT = 3  # the highest number from 1 to 5 that counts as a fault
 _ID_CHARS = 12
@@ -73,9 +73,8 @@ class LabelQuestion:
 
     @property
     def description(self) -> str:
-        """Describe the question for people, without its conversation."""
-        what = f"criterion {self.criterion!r}" if self.criterion else self.metric
-        return what if self.turn is None else f"{what}, {turn_name(self.turn)}"
+        """Describe the question for people, without its conversation and turn."""
+        return f"criterion {self.criterion!r}" if self.criterion else self.metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,7 +405,7 @@ def _label(labels: LabelSet, data: dict[str, Any]) -> Label:
         raise ValueError("`criterion` is missing: write the sentence that is judged")
     question = LabelQuestion(
         conversation=_needed_text(data, "conversation"),
-        turn=_turn_number(data.get("turn")),
+        turn=turn_number(data.get("turn")),
         metric=metric,
         criterion=_text(data, "criterion"),
     )
@@ -469,7 +468,8 @@ def _history(value: Any) -> tuple[EarlierMessage, ...]:
     return tuple(EarlierMessage(**each) for each in value)
 
 
-def _turn_number(turn: Any) -> int | None:
+def turn_number(turn: Any) -> int | None:
+    """Return the turn of a question, which may be quoted; None for the whole. Raises ValueError."""
     if isinstance(turn, str) and _QUOTED_TURN.fullmatch(turn):
         return int(turn)
     if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):

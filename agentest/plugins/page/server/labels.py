@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
 from agentest.domain.results import Unscored
-from agentest.plugins.page.labels.agreement import consensus_of, figures_as_json, figures_of, labelled_metrics
+from agentest.plugins.page.labels.agreement import (
+    Pair,
+    consensus_of,
+    figures_as_json,
+    figures_of,
+    labelled_metrics,
+)
 from agentest.plugins.page.labels.conversations_to_label import (
     GatheredConversations,
     gather_conversations,
@@ -40,6 +45,7 @@ from agentest.plugins.page.labels.labels import (
     known_metric,
     metrics_named,
     parse_value,
+    turn_number,
 )
 from agentest.plugins.page.server.json_routes import (
     UI,
@@ -207,18 +213,14 @@ def _question_of(values: Values) -> LabelQuestion:
     turn = values.get("turn")
     with errors_as(UsageError, "metric: "):
         metric = known_metric(_text(values, "metric"))
-    if not (turn in (None, "") or (isinstance(turn, int) and not isinstance(turn, bool)) or _is_number(turn)):
-        raise UsageError(f"`turn` must be a number, found {turn!r:.20}")
+    with errors_as(UsageError, ""):
+        turn = None if turn == "" else turn_number(turn)
     return LabelQuestion(
         conversation=_text(values, "conversation"),
-        turn=None if turn in (None, "") else int(turn),
+        turn=turn,
         metric=metric,
         criterion=_text(values, "criterion"),
     )
-
-
-def _is_number(text: Any) -> bool:
-    return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def _save(session: LabellingSession, values: Values) -> Json:
@@ -242,14 +244,6 @@ def _changed(session: LabellingSession, opened: QuestionView) -> Json:
 
 def _opened_json(opened: QuestionView) -> Json:
     question, conversation, mine = opened.question, opened.conversation, opened.mine
-    judge: Json | None = None
-    if opened.judge:
-        judge = {"sameSide": opened.judge.same_side, "said": opened.judge.text}
-        answer = opened.judge.answer
-        if isinstance(answer, Unscored):
-            judge |= {"value": None, "reason": answer.error}
-        else:
-            judge |= {"value": format_label_value(answer.value), "reason": answer.reason}
     choices = answer_choices(question.metric)
     return {
         "key": _key(question),
@@ -257,7 +251,7 @@ def _opened_json(opened: QuestionView) -> Json:
         "asked": short_question(question),
         "whole": full_question(question),
         "choices": [asdict(each) for each in choices],
-        **asdict(shortcuts(choices)),
+        **shortcuts(choices),
         "several": has_several_values(question.metric),
         "known": [list(row) for row in known_facts(conversation.background)],
         "turns": [
@@ -267,5 +261,18 @@ def _opened_json(opened: QuestionView) -> Json:
         "times": opened.times,
         "mine": mine
         and {"value": mine.value, "said": format_label_value(mine.value), "note": mine.note, "at": mine.at},
-        "judge": judge,
+        "judge": opened.judge and _judge_json(opened.judge),
+    }
+
+
+def _judge_json(compared: Pair | Unscored) -> Json:
+    if isinstance(compared, Unscored):
+        no_answer = "There is nothing to compare with."
+        return {"sameSide": None, "said": no_answer, "value": None, "reason": compared.error}
+    answer = compared.judge
+    return {
+        "sameSide": compared.same_side,
+        "said": compared.in_words,
+        "value": format_label_value(answer.value),
+        "reason": answer.reason,
     }

@@ -14,7 +14,7 @@ from aiohttp import web
 from pydantic_core import from_json
 
 from agentest.domain.end_reason import Ending
-from agentest.domain.transcript import Conversation
+from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
 from agentest.plugins.page.server.json_routes import (
     UI,
@@ -32,19 +32,16 @@ from agentest.plugins.page.talk.talk import (
     ActionNotPossible,
     CallInbox,
     CallState,
-    MessageSent,
     PersonConversation,
     PersonUser,
     PreparedTalk,
-    Ready,
-    Replied,
     TalkChoice,
     TalkEvent,
-    TalkNote,
     TalkResult,
     choices,
     prepare_talk,
 )
+from agentest.runner.plan import Unit
 from agentest.runner.prepare import RunRequest
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
@@ -191,8 +188,7 @@ class PageTalk:
 
     def _add_happening(self, what: TalkEvent) -> None:
         match what:
-            case Ready():
-                unit, scenario = self.chosen.unit, self.chosen.unit.scenario
+            case Unit(scenario=scenario) as unit:
                 self._add(
                     {
                         "type": "ready",
@@ -208,12 +204,12 @@ class PageTalk:
                         "reached": self.chosen.reached,
                     }
                 )
-            case TalkNote():
-                self.note(what.text)
-            case MessageSent():
-                self._add({"type": "user", "turnIndex": what.turn_index, "text": what.text})
-            case Replied():
-                self._add({"type": "turn", "turn": CODECS.write(what.turn)})
+            case str():
+                self.note(what)
+            case UnfinishedTurn():
+                self._add({"type": "user", "turnIndex": what.turn_index, "text": what.user_message})
+            case Turn():
+                self._add({"type": "turn", "turn": CODECS.write(what)})
 
     def _call(self, state: CallState) -> None:
         outcome = state.proposed

@@ -50,36 +50,8 @@ STOPPED = "the conversation was stopped in the middle of a turn"
 REPLY_TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """The agent is ready for messages."""
-
-    unit: Unit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageSent:
-    """The person sent a message."""
-
-    turn_index: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replied:
-    """The agent's reply closed a turn."""
-
-    turn: Turn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TalkNote:
-    """A note for the person."""
-
-    text: str
-
-
-TalkEvent = Ready | MessageSent | Replied | TalkNote
+TalkEvent = Unit | UnfinishedTurn | Turn | str
+"""The unit when its agent is ready, a message that the person sent, a turn with its reply, or a note."""
 Tell = Callable[[TalkEvent], object]
 
 
@@ -93,7 +65,10 @@ class TalkResult:
 
 @dataclass(slots=True)
 class PersonConversation:
-    """A conversation of a person with an agent, from opening the agent to closing it."""
+    """A conversation of a person with an agent, from opening the agent to closing it.
+
+    For the agent's side it is the user, who reports each message that the person sends (`User`).
+    """
 
     prepared: Prepared
     unit: Unit
@@ -105,7 +80,7 @@ class PersonConversation:
     observed: CallObservations = field(default_factory=CallObservations)
     """What the call sources observed outside of the conversation."""
     _mocks: MockResolver | None = None
-    _said: MessageSent | None = None
+    _said: UnfinishedTurn | None = None
     _tasks: anyio.abc.TaskGroup | None = None
     _stopped: bool = False
 
@@ -137,14 +112,14 @@ class PersonConversation:
         reports = ServerReports(on_note=self._note, observed=self.observed)
         started = await start_servers(prepared, stack, tasks, reports)
         agents = await connected_agents(prepared, started.client, stack, self._note)
-        self.tell(Ready(unit=self.unit))
+        self.tell(self.unit)
         if lacking := without_user_tools(self.unit):
             self._note(lacking)
         source = LiveConversations(
             prepared,
             agents,
             Models(),
-            pick_user=lambda *_: _ReportingUser(self.user, self._on_message),
+            pick_user=lambda *_: self,
             call_sources=started.call_sources,
             on_mocks=self._begin,
         )
@@ -156,15 +131,19 @@ class PersonConversation:
         self.on_mocks(conversation_id, mocks)
 
     def _note(self, text: str) -> None:
-        self.tell(TalkNote(text=self.prepared.loaded.redact(text)))
+        self.tell(self.prepared.loaded.redact(text))
 
-    def _on_message(self, message: MessageSent) -> None:
-        self._said = message
-        self.tell(message)
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
+        """Return the person's next message."""
+        message = await self.user.next_message(turns)
+        if isinstance(message, NextMessage):
+            self._said = UnfinishedTurn(len(turns), message.text, ())
+            self.tell(self._said)
+        return message
 
     def _on_turn(self, turns: tuple[Turn, ...]) -> None:
         self.turns, self._said = turns, None
-        self.tell(Replied(turn=without_secrets(turns[-1], self.prepared.loaded.redact)))
+        self.tell(without_secrets(turns[-1], self.prepared.loaded.redact))
 
     def _partial_transcript(self) -> Conversation | None:
         if self._mocks is None:
@@ -175,21 +154,8 @@ class PersonConversation:
             ended = Conversation(self.id, turns, Ending.SATISFIED)
             keeps_state = self.unit.scenario.keeps_state
             return with_state(ended, self._mocks.end_state()) if keeps_state else ended
-        index = self._said.turn_index
-        unfinished = UnfinishedTurn(index, self._said.text, calls_of(index))
+        unfinished = replace(self._said, tool_calls=calls_of(self._said.turn_index))
         return Conversation(self.id, turns, Ending.ERROR, Failure(Blame.INTERNAL, STOPPED), unfinished)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReportingUser:
-    user: User
-    tell: Callable[[MessageSent], None]
-
-    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        message = await self.user.next_message(turns)
-        if isinstance(message, NextMessage):
-            self.tell(MessageSent(turn_index=len(turns), text=message.text))
-        return message
 
 
 FREE = "conversation without a scenario"
