@@ -22,7 +22,7 @@ from agentest.domain.results.exploration import ExploredPart, Finding, FindingRa
 from agentest.judging.conversation_checks import check_conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.explore.corpus import Corpus
-from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
+from agentest.plugins.explore.exploration import ConversationBudget, Exploration
 from agentest.plugins.explore.injection_sweep import InjectionSweep
 from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, Observe, Reduced, Save, Vary, Violation
@@ -223,13 +223,11 @@ def explored(
                 return await converse(agent, acted(scenario), f"{name} {number}")
 
             exploration = Exploration(
-                Tools(
-                    parts=parts,
-                    invariants=ScenarioInvariants(config or ExploreSettings()),
-                    reduce=reduce or Confirming,
-                    save=save,
-                ),
-                ConversationBudget(conversations),
+                parts=parts,
+                invariants=ScenarioInvariants(config or ExploreSettings()),
+                reduce=reduce or Confirming,
+                save=save,
+                budget=ConversationBudget(conversations),
                 seed=seed,
                 **({"entries": corpus.read(), "keep": corpus.add} if corpus else {}),
             )

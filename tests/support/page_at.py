@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import stored
 
 from agentest.domain.results import RunResult
-from agentest.plugins.page.server.app import serve_at_port
+from agentest.plugins.page.server.app import serve_on_sockets
+from agentest.plugins.page.server.guard import ListeningSockets
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.store.runs.folder import RESULTS, new_run_folder
 from agentest.support.json_text import json_document
@@ -30,6 +31,13 @@ def _kept(root: Path, run: RunResult, now: datetime) -> str:
         text = "".join(json_document(stored.to_json(run)))
         (folder.path / RESULTS).write_text(text, encoding="utf-8")
         return folder.id
+
+
+@asynccontextmanager
+async def serve_at_port(project: WebProject, port: int) -> AsyncIterator[str]:
+    """The address of the page at a port, with its token, until the block ends."""
+    async with serve_on_sockets(project, ListeningSockets.at(port), lambda _: None) as address:
+        yield address
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from page_at import serve_at_port
 
-from agentest.plugins.page.server.app import serve_at_port
 from agentest.plugins.page.server.json_routes import WebProject
 
 

@@ -11,22 +11,20 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 
-from agentest.domain.results import ConversationResult, ModelUsage
+from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import Explored
-from agentest.models.port import Model
 from agentest.plugins.explore.model import Converse
 from agentest.runner.conversation_run import ConversationRunner, bypass_reason
 from agentest.runner.executor import LocalEngine, RunUnits, UnitResults, released, units_in_order
 from agentest.runner.plan import Unit, turn_limit
-from agentest.runner.session import RunSession, Stop
+from agentest.runner.session import RunSession, Stop, UnitConnections
 from agentest.runner.sources import Origin
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import acted
@@ -38,17 +36,7 @@ EXPLORE_JOURNAL = "explore.jsonl"
 _Key = tuple[str, str, int, str]
 
 
-class OpenRun(NamedTuple):
-    """A run whose unchanged scenarios have finished."""
-
-    session: RunSession
-    results: UnitResults
-    converse: Converse
-    used: Callable[[], ModelUsage]  # returns what models have been used so far in the whole run
-    judge: Model | None = None
-
-
-Explore = Callable[[OpenRun], Awaitable[None]]
+Explore = Callable[[RunSession, UnitResults, Converse, UnitConnections], Awaitable[None]]
 """Explores after the unchanged scenarios have run. A stop may cancel it at any time."""
 
 
@@ -71,10 +59,8 @@ class ExploreEngine:
             async def run() -> UnitResults:
                 results = await run_base()
                 if session.stop.reason is None:
-                    open_run = OpenRun(
-                        session, results, converse, connections.ledger.total, connections.models.judge
-                    )
-                    await _until_stopped(session.stop, partial(self._explore, open_run))
+                    explore = partial(self._explore, session, results, converse, connections)
+                    await _until_stopped(session.stop, explore)
                 return replace(results, explored=self._explored())
 
             yield run
@@ -190,21 +176,9 @@ class TryJournal:
 
 def _read(path: Path) -> dict[_Key, bytes]:
     lines: dict[_Key, bytes] = {}
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return lines
-    for line in content.splitlines(keepends=True):
-        if key := _key_of(line):
-            lines[key] = line
+    with suppress(OSError):
+        for line in path.read_bytes().splitlines(keepends=True):
+            with suppress(ValueError, KeyError, TypeError):  # a line that was cut when the process ended
+                data: Json = json_value(line) if line.endswith(b"\n") else {}
+                lines[data["scope"], data["name"], data["number"], data["fingerprint"]] = line
     return lines
-
-
-def _key_of(line: bytes) -> _Key | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        data: Json = json_value(line)
-        return data["scope"], data["name"], data["number"], data["fingerprint"]
-    except (ValueError, KeyError, TypeError):
-        return None

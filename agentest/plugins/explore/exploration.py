@@ -25,6 +25,7 @@ from agentest.domain.transcript import Blame, Conversation
 from agentest.judging.safety_checks import NO_OBEYED_INJECTION, NO_SECRET
 from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, has_reached, signature
 from agentest.plugins.explore.injection_sweep import control_of
+from agentest.plugins.explore.invariants import describe
 from agentest.plugins.explore.model import (
     SEVERITIES,
     Base,
@@ -56,20 +57,6 @@ _OF_CHANGE = (NO_OBEYED_INJECTION, RELATION)
 """Oracles that blame a change, and not what the agent does. They need a control."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """The components of an exploration."""
-
-    parts: Mapping[ExploredPart, Vary]
-    invariants: Invariants
-    reduce: Callable[..., ReductionTrial]
-    """Begins the trial of a candidate: scenario, name, `Observe`, and `ReductionTrial.violation_in`."""
-    save: Save | None
-    describe: Callable[[Violation], tuple[str, tuple[str, ...]]] = lambda _: ("", ())
-    """Returns the hint and the tags of a violation."""
-    coverage: CoverageCounter | None = None
-
-
 @dataclass(slots=True, eq=False)
 class _Candidate:
     base: Base
@@ -94,9 +81,8 @@ class _Share:
     left: int = 0
 
     async def __call__(self, scenario: Scenario, name: str, number: int) -> ConversationResult:
-        if self.left <= 0:
+        if self.left <= 0 or not self.budget.take():
             raise BudgetSpent
-        self.budget.take()
         self.left -= 1
         self.candidate.tries += 1
         try:
@@ -143,12 +129,17 @@ class ExplorationProgress:
     untried: int = 0  # how many of them were not
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Exploration:
     """One exploration."""
 
-    tools: Tools
+    parts: Mapping[ExploredPart, Vary]
+    invariants: Invariants
+    reduce: Callable[..., ReductionTrial]
+    """Begins the trial of a candidate: scenario, name, `Observe`, and `ReductionTrial.violation_in`."""
+    save: Save | None
     budget: ConversationBudget
+    coverage: CoverageCounter = field(default_factory=CoverageCounter)
     seed: int = 0
     width: int = 20  # how many tries run before their results are looked at
     confirm: int = 5  # how many conversations confirm a candidate, beside its control
@@ -186,7 +177,7 @@ class Exploration:
             signatures=len(progress.seen),
             conversations=self.budget.spent,
             cost=self.budget.cost,
-            coverage=self.tools.coverage.coverage() if self.tools.coverage else None,
+            coverage=self.coverage.coverage(),
         )
 
     async def run(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
@@ -199,13 +190,12 @@ class Exploration:
             [
                 (each.base or base, each)
                 for base in bases
-                for vary in self.tools.parts.values()
+                for vary in self.parts.values()
                 for each in vary(base)
             ],
             self.seed,
         )
-        if self.tools.coverage:
-            self.tools.coverage.expect(bases, (variation for _, variation in singles))
+        self.coverage.expect(bases, (variation for _, variation in singles))
         for base in bases:
             unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.scenario)
             for result in base.conversations:
@@ -251,7 +241,7 @@ class Exploration:
     ) -> bool:
         wave: list[tuple[Base, Variation]] = []
         width = min(self.width, most if most > 0 else self.width)
-        while len(wave) < width and self.budget.take_try(share):
+        while len(wave) < width and self.budget.take(share):
             following = search.next()
             if following is None:
                 self.budget.give_back()
@@ -285,9 +275,8 @@ class Exploration:
         cost = conversation_cost(result.conversation)
         self.progress.seen.add(elements)
         new = self._seen_ever.add(elements)
-        if self.tools.coverage:
-            self.tools.coverage.add(seen, is_reached=is_reached)
-        violations = self.tools.invariants(seen)
+        self.coverage.add(seen, is_reached=is_reached)
+        violations = self.invariants(seen)
         is_obeyed = bool(variation.scenario.injections) and any(
             each.key.oracle in (NO_OBEYED_INJECTION, NO_SECRET) for each in violations
         )
@@ -334,9 +323,9 @@ class Exploration:
         await run_concurrently([partial(self._add_saved, *each) for each in pairs])
 
     async def _add_saved(self, trial: _Trial, form: Reduced) -> None:
-        if self.tools.save:
+        if self.save:
             each, unit = trial.candidate, trial.candidate.base.unit
-            file = await self.tools.save(each.violation.key, form, unit, each.variation, trial.share)
+            file = await self.save(each.violation.key, form, unit, each.variation, trial.share)
             form = form._replace(file=file)
         self._add(trial.cause, trial.candidate, form, FindingStatus.NEW)
 
@@ -363,7 +352,7 @@ class Exploration:
         if scenario.attack:  # its messages prove it, whatever a model would write next time
             talks = SeenConversations(candidate.result.conversation)
             scenario = next(iter(scripted(scenario, talks)), scenario)
-        return self.tools.reduce(scenario, candidate.name, observe, partial(self._violation, candidate))
+        return self.reduce(scenario, candidate.name, observe, partial(self._violation, candidate))
 
     async def _is_confirmed(self, each: _Trial) -> bool:
         candidate = each.candidate
@@ -396,7 +385,7 @@ class Exploration:
             said = {turn.user_message for turn in scenario.turns}
             if not said >= needed_messages(base, candidate.variation, violation.turn_index):
                 return None
-        found = self.tools.invariants(Observation(candidate.base, changed, result))
+        found = self.invariants(Observation(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 
     def _add(
@@ -406,7 +395,7 @@ class Exploration:
         cause.candidates, cause.is_confirmed = [], status is not FindingStatus.SEEN_ONCE
         violation = reduced.violation if reduced else candidate.violation
         unit, key = candidate.base.unit, candidate.violation.key
-        hint, tags = self.tools.describe(violation)
+        hint, tags = describe(violation)
         if candidate.variation.scenario.attack:
             tags = tuple(dict.fromkeys((*tags, *candidate.variation.scenario.tags)))
         scenario = reduced.scenario if reduced else candidate.variation.scenario
@@ -478,24 +467,14 @@ class ConversationBudget:
 
     Args:
         total: the most conversations of the exploration.
-        spent: those that were run already.
-        clock: returns seconds.
     """
 
-    def __init__(
-        self,
-        total: int,
-        spent: int = 0,
-        limits: Limits | None = None,
-        *,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, total: int, limits: Limits | None = None) -> None:
         self.total = total
-        self.spent = spent
+        self.spent = 0
         self._limits = limits or Limits()
         self._used: Callable[[], ModelUsage] = ModelUsage
-        self._clock = clock
-        self._began = clock()
+        self._began = monotonic()
         self._running = 0
 
     def begin(self, spent: int, used: Callable[[], ModelUsage]) -> None:
@@ -503,8 +482,8 @@ class ConversationBudget:
         self.spent += spent
         self._used = used
 
-    def take_try(self, share: float) -> bool:
-        """Count one try, unless this share of a limit has been spent. Returns False then."""
+    def take(self, share: float = 1.0) -> bool:
+        """Count one conversation, unless this share of a limit has been spent. Returns False then."""
         if self.spent >= round(self.total * share) or self.exceeded(share):
             return False
         self.spent += 1
@@ -519,13 +498,6 @@ class ConversationBudget:
     def finished(self) -> None:
         """Count a conversation as finished: what it has cost is known."""
         self._running -= 1
-
-    def take(self) -> None:
-        """Count one conversation that confirms or reduces. Raises BudgetSpent."""
-        if self.spent >= self.total or self.exceeded(1.0):
-            raise BudgetSpent
-        self.spent += 1
-        self._running += 1
 
     @property
     def why(self) -> str:
@@ -545,7 +517,7 @@ class ConversationBudget:
     def exceeded(self, share: float) -> str:
         """Return the limit of which this share has been spent; "" if there is none."""
         limits, used = self._limits, self._used()
-        if limits.minutes is not None and (self._clock() - self._began) / 60 >= limits.minutes * share:
+        if limits.minutes is not None and (monotonic() - self._began) / 60 >= limits.minutes * share:
             return f"the budget of {limits.minutes:g} minutes was spent"
         # Those that run, and the next one, are expected to cost as much as the others did.
         expected = 1 + (self._running + 1) / max(1, self.spent - self._running)

@@ -21,19 +21,18 @@ from agentest.domain.results.exploration import Explored, ExploredPart, FindingS
 from agentest.plugins.explore.claims import ClaimJudge
 from agentest.plugins.explore.command import ExploreOptions, names_in
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
-from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, OpenRun, TryJournal
+from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, TryJournal
 from agentest.plugins.explore.exploration import (
     SEARCHED,
     ConversationBudget,
     Exploration,
     ExplorationProgress,
     Limits,
-    Tools,
 )
 from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.injection_sweep import NOTHING_TO_ATTACK, AttackSweep, InjectionSweep
-from agentest.plugins.explore.invariants import ScenarioInvariants, describe
-from agentest.plugins.explore.model import Base, Vary
+from agentest.plugins.explore.invariants import ScenarioInvariants
+from agentest.plugins.explore.model import Base, Converse, Vary
 from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.saving import (
@@ -59,8 +58,10 @@ if TYPE_CHECKING:
     from agentest.cli.location import Project
     from agentest.cli.rerun_selection import ScenarioSelection
     from agentest.runner.engines import Engine
+    from agentest.runner.executor import UnitResults
     from agentest.runner.plan import Options
     from agentest.runner.prepare import ReportOptions
+    from agentest.runner.session import RunSession, UnitConnections
 
 BASE_CONVERSATIONS = 3  # conversations of each unchanged scenario, all of which must pass
 _TABLE_ROWS = 40
@@ -140,12 +141,20 @@ class ExplorationRun:
             return ExitCode.ERRORED
         return ExitCode.FAILED if result.explored.fails else ExitCode.PASSED
 
-    async def _explore(self, budget: ConversationBudget, journal: TryJournal, run: OpenRun) -> None:
-        plan = run.session.prepared.plan
+    async def _explore(
+        self,
+        budget: ConversationBudget,
+        journal: TryJournal,
+        session: RunSession,
+        finished: UnitResults,
+        converse: Converse,
+        connections: UnitConnections,
+    ) -> None:
+        plan, judge = session.prepared.plan, connections.models.judge
         results = {
             unit.scope: result
             for unit in plan.units
-            if (result := run.results.results.get(unit.scope) or unit.finished_part.result)
+            if (result := finished.results.get(unit.scope) or unit.finished_part.result)
         }
         units = [each for each in plan.units if each.scope not in self.saved]
         bases, self._notes = bases_of(units, results, self.settings)
@@ -154,37 +163,34 @@ class ExplorationRun:
         self._notes += guesses(bases)
         self._notes += _without_attacks(bases, parts.get(ExploredPart.ATTACKS))
         corpus = Corpus(self.root / self.settings.corpus)
-        resumed = run.session.prepared.resumed_run
+        resumed = session.prepared.resumed_run
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
-        budget.begin(sum(len(each.conversations) for each in results.values()), run.used)
+        budget.begin(sum(len(each.conversations) for each in results.values()), connections.ledger.total)
         answers: dict[tuple[str, int | str], bool | None] = {}
 
         exploration = self._exploration = Exploration(
-            Tools(
-                parts=parts,
-                invariants=ScenarioInvariants(self.settings, judged=answers if run.judge else None),
-                reduce=partial(
-                    ReductionTrial,
-                    self.settings,
-                    0 if self.options.no_shrink else self.settings.shrink.conversations,
-                ),
-                save=None if self.options.no_save else found,
-                describe=describe,
-                coverage=CoverageCounter(self.settings.switched_off),
+            parts=parts,
+            invariants=ScenarioInvariants(self.settings, judged=answers if judge else None),
+            reduce=partial(
+                ReductionTrial,
+                self.settings,
+                0 if self.options.no_shrink else self.settings.shrink.conversations,
             ),
-            budget,
+            save=None if self.options.no_save else found,
+            budget=budget,
+            coverage=CoverageCounter(self.settings.switched_off),
             seed=self.options.seed,
             confirm=self.settings.confirm,
             known={name: shown_path(each.path, self.root) for name, each in self.known.items()},
             saved=findings_of_saved(self.known, results.values(), self.root),
             entries=corpus.read(except_of=resumed.id if resumed else None),
             keep=lambda entry: corpus.add(replace(entry, run=self._run_id)),
-            show=lambda progress: run.session.emit(_progressed(progress, budget.left)),
+            show=lambda progress: session.emit(_progressed(progress, budget.left)),
         )
-        converse = journal.around(run.converse)
-        if run.judge:
+        converse = journal.around(converse)
+        if judge:
             known = {each.unit.scope: each for each in bases}
-            converse = ClaimJudge(run.judge, known, answers).around(converse)
+            converse = ClaimJudge(judge, known, answers).around(converse)
         try:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injection_oracles
 from agentest.plugins.explore.claims import JudgedClaims, claims_of_success, failed_writes, unmade_writes
 from agentest.plugins.explore.fault_sweep import met_faults
-from agentest.plugins.explore.model import FindingKey, Observation, Oracle, ToolEffects, Violation, violation
+from agentest.plugins.explore.model import FindingKey, Observation, ToolEffects, Violation, violation
 from agentest.plugins.explore.mutation_sweep import ADDS, ESCALATION, RELATION, relations
 from agentest.scenarios.mutations import is_agreement
 from agentest.scenarios.trajectory import ExpectedCall
@@ -214,7 +214,7 @@ def _plain_call(call: ToolCall) -> tuple[str, str]:
     return call.name, canonical({k: each for k, each in call.args.items() if not _IDEMPOTENCY.search(str(k))})
 
 
-def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator[Violation]:
+def _no_claim(seen: Observation, judged: JudgedClaims | None) -> Iterator[Violation]:
     conversation = seen.conversation
     for each, turn in failed_writes(seen.effects, seen.scenario, conversation):
         call, claim, severity = each.call, "", Severity.MEDIUM
@@ -243,7 +243,7 @@ def _no_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator
             )
 
 
-def _no_unmade_claim(seen: Observation, judged: JudgedClaims | None = None) -> Iterator[Violation]:
+def _no_unmade_claim(seen: Observation, judged: JudgedClaims | None) -> Iterator[Violation]:
     for tool, turn, is_same in unmade_writes(seen):
         by_phrase = judged is None and claims_of_success(turn.agent_message, tool, only_named=True)
         if not by_phrase and not (judged or {}).get((seen.conversation.conversation_id, tool)):
@@ -404,7 +404,7 @@ def _banned_text(summary: str) -> str:
     return found[-1].strip("'\"").casefold() if found else ""
 
 
-ORACLES: tuple[tuple[str, Oracle], ...] = (
+ORACLES: tuple[tuple[str, Callable[..., Iterable[Violation]]], ...] = (
     ("no_error", _no_error),
     ("in_schema", _in_schema),
     ("no_repeated_write", _no_repeated_write),
@@ -414,10 +414,12 @@ ORACLES: tuple[tuple[str, Oracle], ...] = (
     ("bounded", _bounded),
     ("", _scenario_bans),
     *injection_oracles.ORACLES,
+    (RELATION, relations),
 )
 """Invariant and oracle, in the order in which they are used; "": what the scenario itself forbids."""
 
 
+_JUDGED = (_no_claim, _no_unmade_claim)  # oracles that use what a judge found, if one was asked
 OF_ATTACKS = ("", "no_error", "no_secret", "consent")
 """What an agent may not do for an attacker. The others are about users who mean what they say."""
 
@@ -425,19 +427,12 @@ OF_ATTACKS = ("", "no_error", "no_secret", "consent")
 class ScenarioInvariants:
     """Checks conversations with all oracles that neither settings nor scenario switch off."""
 
-    def __init__(
-        self,
-        settings: ExploreSettings,
-        oracles: Sequence[tuple[str, Oracle]] | None = None,
-        judged: JudgedClaims | None = None,
-    ) -> None:
-        oracles = (*ORACLES, (RELATION, relations)) if oracles is None else oracles
-        if judged is not None:
-            asks: dict[Oracle, Any] = {
-                each: partial(each, judged=judged) for each in (_no_claim, _no_unmade_claim)
-            }
-            oracles = [(name, asks.get(oracle, oracle)) for name, oracle in oracles]
-        self._oracles = [each for each in oracles if each[0] not in settings.switched_off]
+    def __init__(self, settings: ExploreSettings, judged: JudgedClaims | None = None) -> None:
+        self._oracles = [
+            (name, partial(oracle, judged=judged) if oracle in _JUDGED else oracle)
+            for name, oracle in ORACLES
+            if name not in settings.switched_off
+        ]
 
     def __call__(self, seen: Observation) -> Sequence[Violation]:
         """Return the violations in a conversation, one of each key."""

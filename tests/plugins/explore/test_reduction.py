@@ -21,7 +21,7 @@ from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingStatus
 from agentest.mocks.binding import BoundFunction, MockSequence, bind, steps_of
 from agentest.plugins.explore import reduction_steps
-from agentest.plugins.explore.exploration import ConversationBudget, Exploration, Tools
+from agentest.plugins.explore.exploration import ConversationBudget, Exploration
 from agentest.plugins.explore.model import (
     Base,
     BudgetSpent,
@@ -393,13 +393,14 @@ def test_a_rare_finding_is_confirmed_again_when_another_change_shows_it() -> Non
     def invariants(seen: Observation) -> list[Violation]:
         return [VIOLATION] if seen.result.conversation.replies == ("Paid.",) else []
 
-    tools = Tools(
+    exploration = Exploration(
         parts={ExploredPart.FAULTS: lambda _: variations},
         invariants=invariants,
         reduce=partial(ReductionTrial, ExploreSettings(), ExploreSettings().shrink.conversations),
         save=None,
+        budget=ConversationBudget(500),
+        width=1,
     )
-    exploration = Exploration(tools, ConversationBudget(500), width=1)
     anyio.run(exploration.run, [Base(unit, [outcome(fails=False)])], lambda _: observe)
     [finding] = exploration.explored().findings
     assert finding.status is FindingStatus.NEW

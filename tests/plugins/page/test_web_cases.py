@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import evalset_documents as documents
 import pytest
+from page_at import serve_at_port
 
-from agentest.plugins.page.server.app import serve_at_port
 from agentest.plugins.page.server.json_routes import WebProject
 
 NAME = "shop.evalset.json"

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from page_at import serve_at_port
 from ui_server import Client, with_server
 
-from agentest.plugins.page.server.app import serve_at_port
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.support.errors import UsageError
 

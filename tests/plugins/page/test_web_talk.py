@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import anyio
 import pytest
+from page_at import serve_at_port
 from project import Project, free_port
 
 from agentest.plugins.adk.formats.eval_set import tool_responses
 from agentest.plugins.adk.formats.set_reader import read_eval_set
-from agentest.plugins.page.server.app import serve_at_port
 from agentest.plugins.page.server.json_routes import WebProject as Served
 from agentest.plugins.page.server.talk import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
 from agentest.plugins.page.talk.talk import ActionNotPossible, TalkChoice, choices, prepare_talk

@@ -99,15 +99,6 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 @asynccontextmanager
-async def serve_at_port(
-    project: WebProject, port: int, on_wait: Callable[[int], None] = lambda _: None
-) -> AsyncIterator[str]:
-    """Run the server at a port until the block ends. Yields its URL. Raises UsageError."""
-    async with serve_on_sockets(project, ListeningSockets.at(port), on_wait) as address:
-        yield address
-
-
-@asynccontextmanager
 async def serve_on_sockets(
     project: WebProject, listener: ListeningSockets, on_wait: Callable[[int], None]
 ) -> AsyncIterator[str]:

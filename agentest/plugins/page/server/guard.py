@@ -27,14 +27,15 @@ from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal, listening
 from agentest.support.lazy_dataclasses import dataclass
 
+_BODY_S = 30.0  # seconds within which a request's body must arrive
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGuard:
-    """Checks requests to a port. A request body must arrive within `body_s` seconds."""
+    """Checks requests to a port."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    body_s: float = 30.0
 
     @property
     def address(self) -> str:
@@ -96,7 +97,7 @@ class RequestGuard:
         if request.content_type != "application/json":
             return web.json_response({"error": "the body must be application/json"}, status=415)
         try:
-            await asyncio.wait_for(request.read(), self.body_s)
+            await asyncio.wait_for(request.read(), _BODY_S)
         except TimeoutError:
             return web.json_response({"error": "the body has not come in time"}, status=408)
         except web.HTTPRequestEntityTooLarge as error:

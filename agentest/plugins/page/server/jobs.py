@@ -9,7 +9,6 @@ import os
 import secrets
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import field
@@ -45,6 +44,7 @@ _MOST_OUTPUT = 100_000
 _PIECE = 65_536
 _REPORTED_OUTPUT = 4_000
 _SHORT_COMMAND_S = 120.0
+_INTERRUPT_S, _TERMINATE_S = 10.0, 3.0  # how long a job may take to end after SIGINT, then after SIGTERM
 COMMAND = (sys.executable, "-P", "-m", "agentest")
 LISTING = (sys.executable, "-P", "-m", "agentest.plugins.page.server.listing")
 
@@ -65,37 +65,21 @@ class JobState(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopTimeouts:
-    """Seconds that a job gets to end after SIGINT, and then after SIGTERM."""
-
-    interrupt_s: float = 10.0
-    terminate_s: float = 3.0
-
-
 @dataclass(slots=True, kw_only=True)
 class JobOutput:
     """The last part of a command's output. `cut` is True if the beginning was dropped."""
 
+    text: str = ""
     cut: bool = False
-    _pieces: deque[str] = field(default_factory=deque)
-    _size: int = 0
     _decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
     )
 
     def add(self, printed: bytes) -> None:
         """Append output and drop the oldest beyond the limit. A character can be split across two pieces."""
-        text = self._decoder.decode(printed)
-        self._pieces.append(text)
-        self._size += len(text)
-        while self._size > _MOST_OUTPUT and len(self._pieces) > 1:
-            self._size -= len(self._pieces.popleft())
-            self.cut = True
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
+        text = self.text + self._decoder.decode(printed)
+        self.cut = self.cut or len(text) > _MOST_OUTPUT
+        self.text = text[-_MOST_OUTPUT:]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,12 +116,9 @@ class Job:
 class Jobs:
     """All jobs of a server. Commands run in `root`, the folder of the configuration."""
 
-    def __init__(
-        self, root: Path, config: Path | None, output_dir: Path, *, grace: StopTimeouts | None = None
-    ) -> None:
+    def __init__(self, root: Path, config: Path | None, output_dir: Path) -> None:
         self.changes = 0  # counter that increases with every change to a job
         self._root, self._config, self._output_dir = root, config, output_dir
-        self._grace = grace or StopTimeouts()
         self._jobs: dict[str, Job] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._closed = False
@@ -247,8 +228,8 @@ class Jobs:
     async def _stop_process(self, process: ChildProcess) -> None:
         process.send(signal.SIGINT)
         with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), self._grace.interrupt_s)
-        await process.end(self._grace.terminate_s)
+            await asyncio.wait_for(process.wait(), _INTERRUPT_S)
+        await process.end(_TERMINATE_S)
 
     async def output_of(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
         """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
@@ -297,11 +278,11 @@ ON_WAIT: web.AppKey[Callable[[int], None]] = web.AppKey("on_wait")
 """Receives the number of runs that the shutdown waits for."""
 
 
-def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
+def add_jobs(app: web.Application) -> None:
     """Add the routes, and stop the jobs when the server shuts down."""
     project = app[UI]
     app[RUNNABLE] = Runnable()
-    app[JOBS] = jobs or Jobs(project.root, project.config, project.output_dir)
+    app[JOBS] = Jobs(project.root, project.config, project.output_dir)
     app.add_routes(
         (
             json_route("GET", "/api/jobs", _list),
@@ -420,30 +401,21 @@ async def list_runnable(jobs: Jobs, project: WebProject) -> Json:
 _ROWS_A_SECOND = 4_000
 """Runs with more rows than this are reported less often, because the page redraws all rows."""
 _MOST_WAIT_S = 5.0
+_STREAM_LOOK_S = 0.25  # the interval between two checks for changes
+_HEARTBEAT_S = 10.0
+ENDING: web.AppKey[asyncio.Event] = web.AppKey("ending", asyncio.Event)  # set when all streams must end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventStreams:
-    """The open streams. `look_s` is the interval in seconds between two checks for changes."""
-
-    ending: asyncio.Event = field(default_factory=asyncio.Event)
-    look_s: float = 0.25
-    heartbeat_s: float = 10.0
-
-
-STREAMS: web.AppKey[EventStreams] = web.AppKey("streams", EventStreams)
-
-
-def add_live(app: web.Application, streams: EventStreams | None = None) -> None:
+def add_live(app: web.Application) -> None:
     """Add the routes, and end the streams when the server shuts down."""
-    app[STREAMS] = streams or EventStreams()
+    app[ENDING] = asyncio.Event()
     app.router.add_get("/api/events", _all)
     app.router.add_get("/api/runs/{run}/events", _run)
     app.on_shutdown.append(_end)
 
 
 async def _end(app: web.Application) -> None:
-    app[STREAMS].ending.set()
+    app[ENDING].set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,7 +448,6 @@ async def _run(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
-    streams = request.app[STREAMS]
     snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
     response = await open_event_stream(request)
     silent_s, mark = 0.0, object()
@@ -487,14 +458,14 @@ async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snap
                 if snapshot.over:
                     await send_event(response, {"type": "over"})
                 mark, silent_s = snapshot.mark, 0.0
-            elif silent_s >= streams.heartbeat_s:
+            elif silent_s >= _HEARTBEAT_S:
                 await send_event(response, None)
                 silent_s = 0.0
             if snapshot.over or request.transport is None or request.transport.is_closing():
                 break
-            pause_s = max(streams.look_s, snapshot.wait_s)
+            pause_s = max(_STREAM_LOOK_S, snapshot.wait_s)
             with suppress(TimeoutError):
-                await asyncio.wait_for(streams.ending.wait(), pause_s)
+                await asyncio.wait_for(request.app[ENDING].wait(), pause_s)
                 break
             silent_s += pause_s
             snapshot = await asyncio.to_thread(take_snapshot)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
@@ -233,9 +233,9 @@ def without_user_tools(unit: Unit) -> str:
     )
 
 
-def choices(request: RunRequest, environ: MutableMapping[str, str] = os.environ) -> TalkChoices:
+def choices(request: RunRequest) -> TalkChoices:
     """Return the choices. Reads the configuration and imports all scenario files. Raises UsageError."""
-    loaded = configure(request, environ)
+    loaded = configure(request)
     discovered = discover_scenarios(request, loaded)
     under_test, known = agents_under_test(loaded.config, None)
     return TalkChoices(
@@ -248,17 +248,15 @@ def choices(request: RunRequest, environ: MutableMapping[str, str] = os.environ)
     )
 
 
-def prepare_talk(
-    request: RunRequest, choice: TalkChoice, environ: MutableMapping[str, str] = os.environ
-) -> PreparedTalk:
+def prepare_talk(request: RunRequest, choice: TalkChoice) -> PreparedTalk:
     """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError."""
-    loaded = configure(request, environ)
+    loaded = configure(request)
     paths = _paths(request.root, choice, loaded)
     options = replace(request.options, paths=paths, agent=choice.agent, offline=True)
     request = replace(request, options=options)
     discovered = discover_scenarios(request, loaded) if paths else _without_scenario(request, choice, loaded)
     plan = make_plan(loaded.config, discovered, options, request.root)
-    prepared = prepared_for(request, loaded, plan, (), environ)
+    prepared = prepared_for(request, loaded, plan)
     units = [entry for entry in plan.entries if isinstance(entry, Unit)]
     if not units:
         raise UsageError(plan.refusals or f"{choice.file} defines no {choice.scenario!r}")
@@ -440,9 +438,7 @@ async def short_talk(
 
 
 @asynccontextmanager
-async def lone_talk(
-    agent: AgentConfig, client: Sender, name: str = "agentest-1", notes: Sequence[str] = ()
-) -> AsyncIterator[ShortTalk]:
+async def lone_talk(agent: AgentConfig, client: Sender, name: str = "agentest-1") -> AsyncIterator[ShortTalk]:
     """Open a conversation with an agent over HTTP that is part of no run. Raises ConfigError."""
     async with AsyncExitStack() as stack:
         resources = Resources(
@@ -451,7 +447,7 @@ async def lone_talk(
             threads=anyio.CapacityLimiter(1),
             root=Path(),
             closing=stack,
-            on_note=list(notes).append,
+            on_note=lambda _: None,
         )
         agents = await make_agents({"agent": agent}, resources)
         async with short_talk(agents["agent"], name) as talk:

@@ -14,8 +14,8 @@ import evalset_documents as documents
 import page_at
 import pytest
 import sample_run
+from page_at import serve_at_port
 
-from agentest.plugins.page.server.app import serve_at_port
 from agentest.plugins.page.server.json_routes import WebProject
 
 NAME = "shop.evalset.json"

@@ -12,9 +12,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from page_at import serve_at_port
 from three_servers import Servers, three_servers
 
-from agentest.plugins.page.server.app import serve_at_port
 from agentest.plugins.page.server.json_routes import WebProject
 
 ATTACK = """<!doctype html><title>hostile</title><body><script>
