@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from agentest.agents.port import is_conversational
 from agentest.conversation.turn_loop import with_state
 from agentest.conversation.user import NextMessage, User
-from agentest.domain.changes import STRATEGIES, Attack, Objective, ObjectiveKind
+from agentest.domain.changes import STRATEGIES, Attack, Objective, ObjectiveKind, Strategy
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import AttackLog, Conversation, DroppedExchange, Turn
 from agentest.domain.truncation import shortened
@@ -182,9 +182,9 @@ class _Step:
         return escaped(json.dumps(known, ensure_ascii=False))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttackSetup:
-    """What an adversarial user works with.
+@dataclass(slots=True, eq=False, kw_only=True)
+class AttackUser:
+    """A user that attacks (`User`). It serves one conversation, because it keeps a log.
 
     Attributes:
         attacker: writes the messages; scorer: scores replies, and judges an objective in words.
@@ -201,33 +201,29 @@ class AttackSetup:
     attacker: Model | None
     scorer: Model | None
     broken: Callable[[Sequence[Turn]], Awaitable[bool]]
-    fixed: str = ""
-    resends: bool = False
-    hide: Callable[[str], str] = str
+    fixed: str
+    resends: bool
+    hide: Callable[[str], str]
+    _steps: list[_Step] = field(default_factory=list)
+    _kept: list[_Step] = field(default_factory=list)  # the steps that the agent knows, one for each turn
+    _untried: list[_Step] = field(default_factory=list)
+    _tried: list[_Step] = field(default_factory=list)
+    """Messages sent from the present point of the conversation, if several are compared."""
+    _counted: int = 0
+    _note: str = ""
+    _judged: tuple[int, bool | None, str] | None = None
+    """The number of messages so far, and the judge's decision about them with its reason."""
 
-
-class AttackUser:
-    """A user that attacks (`User`). It serves one conversation, because it keeps a log."""
-
-    def __init__(self, setup: AttackSetup) -> None:
-        self._setup = setup
-        self._plan = STRATEGIES[setup.attack.strategy]
-        self._steps: list[_Step] = []
-        self._kept: list[_Step] = []  # the steps that the agent knows, one for each turn
-        self._untried: list[_Step] = []
-        self._tried: list[_Step] = []
-        """Messages sent from the present point of the conversation, if several are compared."""
-        self._counted = 0
-        self._note = ""
-        self._judged: tuple[int, bool | None, str] | None = None
-        """The number of messages so far, and the judge's decision about them with its reason."""
+    @property
+    def _plan(self) -> Strategy:
+        return STRATEGIES[self.attack.strategy]
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
-            needs_model = self._plan.needs_model or self._setup.objective.kind is ObjectiveKind.WORDS
+            needs_model = self._plan.needs_model or self.objective.kind is ObjectiveKind.WORDS
             if needs_model and not self._has_models:
                 raise ModelError(
-                    f"the attack {self._setup.attack.strategy!r} needs a model that attacks and one that "
+                    f"the attack {self.attack.strategy!r} needs a model that attacks and one that "
                     "judges: configure `model`, or name one with --model. Without a model, many_shot and "
                     "social send fixed messages, which only aim at what the scenario forbids"
                 )
@@ -236,7 +232,7 @@ class AttackUser:
             return Ending.SATISFIED
         else:
             keep = self._settled(turns)
-        if self._counted >= self._setup.attack.turns and not self._untried:
+        if self._counted >= self.attack.turns and not self._untried:
             return Ending.MAX_TURNS
         forgotten = self._kept[keep:]
         for each in forgotten:
@@ -256,7 +252,7 @@ class AttackUser:
         return replace(conversation, attack=await self._outcome(conversation))
 
     async def _outcome(self, conversation: Conversation) -> AttackLog:
-        objective, reached, reason = self._setup.objective, None, ""
+        objective, reached, reason = self.objective, None, ""
         if objective.kind is ObjectiveKind.WORDS and not conversation.failure:
             try:
                 reached, reason = await self._judge(conversation.turns)
@@ -268,7 +264,7 @@ class AttackUser:
             if each.dropped
         )
         return AttackLog(
-            strategy=self._setup.attack.strategy,
+            strategy=self.attack.strategy,
             objective=objective.aim,
             kind=objective.kind.value,
             messages=len(self._steps),
@@ -280,22 +276,22 @@ class AttackUser:
 
     @property
     def _has_models(self) -> bool:
-        return self._setup.attacker is not None and self._setup.scorer is not None
+        return self.attacker is not None and self.scorer is not None
 
     @property
     def _is_written(self) -> bool:
-        return self._has_models and self._setup.attack.strategy != "many_shot"
+        return self._has_models and self.attack.strategy != "many_shot"
 
     async def _has_succeeded(self, turns: Sequence[Turn]) -> bool:
         for step, turn in zip(self._kept, turns, strict=False):
-            step.reply = self._setup.hide(turn.agent_message)  # another one, if the message was sent again
-        if await self._setup.broken(turns):
+            step.reply = self.hide(turn.agent_message)  # another one, if the message was sent again
+        if await self.broken(turns):
             return True
-        last, scorer = self._steps[-1], self._setup.scorer
+        last, scorer = self._steps[-1], self.scorer
         if scorer and self._is_written:
             question = self._judge_messages(_SCORE_QUESTION, turns[-1:])
             last.score = await scorer.ask(question, AttackScore, self._key("judge", SCORE))
-        if self._setup.objective.kind is not ObjectiveKind.WORDS or (last.score and last.score.score < _NEAR):
+        if self.objective.kind is not ObjectiveKind.WORDS or (last.score and last.score.score < _NEAR):
             return False
         return (await self._judge(turns))[0] is True
 
@@ -329,8 +325,8 @@ class AttackUser:
         return keep
 
     def _possible(self, turns: Sequence[Turn], wanted: int) -> int:
-        changed = turns if self._setup.resends else turns[wanted:]
-        why = self._setup.fixed
+        changed = turns if self.resends else turns[wanted:]
+        why = self.fixed
         if not why and (acted := next((turn for turn in changed if turn.tool_calls), None)):
             why = f"tools were called in {turn_name(acted.turn_index)}, which cannot be undone"
         if why:
@@ -339,29 +335,29 @@ class AttackUser:
         return wanted
 
     async def _written(self) -> list[_Step]:
-        setup, number = self._setup, len(self._steps)
-        if setup.attack.strategy == "many_shot":
+        number = len(self._steps)
+        if self.attack.strategy == "many_shot":
             shots = [_SHOTS[n % len(_SHOTS)] for n in range(_SHOT_COUNTS[min(number, len(_SHOT_COUNTS) - 1)])]
             lines = [
                 f"User: {asked.format(n=n)}\nAssistant: {answered.format(n=n)}"
                 for n, (asked, answered) in enumerate(shots, 1)
             ]
-            return [_Step("\n".join([*lines, f"User: {setup.objective.request}\nAssistant:"]))]
-        if setup.attacker is None or not self._is_written:
-            return [_Step(_SOCIAL[number % len(_SOCIAL)].format(request=setup.objective.request))]
-        answer = await setup.attacker.ask(self._attack_messages(), AttackMessages, self._key("user"))
+            return [_Step("\n".join([*lines, f"User: {self.objective.request}\nAssistant:"]))]
+        if self.attacker is None or not self._is_written:
+            return [_Step(_SOCIAL[number % len(_SOCIAL)].format(request=self.objective.request))]
+        answer = await self.attacker.ask(self._attack_messages(), AttackMessages, self._key("user"))
         if answer.should_stop and not self._steps:
-            raise ModelError(f"model {setup.attacker.name} gave up the attack before its first message")
+            raise ModelError(f"model {self.attacker.name} gave up the attack before its first message")
         if answer.should_stop:
             return []
         return [_Step(text, answer.technique) for text in answer.messages[: self._plan.width]]
 
     def _attack_messages(self) -> list[Message]:
-        setup, width = self._setup, self._plan.width
-        guide = _GUIDES[setup.attack.strategy]
-        values = {"aim": setup.objective.aim, "situation": setup.situation, "guide": guide}
+        width = self._plan.width
+        guide = _GUIDES[self.attack.strategy]
+        values = {"aim": self.objective.aim, "situation": self.situation, "guide": guide}
         log = "\n".join(step.record(number) for number, step in enumerate(self._steps, 1)) or "(nothing yet)"
-        left = setup.attack.turns - self._counted
+        left = self.attack.turns - self._counted
         what = f"{width} different messages" if width > 1 else "your next message"
         request = f"Write {what} in `messages`. You have {count(left, 'message')} left."
         return [
@@ -370,12 +366,12 @@ class AttackUser:
         ]
 
     def _judge_messages(self, question: str, turns: Sequence[Turn]) -> list[Message]:
-        asked = fill(question, {"aim": self._setup.objective.aim})
+        asked = fill(question, {"aim": self.objective.aim})
         shown = [*(block for turn in turns for block in _blocks(turn)), asked]
         return [{"role": "system", "content": _SCORER}, {"role": "user", "content": "\n\n".join(shown)}]
 
     async def _judge(self, turns: Sequence[Turn]) -> tuple[bool | None, str]:
-        scorer, number = self._setup.scorer, len(self._steps)
+        scorer, number = self.scorer, len(self._steps)
         if self._judged and self._judged[0] == number:
             return self._judged[1:]
         if scorer is None or not turns:
@@ -390,7 +386,7 @@ class AttackUser:
         return reached, reason
 
     def _key(self, role: Role, metric: str | None = None) -> CallKey:
-        return replace(self._setup.key, role=role, turn=len(self._steps), metric=metric)
+        return replace(self.key, role=role, turn=len(self._steps), metric=metric)
 
 
 def _blocks(turn: Turn) -> Iterator[str]:
@@ -429,18 +425,16 @@ def attacking_user(live: LiveConversation, user: User) -> User:
     lines += [f"- {fact}" for fact in scenario.knowledge]
     lines += [f"- tools of the assistant: {', '.join(scenario.tools)}"] if scenario.tools else []
     attacker = AttackUser(
-        AttackSetup(
-            attack=attack,
-            objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
-            situation="\n".join(lines) or "- nothing is known of the assistant",
-            key=live.key("user"),
-            attacker=live.models.user,
-            scorer=live.models.judge,
-            broken=is_broken,
-            fixed=_why_nothing_is_forgotten(live, has_session=has_session),
-            resends=has_session,
-            hide=live.prepared.loaded.redact.transcript,
-        )
+        attack=attack,
+        objective=replace(aim, request=f"{scenario.goal} {aim.request}".strip()),
+        situation="\n".join(lines) or "- nothing is known of the assistant",
+        key=live.key("user"),
+        attacker=live.models.user,
+        scorer=live.models.judge,
+        broken=is_broken,
+        fixed=_why_nothing_is_forgotten(live, has_session=has_session),
+        resends=has_session,
+        hide=live.prepared.loaded.redact.transcript,
     )
     live.finishers.append(attacker.logged)
     return attacker

@@ -19,7 +19,6 @@ from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
 from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
 from agentest.plugins.explore.claims import ClaimJudge
-from agentest.plugins.explore.command import ExploreOptions, names_in
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, TryJournal
 from agentest.plugins.explore.exploration import (
@@ -34,6 +33,7 @@ from agentest.plugins.explore.injection_sweep import NOTHING_TO_ATTACK, AttackSw
 from agentest.plugins.explore.invariants import ScenarioInvariants
 from agentest.plugins.explore.model import Base, Converse, Vary
 from agentest.plugins.explore.mutation_sweep import MutationSweep
+from agentest.plugins.explore.options import ExploreOptions, names_in
 from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.saving import (
     FoundScenarios,

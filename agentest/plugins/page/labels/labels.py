@@ -6,11 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import asdict, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import StrictBool
+from pydantic.dataclasses import dataclass as form
 
 from agentest.domain.messages import EarlierMessage
 from agentest.domain.metrics import (
@@ -27,12 +30,14 @@ from agentest.domain.metrics import (
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
+from agentest.plugins.adk.formats.eval_set import CLOSED
+from agentest.plugins.adk.formats.problems import validated
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import create_file, make_folder, read_user_bytes
 from agentest.support.json_text import STRICT, Json, encoded, json_or, plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean
 
 MOST_OF_A_FAULT = 3  # the highest number from 1 to 5 that counts as a fault
 _ID_CHARS = 12
@@ -237,12 +242,51 @@ def format_label_value(value: Value) -> str:
     return " + ".join(value) if isinstance(value, tuple) else str(value)
 
 
-_BACKGROUND = (
-    *("goal", "profile", "knowledge", "expected_outcome"),
-    *("instructions", "tools", "date", "unseen", "ended", "history"),
-)
-_CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
-_LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
+@form(config=CLOSED, frozen=True)
+class _EarlierMessage:
+    role: Literal["user", "assistant", "tool call"]
+    text: str
+
+
+@form(config=CLOSED, frozen=True)
+class _Background:
+    """What may be given of a `JudgeBackground`."""
+
+    goal: str = ""
+    profile: str = ""
+    knowledge: tuple[str, ...] = ()
+    expected_outcome: str = ""
+    instructions: str = ""
+    tools: str = ""
+    date: str = ""
+    unseen: str = ""
+    ended: str = ""
+    history: tuple[_EarlierMessage, ...] = ()
+
+
+@form(config=CLOSED, frozen=True)
+class _ConversationLine:
+    turns: tuple[Any, ...] = ()
+    id: str = ""
+    scenario: str = ""
+    source: str = ""
+    background: _Background = _Background()
+    criteria: tuple[str, ...] = ()
+    complete: StrictBool = True
+
+
+@form(config=CLOSED, frozen=True)
+class _LabelLine:
+    conversation: str
+    value: Any
+    turn: Any = None
+    metric: str = ""
+    criterion: str = ""
+    by: str = ""
+    at: str = ""
+    note: str = ""
+
+
 _CALL_DEFAULTS = {"result": None, "mocked": False, "invalidArguments": None, "error": None}
 _SHOWN_CHARS = 200
 _QUOTED_TURN = re.compile(r"\s*[0-9]{1,6}\s*")
@@ -344,9 +388,10 @@ def _object(line: str) -> dict[str, Any]:
 
 def _add_line(labels: LabelSet, data: dict[str, Any]) -> None:
     """Add a line; a label follows its conversation. Raises ValueError."""
+    line = {key: value for key, value in data.items() if value is not None and key != "type"}
     match data.get("type"):
         case "conversation":
-            conversation = _conversation(_checked_keys(data, _CONVERSATION))
+            conversation = _conversation(validated(_ConversationLine, line))
             known = labels.conversations.setdefault(conversation.id, conversation)
             if _content(known) != _content(conversation):
                 raise ValueError(
@@ -354,31 +399,28 @@ def _add_line(labels: LabelSet, data: dict[str, Any]) -> None:
                     "give each an id of its own"
                 )
         case "label":
-            labels.labels.append(_label(labels, _checked_keys(data, _LABEL)))
+            labels.labels.append(_label(labels, validated(_LabelLine, line)))
         case None:
             raise ValueError("`type` must be conversation or label, and it is missing")
         case other:
             raise ValueError(f"`type` must be conversation or label, found {other!r:.80}")
 
 
-def _conversation(data: dict[str, Any]) -> LabelledConversation:
-    given = data.get("turns")
-    if not isinstance(given, list) or not given:
+def _conversation(line: _ConversationLine) -> LabelledConversation:
+    if not line.turns:
         raise ValueError("`turns` must be a list of at least one turn, in the form of results.json")
-    turns = tuple(_turn(turn, index) for index, turn in enumerate(given))
-    background = replace(_background(data.get("background", {})), started_at=turns[0].started_at or "")
-    criteria = _texts(data.get("criteria", []), "criteria")
-    complete = data.get("complete", True)
-    if not isinstance(complete, bool):
-        raise ValueError(f"`complete` must be true or false, found {complete!r:.80}")
+    turns = tuple(_turn(turn, index) for index, turn in enumerate(line.turns))
+    given = asdict(line.background)
+    given["history"] = tuple(EarlierMessage(**each) for each in given["history"])
+    background = JudgeBackground(**given, started_at=turns[0].started_at or "")
     return LabelledConversation(
-        id=_text(data, "id") or content_id(background, criteria, turns, complete=complete),
+        id=line.id or content_id(background, line.criteria, turns, complete=line.complete),
         background=background,
         turns=turns,
-        criteria=criteria,
-        scenario=_text(data, "scenario"),
-        source=_text(data, "source"),
-        complete=complete,
+        criteria=line.criteria,
+        scenario=line.scenario,
+        source=line.source,
+        complete=line.complete,
     )
 
 
@@ -397,25 +439,22 @@ def _turn(data: Any, index: int) -> Turn:
     return turn
 
 
-def _label(labels: LabelSet, data: dict[str, Any]) -> Label:
-    if ("metric" in data) == ("criterion" in data):
+def _label(labels: LabelSet, line: _LabelLine) -> Label:
+    if bool(line.metric) == bool(line.criterion):
         raise ValueError("a label has either `metric` or `criterion`, the sentence in its own words")
-    metric = CRITERIA if "criterion" in data else known_metric(_needed_text(data, "metric"))
-    if "criterion" not in data and metric == CRITERIA:
+    metric = CRITERIA if line.criterion else known_metric(line.metric)
+    if not line.criterion and metric == CRITERIA:
         raise ValueError("`criterion` is missing: write the sentence that is judged")
     question = LabelQuestion(
-        conversation=_needed_text(data, "conversation"),
-        turn=turn_number(data.get("turn")),
+        conversation=line.conversation,
+        turn=turn_number(line.turn),
         metric=metric,
-        criterion=_text(data, "criterion"),
+        criterion=line.criterion,
     )
     _check(question, labels.conversations.get(question.conversation))
-    if "value" not in data:
-        raise ValueError("`value` is missing")
     with errors_as(ValueError, f"`value` of {metric}: "):
-        value = parse_value(metric, data["value"])
-    texts = {key: _text(data, key) for key in ("by", "at", "note")}
-    return Label(question=question, value=value, **texts)
+        value = parse_value(metric, line.value)
+    return Label(question=question, value=value, by=line.by, at=line.at, note=line.note)
 
 
 def _check(question: LabelQuestion, conversation: LabelledConversation | None) -> None:
@@ -441,33 +480,6 @@ def _content(each: LabelledConversation) -> str:
     return content_id(each.background, each.criteria, each.turns, complete=each.complete)
 
 
-def _checked_keys(data: Mapping[str, Any], valid: tuple[str, ...], inside: str = "") -> dict[str, Any]:
-    known: dict[str, Any] = snake_keys(data, valid)
-    for key in known:
-        if key not in valid:
-            raise ValueError(f"unknown key `{inside}{key}`; {did_you_mean(str(key), valid)}")
-    return known
-
-
-def _background(data: Any) -> JudgeBackground:
-    if not isinstance(data, dict):
-        raise ValueError(f"`background` must be an object, found {data!r:.80}")
-    known = _checked_keys(data, _BACKGROUND, "background.")
-    history = _history(known.pop("history", []))
-    knowledge = _texts(known.pop("knowledge", []), "background.knowledge")
-    return JudgeBackground(**{key: _text(known, key) for key in known}, knowledge=knowledge, history=history)
-
-
-def _history(value: Any) -> tuple[EarlierMessage, ...]:
-    roles = ("user", "assistant", "tool call")
-    for each in value if isinstance(value, list) else [value]:
-        known = isinstance(each, dict) and each.keys() == {"role", "text"} and each["role"] in roles
-        if not known or not isinstance(each["text"], str):
-            expected = f"a list of objects with `role` ({', '.join(roles)}) and `text`"
-            raise ValueError(f"`background.history` must be {expected}, found {each!r:.80}")
-    return tuple(EarlierMessage(**each) for each in value)
-
-
 def turn_number(turn: Any) -> int | None:
     """Return the turn of a question, which may be quoted; None for the whole. Raises ValueError."""
     if isinstance(turn, str) and _QUOTED_TURN.fullmatch(turn):
@@ -475,28 +487,6 @@ def turn_number(turn: Any) -> int | None:
     if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
         raise ValueError(f"`turn` must be a turn's number, from 0, or null; found {turn!r:.80}")
     return turn
-
-
-def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"`{key}` must be a text, found {value!r:.80}")
-    return value
-
-
-def _needed_text(data: Mapping[str, Any], key: str) -> str:
-    text = _text(data, key)
-    if not text:
-        raise ValueError(f"`{key}` is missing")
-    return text
-
-
-def _texts(value: Any, key: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f"`{key}` must be a list of texts, found {value!r:.80}")
-    return tuple(value)
 
 
 @cache

@@ -53,15 +53,15 @@ Event = Mapping[str, Any]
 _T = TypeVar("_T")
 MOST_UNDER_WAY = 4
 MOST_KEPT = 12  # maximum number of talks, including those that have ended
-_ALONE_S = 600.0  # seconds after which a talk without a viewer ends
+ALONE_S = 600.0  # seconds after which a talk without a viewer ends
 _TO_END_S = 15.0
 
 
 class PageTalk:
     """One conversation on the page. It stays available after its end, so that it can be saved."""
 
-    def __init__(self, chosen: PreparedTalk) -> None:
-        """Start the conversation in the running event loop."""
+    def __init__(self, chosen: PreparedTalk, alone_s: float = ALONE_S) -> None:
+        """Start the conversation in the running event loop. `alone_s` seconds without a viewer end it."""
         self.id = secrets.token_hex(8)
         self.chosen = chosen
         self.began = time()  # unix time in seconds
@@ -81,6 +81,7 @@ class PageTalk:
         self.ended = False
         self._more = asyncio.Event()
         self._watchers = 0
+        self._alone_s = alone_s
         self._leaving: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
         self._set_alone_timer()
@@ -142,7 +143,7 @@ class PageTalk:
         if self._leaving:
             self._leaving.cancel()
         if not self._watchers and not self.ended:
-            self._leaving = asyncio.get_running_loop().call_later(_ALONE_S, self._end_alone)
+            self._leaving = asyncio.get_running_loop().call_later(self._alone_s, self._end_alone)
 
     def _end_alone(self) -> None:
         self.note("nobody looked at this conversation any more, so it was ended")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from statistics import mean
 from typing import Any
 
@@ -399,7 +400,7 @@ def _latencies(rows: Iterable[Json]) -> list[Json]:
             "agent": agent,
             "p50": _percentile(values, 0.5),
             "p95": _percentile(values, 0.95),
-            "bins": _bins(values),
+            "bins": _bins(values, _growing_edges(values)),
         }
         for agent, values in by_agent.items()
         if len(values) > 1 and max(values) > 0
@@ -411,37 +412,38 @@ def _percentile(values: Iterable[float], share: float) -> float:
     return ordered[math.ceil(share * len(ordered)) - 1]
 
 
-def _bins(values: Sequence[float]) -> list[Json]:
-    """Return bins whose width grows, because a few turns are much slower than the rest."""
+def _growing_edges(values: Sequence[float]) -> list[float]:
+    """Return the edges of bins whose width grows, because a few turns are much slower than the rest."""
     low, high = max(1.0, min(values)), max(values)
     factor = max(high / low, 1.0001) ** (1 / _BINS)
-    edges = [low * factor**n for n in range(_BINS)] + [high]
-    counts = [0] * _BINS
-    for value in values:
-        at = int(math.log(max(value, low) / low) / math.log(factor)) if value > low else 0
-        counts[min(at, _BINS - 1)] += 1
-    return [{"from": round(edges[n], 3), "to": round(edges[n + 1], 3), "n": counts[n]} for n in range(_BINS)]
+    return [low * factor**n for n in range(_BINS)] + [high]
+
+
+def _bins(values: Iterable[float], edges: Sequence[float]) -> list[Json]:
+    """Count the values between each two edges. The first and the last bin also have those outside."""
+    counts = Counter(bisect_right(edges, value, 1, len(edges) - 1) for value in values)
+    return [
+        {"from": round(low, 3), "to": round(high, 3), "n": counts[n]}
+        for n, (low, high) in enumerate(pairwise(edges), start=1)
+    ]
 
 
 def _scores(rows: Iterable[Json]) -> list[Json]:
     values: dict[str, list[float]] = {}
     for row in rows:
         for name, value in row["averages"].items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if _number(value):
                 values.setdefault(name, []).append(value)
-    return [{"metric": name, "bins": _equal_bins(each)} for name, each in values.items() if len({*each}) > 1]
-
-
-def _equal_bins(values: Sequence[float]) -> list[Json]:
-    low, high = min(values), max(values)
-    wide = (high - low) / _SCORE_BINS
-    counts = [0] * _SCORE_BINS
-    for value in values:
-        counts[min(int((value - low) / wide), _SCORE_BINS - 1)] += 1
     return [
-        {"from": round(low + n * wide, 3), "to": round(low + (n + 1) * wide, 3), "n": each}
-        for n, each in enumerate(counts)
+        {"metric": name, "bins": _bins(each, _equal_edges(each))}
+        for name, each in values.items()
+        if len({*each}) > 1
     ]
+
+
+def _equal_edges(values: Sequence[float]) -> list[float]:
+    low, high = min(values), max(values)
+    return [low + n * (high - low) / _SCORE_BINS for n in range(_SCORE_BINS + 1)]
 
 
 def _costs(rows: Iterable[Mapping[str, Any]]) -> list[Json]:
