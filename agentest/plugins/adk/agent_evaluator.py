@@ -22,6 +22,7 @@ from agentest.plugins.adk.in_process_evaluation import (
     configuration,
     mocks,
     parse_given_criteria,
+    plain_json,
     read_set,
     run_result,
     warn,
@@ -223,11 +224,8 @@ def _given_criteria(criteria: CriteriaLike | None, eval_config: Any) -> Criteria
     """Return the one of the two that is given. Raises UsageError unless exactly one is."""
     if (criteria is None) == (eval_config is None):
         raise UsageError("give either `criteria` or `eval_config`")
-    if criteria is not None:
-        return criteria
-    if callable(dump := getattr(eval_config, "model_dump", None)):
-        return dump(mode="json", exclude_none=True)  # type: ignore[no-any-return]
-    return eval_config  # type: ignore[no-any-return]
+    given: CriteriaLike = plain_json(eval_config) if criteria is None else criteria
+    return given
 
 
 def _path(path: str | Path | None) -> Path | None:

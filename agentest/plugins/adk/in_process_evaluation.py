@@ -115,18 +115,25 @@ _FILE_KEYS = ("criteria", "custom_metrics", "user_simulator_config")
 
 
 def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
-    """Parse an evaluation set from its JSON form. Raises UsageError."""
-    if isinstance(value, EvalSet):
+    """Return an evaluation set, also from its JSON form. Raises UsageError."""
+    return as_value(EvalSet, value, EVAL_SET_NAMES)
+
+
+def as_value(shape: type[T], value: Any, names: FormatNames = NO_NAMES) -> T:
+    """Return a value, also from its JSON form or google-adk's object of the same name.
+
+    Raises UsageError, which lists up to five problems.
+    """
+    if isinstance(value, shape):
         return value
-    if callable(dump := getattr(value, "model_dump", None)):  # google-adk's EvalSet
-        value = dump(mode="json", exclude_none=True)
-    return validate_document(EvalSet, value, EVAL_SET_NAMES)
-
-
-def validate_document(shape: type[T], document: Any, names: FormatNames = NO_NAMES) -> T:
-    """Validate a JSON document. Raises UsageError, which lists up to five problems."""
     with errors_as(UsageError, "", InvalidDocument):
-        return validated(shape, document, names)
+        return validated(shape, plain_json(value), names)
+
+
+def plain_json(value: Any) -> Any:
+    """Return the JSON form of a value of google-adk's, which is a pydantic model; others unchanged."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json", exclude_none=True) if callable(dump) else value
 
 
 def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:

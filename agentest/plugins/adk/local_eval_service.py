@@ -19,13 +19,13 @@ from agentest.plugins.adk.in_process_evaluation import (
     CriteriaLike,
     Evaluators,
     as_eval_set,
+    as_value,
     configuration,
     mocks,
     parse_given_criteria,
     plain_name,
     read_set,
     stream_results,
-    validate_document,
 )
 from agentest.plugins.adk.metrics.custom_metrics import actual_invocations
 from agentest.plugins.adk.metrics.evaluator_base import (
@@ -251,11 +251,9 @@ def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:
 def _cases(item: Any) -> Sequence[EvalCase]:
     if isinstance(item, EvalSet):
         return item.eval_cases
-    if isinstance(item, EvalCase):
-        return (item,)
     if isinstance(item, Mapping) and item.keys() & {"eval_cases", "evalCases"}:
         return as_eval_set(item).eval_cases
-    return (validate_document(EvalCase, item),)
+    return (as_value(EvalCase, item),)
 
 
 def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:

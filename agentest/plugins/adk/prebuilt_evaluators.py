@@ -26,7 +26,7 @@ from agentest.models.providers import MissingAccess, ModelSpec, litellm_name, re
 from agentest.plugins.adk.formats.criteria import MetricCriterion, parse_criteria
 from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation
 from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
-from agentest.plugins.adk.in_process_evaluation import validate_document, warn
+from agentest.plugins.adk.in_process_evaluation import as_value, warn
 from agentest.plugins.adk.metrics.evaluator_base import (
     EvalMetric,
     EvaluationResult,
@@ -174,16 +174,11 @@ class SafetyEvaluatorV1(PrebuiltEvaluator):
 def _invocations(values: Any, what: str) -> list[Invocation]:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         raise UsageError(f"{what}: expected a list of invocations, found {safe_repr(values)}")
-    return [_invocation(each, f"{what}[{n}]") for n, each in enumerate(values)]
-
-
-def _invocation(value: Any, what: str) -> Invocation:
-    if isinstance(value, Invocation):
-        return value
-    # google-adk's invocations are pydantic models with the keys of its files.
-    document = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
-    with errors_as(UsageError, f"{what}: ", UsageError):
-        return validate_document(Invocation, document)
+    invocations = []
+    for n, each in enumerate(values):
+        with errors_as(UsageError, f"{what}[{n}]: ", UsageError):
+            invocations.append(as_value(Invocation, each))
+    return invocations
 
 
 def _result(

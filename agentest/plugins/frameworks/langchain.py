@@ -150,15 +150,11 @@ def _with_gate(tool: Any, find: FindGate) -> Any:
 def _gated(run: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., Any]:
     def run_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
+        real = partial(run, tool, tool_input, *args, **kwargs)
         if gate is None or _hands_over(tool, gate, call_id):
-            return run(tool, tool_input, *args, **kwargs)
-        answer = gate.answer_plainly(
-            tool.name,
-            _model_arguments(tool, tool_input),
-            lambda: run(tool, tool_input, *args, **kwargs),
-            call_id,
-            content_of,
-        )
+            return real()
+        arguments = _model_arguments(tool, tool_input)
+        answer = gate.answer_plainly(tool.name, arguments, real, call_id, content_of)
         return _tool_message(tool, answer.value, call_id) if answer.mocked else answer.value
 
     return run_by_the_gate
@@ -167,15 +163,11 @@ def _gated(run: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., 
 def _gated_async(arun: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., Any]:
     async def arun_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
+        real = partial(arun, tool, tool_input, *args, **kwargs)
         if gate is None or _hands_over(tool, gate, call_id):
-            return await arun(tool, tool_input, *args, **kwargs)
-        answer = await gate.answer(
-            tool.name,
-            _model_arguments(tool, tool_input),
-            lambda: arun(tool, tool_input, *args, **kwargs),
-            call_id,
-            content_of,
-        )
+            return await real()
+        arguments = _model_arguments(tool, tool_input)
+        answer = await gate.answer(tool.name, arguments, real, call_id, content_of)
         return _tool_message(tool, answer.value, call_id) if answer.mocked else answer.value
 
     return arun_by_the_gate

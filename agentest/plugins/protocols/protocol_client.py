@@ -6,14 +6,14 @@ of one reply are summed up, and how JSON arrives is the same for all.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import read_event, read_json
+from agentest.agents.json_reader import read_event, read_json, text_at
 from agentest.agents.port import (
     Agent,
     AgentNotes,
@@ -114,10 +114,38 @@ class ReplyTotals:
             **fields,
         )
 
+    def timed(self, reply: AgentReply) -> AgentReply:
+        """Return a reply with the times and retries of its requests."""
+        return replace(
+            reply, latency_ms=self.latency_ms, retries=self.retries, first_token_ms=self.first_token_ms
+        )
+
     def no_reply(self, problem: Exception | str, calls: Sequence[ToolCall] = ()) -> NoReply:
         """Return the error that ends the turn, after the observed calls and those in `calls`."""
         retries = self.retries + getattr(problem, "retries", 0)
         return NoReply(str(problem), retries, (*self.observed, *calls))
+
+
+class ReportedResults:
+    """The results that an agent has reported: by id and name of their calls, without ids in order."""
+
+    def __init__(self, responses: Iterable[Mapping[str, Any]]) -> None:
+        """Create the results; a response has a name, and maybe `id` and `response`."""
+        self.by_id: dict[tuple[str, str], Any] = {}
+        self._by_name: dict[str, list[Any]] = {}
+        for each in responses:
+            name, result = each["name"], each.get("response")
+            if identifier := text_at(each, "id"):
+                self.by_id[identifier, name] = result
+            else:
+                self._by_name.setdefault(name, []).append(result)
+
+    def take(self, name: str, call_id: str | None) -> Any:
+        """Return the result of a call, None if there is none. One without an id is for one call only."""
+        if call_id:
+            return self.by_id.get((call_id, name))
+        waiting = self._by_name.get(name)
+        return waiting.pop(0) if waiting else None
 
 
 agent_call = partial(ToolCall, mocked=False, seen_by=SeenBy.AGENT)  # makes a call that the agent made itself

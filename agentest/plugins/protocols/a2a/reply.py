@@ -20,7 +20,7 @@ from agentest.agents.json_reader import (
 )
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, A2aPart, AgentWork, Artifact, Json, as_json
-from agentest.plugins.protocols.protocol_client import agent_call
+from agentest.plugins.protocols.protocol_client import ReportedResults, agent_call
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -241,22 +241,14 @@ def _function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
 def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[ToolCall]:
     """Return the calls in order, each once and with its result. Raises AgentError for unnamed calls."""
     responses = [one for part in parts if (one := _function_of(part, _RESPONSE_TYPES)) is not None]
-    by_id = {_key(one): _with_integers(one.get("response")) for one in responses if text_at(one, "id")}
-    by_name: dict[str, list[Any]] = {}
-    for one in responses:
-        if not text_at(one, "id"):
-            by_name.setdefault(one["name"], []).append(_with_integers(one.get("response")))
+    results = ReportedResults({**one, "response": _with_integers(one.get("response"))} for one in responses)
     reported: dict[tuple[str, str], ToolCall] = {}
     for number, call in enumerate(_reported_calls(parts, turn_index)):
         # The same id with another name is another call.
         key = (call.call_id or f"#{number}", call.name)
-        if key in reported:
-            continue
-        if key in by_id:
-            call = replace(call, result=by_id[key])
-        elif not call.call_id and by_name.get(call.name):
-            call = replace(call, result=by_name[call.name].pop(0))
-        reported[key] = call
+        if key not in reported:
+            result = results.take(call.name, call.call_id)
+            reported[key] = call if result is None else replace(call, result=result)
     without_call = {
         identifier: agent_call(
             name=name,
@@ -266,14 +258,10 @@ def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[ToolCall]:
             invalid_arguments=ARGUMENTS_UNKNOWN,
             call_id=identifier,
         )
-        for (identifier, name), result in by_id.items()
+        for (identifier, name), result in results.by_id.items()
         if (identifier, name) not in reported
     }
     return [*reported.values(), *without_call.values()]
-
-
-def _key(function: Json) -> tuple[str, str]:
-    return text_at(function, "id"), function["name"]
 
 
 def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolCall]:

@@ -30,7 +30,12 @@ from agentest.domain.tool_visibility import DENIED, Approval
 from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.plugins.protocols.approvals import Approver, Decision
-from agentest.plugins.protocols.protocol_client import ReplyTotals, agent_call, read_json_body
+from agentest.plugins.protocols.protocol_client import (
+    ReplyTotals,
+    ReportedResults,
+    agent_call,
+    read_json_body,
+)
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass
@@ -264,12 +269,10 @@ class AdkClient:
         reply = read_reply(run.events, ctx.turn_index, total.retries, self._streaming, run.decided)
         current_state = await self._sessions.read(key, values)
         return replace(
-            reply,
-            latency_ms=total.latency_ms,
+            total.timed(reply),
             state=current_state.state,
             state_error=current_state.error,
             state_before=first_state.state,
-            first_token_ms=total.first_token_ms,
             approvals=approver.answered,
         )
 
@@ -472,27 +475,14 @@ def _calls(
     events: Sequence[_Event], turn_index: int, decided: Mapping[str, Approval]
 ) -> tuple[ToolCall, ...]:
     parts = [part for event in events for part in event.parts]
-    by_id: dict[str, Any] = {}
-    by_name: dict[str, list[Any]] = {}
-    for response in _functions(parts, "functionResponse"):
-        if response.get("id"):
-            by_id[response["id"]] = response.get("response")
-        else:
-            by_name.setdefault(response["name"], []).append(response.get("response"))
-
-    def result(call: Mapping[str, Any]) -> Any:
-        if call.get("id"):
-            return by_id.get(call["id"])
-        waiting = by_name.get(call["name"])
-        return waiting.pop(0) if waiting else None
-
+    results = ReportedResults(_functions(parts, "functionResponse"))
     rounds = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
     made = [
         agent_call(
             name=call["name"],
             args=call.get("args"),
             turn_index=turn_index,
-            result=result(call),
+            result=results.take(call["name"], call.get("id")),
             call_id=call.get("id") or None,
             round=round,
         )

@@ -92,15 +92,6 @@ class _RefusedRun:
     seen: ProbeResponse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadState:
-    """The state of a thread after a run, or the error if it could not be read."""
-
-    values: Any = None
-    following: tuple[str, ...] = ()  # the nodes that run next
-    error: str | None = None
-
-
 class Graph(ProtocolEndpoint):
     """One graph of a LangGraph server."""
 
@@ -202,24 +193,20 @@ class Graph(ProtocolEndpoint):
         names = [text_at(assistant, "graph_id") for assistant in objects_in(found)]
         return list(dict.fromkeys(filter(None, names)))
 
-    async def state(self, thread: str, values: Values) -> ThreadState:
-        """Read a thread's state. A failure is returned, not raised, because it is not the agent's failure."""
+    async def read_state(self, thread: str, run: GraphRun, values: Values) -> None:
+        """Read the thread's state after a run. A failure is noted, because it is not the agent's failure."""
         url = f"{self._root}/threads/{thread}/state"
         try:
-            thread_state = (await self.sender.get(url, _read_json, values=values)).value
+            state = (await self.sender.get(url, _read_json, values=values)).value
         except (NoReply, CannotSend, ProgramDelayed) as error:
-            return ThreadState(
-                error=f"the thread's state could not be read: {str(error).replace(thread, '<thread>')}"
-            )
-        if not isinstance(thread_state, Mapping) or "values" not in thread_state:
-            return ThreadState(
-                error=f"{self._root} answered no state of a thread, but: {excerpt(thread_state)}"
-            )
-        following = thread_state.get("next")
-        return ThreadState(
-            values=thread_state["values"],
-            following=tuple(map(str, following)) if isinstance(following, list) else (),
-        )
+            problem = str(error).replace(thread, "<thread>")
+            run.state_error = f"the thread's state could not be read: {problem}"
+            return
+        if isinstance(state, Mapping) and "values" in state:
+            run.values, following = state["values"], state.get("next")
+            run.following = tuple(map(str, following)) if isinstance(following, list) else ()
+        else:
+            run.state_error = f"{self._root} answered no state of a thread, but: {excerpt(state)}"
 
 
 async def _ignore(_: DirectResponse) -> None:
@@ -306,7 +293,6 @@ class _TurnRuns:
     sent: SentMessage | None  # the user's message; None if it answers the graph's interrupts
     run: GraphRun = field(default_factory=GraphRun)
     updates: list[Wire] = field(default_factory=list)
-    state: ThreadState = field(default_factory=ThreadState)
     total: ReplyTotals = field(default_factory=ReplyTotals)
     decided: dict[str, Approval] = field(default_factory=dict)
 
@@ -365,10 +351,9 @@ class GraphConversation:
         if turn.run.problem is not None:
             raise self._no_reply(turn, turn.run.problem)
         if turn.run.values is None:
-            turn.state = await self._graph.state(turn.thread, turn.values)
-            turn.run.values = turn.state.values
+            await self._graph.read_state(turn.thread, turn.run, turn.values)
         # A stream may be cut between two events, so check that the run has ended.
-        run, rest = turn.run, turn.state.following
+        run, rest = turn.run, turn.run.following
         if run.interrupts or (run.ended and not rest):
             return
         if run.stopped:
@@ -381,11 +366,11 @@ class GraphConversation:
             raise self._no_reply(
                 turn, f"the agent's stream was cut: the graph goes on with {', '.join(rest)}"
             )
-        if turn.state.error is not None and not self._looks_finished(turn):
+        if run.state_error is not None and not self._looks_finished(turn):
             raise self._no_reply(
                 turn,
                 "the agent's stream was cut: it ended without `event: end` and without a last message of "
-                f"the model, and {turn.state.error}",
+                f"the model, and {run.state_error}",
             )
 
     def _no_reply(self, turn: _TurnRuns, problem: str) -> NoReply:
@@ -452,7 +437,7 @@ class GraphConversation:
             model_calls=sum(kind_of(m) == AI for m in distinct_messages) or None,
             state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
             state_before=before,
-            state_error=turn.state.error,
+            state_error=turn.run.state_error,
             tells_calls=bool(messages) or state_messages(values) is not None,
         )
 
@@ -463,12 +448,12 @@ class GraphConversation:
         if path is not None:
             found = text_of(path.find(values))
             if found is None:
-                raise AgentError(turn.state.error or empty_path_message("reply", path, values))
+                raise AgentError(turn.run.state_error or empty_path_message("reply", path, values))
             return found
         in_state = self._state_messages(turn)
         if in_state is None and not messages:
             raise AgentError(
-                turn.state.error
+                turn.run.state_error
                 or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
                 f"{where_text_is(values)}: {excerpt(values)}"
             )

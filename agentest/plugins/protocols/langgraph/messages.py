@@ -315,6 +315,8 @@ class GraphRun:
     """The result of a run, as far as events have reported it."""
 
     values: Any = None  # the graph's state; None if it was not reported
+    following: tuple[str, ...] = ()  # the nodes that run next
+    state_error: str | None = None  # why the state could not be read, if it was not reported
     messages: list[Wire] = field(default_factory=list)
     """The messages that nodes have added, in order, including removed ones and those of subgraphs."""
     interrupts: list[Wire] = field(default_factory=list)

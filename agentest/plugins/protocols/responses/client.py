@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -39,6 +38,7 @@ from agentest.plugins.protocols.responses.settings import History, ResponsesAgen
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values
 
 _HANDED_OVER = "have the agent answer with the call alone, without its output (a tool of body.tools)"
@@ -61,6 +61,12 @@ class InvalidRequest(NoReply):
         return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
 
 
+@dataclass(slots=True, kw_only=True)
+class _ResponsesTurn(ReplyTotals):
+    index: int
+    values: Values
+
+
 class _ResponsesEndpoint(ProtocolEndpoint):
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
         super().__init__(config, resources, RESPONSES_PLACE, handed_over=_HANDED_OVER)
@@ -72,16 +78,9 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         self._creates_conversations = False
 
     async def send(
-        self,
-        history: Mapping[str, Any],
-        items: Sequence[Item],
-        values: Values,
-        total: ReplyTotals,
-        turn_index: int,
-        *,
-        first: bool,
+        self, history: Mapping[str, Any], items: Sequence[Item], turn: _ResponsesTurn, *, first: bool
     ) -> Response:
-        body = self.body.filled(values)
+        body = self.body.filled(turn.values)
         streamed = {"stream": True} if self._streaming else {}
         before = body.get("input", []) if first else []
         payload = {**body, **streamed, **history, "input": [*before, *items]}
@@ -95,37 +94,37 @@ class _ResponsesEndpoint(ProtocolEndpoint):
             return await read_body(response, self._streaming, assembly.take, assembly.read)
 
         try:
-            answer = await self.sender.post(self._url, payload, read, _REFUSAL_STATUSES, values=values)
-            ended = total.add(answer)
+            answer = await self.sender.post(self._url, payload, read, _REFUSAL_STATUSES, values=turn.values)
+            ended = turn.add(answer)
             if is_running(ended) and isinstance(ended.get("id"), str):
-                ended = await self._poll_until_ended(ended, assembly, values, total)
+                ended = await self._poll_until_ended(ended, assembly, turn)
             return ended
         except NoReply as error:
-            calls_so_far = made_so_far(assembly.response(), turn_index)
+            calls_so_far = made_so_far(assembly.response(), turn.index)
             raise (InvalidRequest if refused else NoReply)(str(error), error.retries, calls_so_far) from None
         except RecursionError:
             raise NoReply(TOO_DEEP) from None
 
     async def _poll_until_ended(
-        self, response: Response, assembly: ResponseAssembly, values: Values, total: ReplyTotals
+        self, response: Response, assembly: ResponseAssembly, turn: _ResponsesTurn
     ) -> Response:
         parts = urlsplit(self._url)
         url = parts._replace(path=f"{parts.path.rstrip('/')}/{quote(response['id'], '')}").geturl()
         pause_s = _FIRST_PAUSE_S
-        limit = TimeLimit(max(0.0, self._timeout_s - total.latency_ms / 1000))
+        limit = TimeLimit(max(0.0, self._timeout_s - turn.latency_ms / 1000))
         try:
             with limit:
                 while is_running(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    answer = await self.sender.get(url, _read_polled, values=values)
+                    answer = await self.sender.get(url, _read_polled, values=turn.values)
                     response = assembly.replace(answer.value)
         except TimeoutError:
             raise NoReply(
                 f"{url}: the response is still {response.get('status')!r} after {self._timeout_s:g} s "
                 "(request_timeout_ms)"
             ) from None
-        total.latency_ms += limit.elapsed * 1000
+        turn.latency_ms += limit.elapsed * 1000
         return response
 
     async def start_conversation(self, values: Values, ctx: TurnContext) -> Any:
@@ -178,44 +177,40 @@ class _ResponsesConversation:
         if not self._known:
             self._endpoint.own_tools.check_before(ctx)
         new = written(messages[self._known :], requested_by_id(self._items))
-        total = ReplyTotals()
-        response = await self._send(new, TurnValues(messages, ctx), total, ctx)
+        turn = _ResponsesTurn(index=ctx.turn_index, values=TurnValues(messages, ctx))
+        response = await self._send(new, turn, ctx)
         try:
             reply = reply_of(response, ctx.turn_index, self.name, self._endpoint.ignored, self._items)
             self._store(new, response, ctx)
         except NoReply as error:
-            raise NoReply(str(error), total.retries, error.observed) from None
+            raise turn.no_reply(str(error), error.observed) from None
         self._endpoint.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
-        return replace(
-            reply, latency_ms=total.latency_ms, retries=total.retries, first_token_ms=total.first_token_ms
-        )
+        return turn.timed(reply)
 
-    async def _send(
-        self, new: list[dict[str, Any]], values: Values, total: ReplyTotals, ctx: TurnContext
-    ) -> Response:
-        endpoint, turn = self._endpoint, ctx.turn_index
+    async def _send(self, new: list[dict[str, Any]], turn: _ResponsesTurn, ctx: TurnContext) -> Response:
+        endpoint = self._endpoint
         history: dict[str, Any] = {}
         if endpoint.history is History.INPUT:
-            return await endpoint.send(history, [*self._items, *new], values, total, turn, first=True)
+            return await endpoint.send(history, [*self._items, *new], turn, first=True)
         first = self._previous is None and self._conversation is None
         if endpoint.history is History.CONVERSATION:
             if first:
-                self._conversation = await endpoint.start_conversation(values, ctx)
+                self._conversation = await endpoint.start_conversation(turn.values, ctx)
             history = {"conversation": self._conversation}
         elif not first:
             history = {"previous_response_id": self._previous}
         try:
-            return await endpoint.send(history, new, values, total, turn, first=first)
+            return await endpoint.send(history, new, turn, first=first)
         except InvalidRequest as error:
             if "previous_response_id" in history and error.is_about("previous.?response"):
                 raise NoReply(f"{error} (write history: input)", error.retries) from None
             if not (first and "conversation" in history and endpoint.should_create(error)):
                 raise
-            total.retries += error.retries + 1
-        self._conversation = await endpoint.create_conversation(values)
+            turn.retries += error.retries + 1
+        self._conversation = await endpoint.create_conversation(turn.values)
         history = {"conversation": self._conversation}
-        return await endpoint.send(history, new, values, total, turn, first=True)
+        return await endpoint.send(history, new, turn, first=True)
 
     def _store(self, new: list[dict[str, Any]], response: Response, ctx: TurnContext) -> None:
         self._items += [*new, *items_of(response)]
