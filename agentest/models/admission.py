@@ -11,7 +11,7 @@ import anyio
 
 from agentest.models.budget import Budget, Call, Pausable
 from agentest.models.circuit import Circuit, ModelState, Places
-from agentest.models.limits import ALONE_S, DEFAULT_CONCURRENCY, Quota
+from agentest.models.limits import DEFAULT_CONCURRENCY, FIRST_GAP_S, Quota
 from agentest.models.port import ChatReply, ChatRequest, Level, Room, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
@@ -53,7 +53,7 @@ class Capabilities:
     async def examined(self, schema: str, limit: Pausable) -> AsyncIterator[None]:
         """Let one request at a time find out whether the endpoint accepts a response format at all."""
         is_alone = False
-        with limit.paused(), anyio.move_on_after(ALONE_S):
+        with limit.paused(), anyio.move_on_after(FIRST_GAP_S):
             await self._examining.acquire()
             is_alone = True
         if is_alone and not self.is_unclear(schema):

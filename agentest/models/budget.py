@@ -134,7 +134,7 @@ class Call:
         is_user: True if it needs what the simulated user says.
     """
 
-    __slots__ = ("asker", "is_odd", "is_user", "limit", "number", "process", "was_throttled")
+    __slots__ = ("asker", "is_odd", "is_user", "limit", "number", "problem", "process", "was_throttled")
 
     def __init__(
         self,
@@ -148,6 +148,7 @@ class Call:
         self.limit = limit
         self.asker = asker
         self.is_user = is_user
+        self.problem = ""  # why its last attempt failed
         self.was_throttled = False
         self.is_odd = False
         """True if its 429s say nothing about the quota, because other requests are answered between them."""

@@ -50,10 +50,9 @@ _SIMPLE_REQUEST = ChatRequest(
 
 
 _OWN_FROM = 3
-_MOST_THROTTLED = 20
-"""429s of one request that use no retry. Some servers refuse a long prompt so.
+"""429s between which other requests were answered, after which more of them say nothing about the quota.
 
-After `_OWN_FROM` of them between which other requests were answered, they say nothing about the quota.
+Some servers refuse a prompt that is too long with a 429.
 """
 
 
@@ -86,7 +85,6 @@ class _Tries:
     retries: int
     seen: int
     made: int = 0
-    throttled: int = 0
     own: int = 0  # 429s between which other requests were answered
     certain: int = 0  # failures while other requests were answered, or that a short `timeout_ms` explains
     unclear: int = 0  # failures while no request was answered
@@ -102,9 +100,8 @@ class _Tries:
         self.seen = gate.state.answers
         self.was_check = False
         self.made += 1
-        self.throttled += error.throttled
-        self.own += error.throttled and is_certain
-        if error.throttled and gate.state.waits and self.throttled <= _MOST_THROTTLED:
+        if error.throttled and gate.state.waits:  # only `deadline_ms` ends it
+            self.own += is_certain
             return False
         self.certain += is_certain
         self.unclear += not is_certain
@@ -163,21 +160,21 @@ class LiveModel:
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""
-        key = question.key
+        key, limit = question.key, TimeLimit(self._patience.deadline_s)
+        call = Call(limit, asker=(key.scope, key.conversation), is_user=key.role == "user")
         try:
-            with TimeLimit(self._patience.deadline_s) as limit:
-                call = Call(limit, asker=(key.scope, key.conversation), is_user=key.role == "user")
+            with limit:
                 able, name = self._gate.capabilities, question.answer.__name__
                 async with able.examined(name, limit) if able.is_unclear(name) else nullcontext():
                     return await self._at_best_level(question, call)
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
-            if self._gate.state.is_open:
-                problem = f"{problem}: {self._gate.state.problem}"
+            if reason := self._gate.state.problem if self._gate.state.is_open else call.problem:
+                problem = f"{problem}: {reason}"
             failed = self._given_up(f"{problem}; raise `deadline_ms` to wait longer")
         except ModelUnavailable as error:
             failed = error
-        text = f"{_describe_question(question.key)}: {failed}"
+        text = f"{_describe_question(key)}: {failed}"
         raise ModelUnavailable(text, permanent=failed.permanent) from None
 
     async def _at_best_level(self, question: Question, call: Call) -> ModelAnswer:
@@ -239,6 +236,7 @@ class LiveModel:
                 except TransientError as error:
                     failed: TransientError | ModelUnavailable = error
                     call.was_throttled |= error.throttled
+                    call.problem = str(error)
                     call.is_odd = tries.own >= _OWN_FROM
                     if check:
                         tries.checked(is_up=False)
@@ -322,7 +320,8 @@ class LiveModel:
         if error.retry_after is None:
             return 0.0 if self._gate.state.is_open else pause_before_retry(attempt)
         # Some servers ask for 0 s with every 429, or name a date that has passed.
-        asked_for = max(pause_before_retry(attempt), error.retry_after)
+        least = MAX_RETRY_AFTER_S if call.is_odd else pause_before_retry(attempt)
+        asked_for = max(least, error.retry_after)
         if asked_for > call.limit.ends_at - anyio.current_time():
             problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
             raise self._given_up(problem)

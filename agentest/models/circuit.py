@@ -226,7 +226,7 @@ class Circuit(ModelState):
         self.problem = problem
         self.on_change()
         if self._refuses:
-            self._probe_at = now + max(_COOL_DOWN_S, asked_for)
+            self._probe_at = now + _COOL_DOWN_S
             return
         self._interval_s = min(2 * self._interval_s, _MAX_PROBE_S)
         self._probe_at = now + max(self._interval_s, asked_for)

@@ -115,25 +115,19 @@ class WaitingLine:
             first.woken[0].set_result(None)
 
 
-ALONE_S = 3.0
-"""How long others wait for the first request, which shows whether and how a model answers."""
-_FIRST_AT_ONCE, _FIRST_PER_S, _MORE_PER_S = 8, 100.0, 10.0
-"""Requests at once and per second after the first answer. Each further answer allows more."""
+FIRST_GAP_S = 0.5
+"""How long the second request waits for an answer to the first, because most refusals come sooner."""
+_LEAST_GAP_S = 0.1
 _PROVEN = 64
 """After so many answers, a model is taken to have no small quota."""
 _LEARNT_FROM = 4
-"""Answers from which a rate can be learnt."""
-_SHARE_OF, _MOST_STRAY = 40, 0.12
-"""More 429s than this share of the latest answers are not stray ones."""
-_STRAY_PAUSE_S = 0.2
-_LEAST_PER_S, _MOST_PER_S = 0.05, 1000.0
-_LEAST_FALL, _LARGEST_FALL, _RARE = 0.97, 0.7, 8
-"""Factors of the rate at a 429: the first if so many answers came between the latest three 429s."""
-_SLOW_RISE, _FAST_RISE, _CLEAN = 0.0015, 0.025, 20
-"""By how much an answer raises the rate; the slow rise becomes faster with every so many answers."""
-_LONG_S = 8.0
-_NEAR = 0.97
-"""Part of the rate at the last 429 from which the rise is slow."""
+"""Requests without a 429 from which a rate can be learnt."""
+_LEAST_PER_S, _MOST_RISE_PER_S = 0.05, 0.25
+"""The lowest rate, and by how much an answer raises it at most."""
+_FALL = 0.85
+"""Factor of the rate at a 429."""
+_SLOW_RISE, _FAST_RISE, _FASTER = 0.004, 0.05, 0.000_15
+"""By what share an answer raises what was learnt: after a 429, at most, and what each answer adds to it."""
 _UNLIMITED = Room()
 
 
@@ -142,8 +136,9 @@ class Quota(WaitingLine):
 
     1. Configured rates. Requests start evenly, so that a minute never sees more than its allowance.
     2. What the headers of the latest answer say is left. No more than that is in progress.
-    3. What was learnt from 429s. The first request is alone; answers let more and more start. A 429 sets the
-       rate to what was answered so far. After that each 429 lowers it a little, and answers raise it slowly.
+    3. What was learnt from 429s. Requests start ever faster, and with each answer. A 429 that asks for no
+       pause lowers the number in progress to those that were accepted. Other 429s set the rate to what was
+       accepted so far. After that each 429 lowers it. Answers raise both, slowly after a 429.
 
     Several 429s in a row pause all requests, for as long as the provider asks or, at least, for a growing
     time. Then one request at a time finds out whether the pause was long enough.
@@ -156,9 +151,12 @@ class Quota(WaitingLine):
         super().__init__(clock)
         self.in_progress = 0
         self.lowered = 0
-        """How many times a 429 changed the limit, which tells older requests from newer ones."""
+        """How many times a 429 lowered something, which tells older requests from newer ones."""
         self.rate: float | None = None
         """Learnt requests per second; None before it was learnt."""
+        self._most = inf
+        """Learnt number of requests in progress."""
+        self._rise = _FAST_RISE
         self._request_s = self._token_s = 0.0
         """Seconds that a request, and a token, use up of a configured rate."""
         self._next_request = self._next_tokens = self._next_learnt = self._paused_until = 0.0
@@ -171,15 +169,10 @@ class Quota(WaitingLine):
         """Tokens of the requests in progress."""
         self._row = 0
         """Number of 429s since the last answer."""
-        self._clean, self._gap = 0, _RARE
-        """Number of answers since the last 429, and between the last two."""
         self._since = inf
-        """When the first request after the one alone started."""
+        """When the first request started."""
         self._accepted = 0
-        """Requests since then that got no 429."""
-        self._peak = 0.0
-        self._share = 0.0
-        """Moving share of 429s among the answers."""
+        """Requests that got no 429."""
 
     def require(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
         """Apply configured rates, unless lower ones apply already."""
@@ -193,10 +186,9 @@ class Quota(WaitingLine):
         room, is_free = self._room, self._is_free
         if is_free and room is _UNLIMITED:
             return 0.0
-        most = inf if self._answers >= _PROVEN or self.rate else _FIRST_AT_ONCE + self._answers
-        most = 1 if self._row > 1 else min(most, max(1, room.requests))
+        most = 1 if self._row > 1 else max(1, min(room.requests, self._most))
         is_too_large = self.in_progress and self._reserved + tokens > room.tokens
-        if self.in_progress >= most or is_too_large:
+        if self.in_progress + 1 > most or is_too_large:
             return inf
         waits_for = (self._paused_until, self._next_request, self._next_tokens, self._next_learnt)
         delay = 0.0 if is_free else max(waits_for) - self._clock()
@@ -205,7 +197,7 @@ class Quota(WaitingLine):
     @property
     def _is_free(self) -> bool:
         """True if nothing but headers limits the requests."""
-        rates = self._request_s or self._token_s or self.rate or self._paused_until
+        rates = self._request_s or self._token_s or self.rate or self._paused_until or self._most < inf
         return not rates and self._answers >= _PROVEN
 
     def _start(self, tokens: int, /) -> None:
@@ -214,14 +206,20 @@ class Quota(WaitingLine):
         if self._is_free:
             return
         now = self._clock()
-        if self._answers or self.in_progress > 1:  # the first request is alone, which tells no rate
-            self._since = min(self._since, now)
-        self._accepted += self._since < inf
+        self._since = min(self._since, now)
+        self._accepted += 1
         self._next_request = max(now, self._next_request) + self._request_s
         self._next_tokens = max(now, self._next_tokens) + tokens * self._token_s
-        first = _FIRST_PER_S + _MORE_PER_S * self._answers if self._answers else 1 / ALONE_S
-        per_s = self.rate or (first if self._answers < _PROVEN else inf)
-        self._next_learnt = max(now, self._next_learnt) + 1 / per_s
+        self._next_learnt = max(now, self._next_learnt) + self._gap_s
+
+    @property
+    def _gap_s(self) -> float:
+        """The seconds until the next request may start, as far as 429s tell."""
+        if self.rate:
+            return 1 / self.rate
+        # A request that gets no 429 for a while is likely to be accepted, however long its answer takes.
+        first = max(_LEAST_GAP_S, FIRST_GAP_S / self.in_progress)
+        return first / (1 + self._answers) if self._answers < _PROVEN else 0.0
 
     def give_back(self, tokens: int, *, made: bool = True) -> None:
         """Record that a request has ended, or that it was not made.
@@ -243,7 +241,7 @@ class Quota(WaitingLine):
         self._next_tokens += (used - reserved) * self._token_s
 
     def succeeded(self, since: int, room: Room | None) -> None:
-        """Record the answer to a request that was sent when the limit had changed this many times."""
+        """Record the answer to a request that was sent after so many 429s lowered something."""
         self._room = room or _UNLIMITED
         if room:
             self.counts_tokens = True
@@ -253,44 +251,34 @@ class Quota(WaitingLine):
         if not self._answers:
             self._next_learnt = 0.0  # the others need not wait any longer
         self._answers += self._answers < _PROVEN
-        self._share -= self._share / _SHARE_OF
         if since == self.lowered:
             self._row = 0
-            self._clean += 1
             if self.rate:
-                slow = min(_FAST_RISE, _SLOW_RISE * (1 + self._clean // _CLEAN))
-                rise = slow if self.rate >= _NEAR * self._peak else _FAST_RISE
-                self.rate = min(self.rate * (1 + rise), _MOST_PER_S)
+                self.rate += min(self.rate * self._rise, _MOST_RISE_PER_S)
+            self._most *= 1 + self._rise
+            self._rise = min(self._rise + _FASTER, _FAST_RISE)
 
     def throttled(self, since: int, retry_after: float | None) -> None:
-        """Record a 429 to a request that was sent when the limit had changed this many times."""
-        self._accepted -= self._since < inf
+        """Record a 429 to a request that was sent after so many 429s lowered something."""
+        self._accepted -= 1
         if since != self.lowered:
-            return  # sent before the last change, so part of the same storm
-        self._row += 1
-        self._share += (1 - self._share) / _SHARE_OF
-        between = self._clean + self._gap
-        self._clean, self._gap = 0, self._clean
-        if self.rate and self._row == 1:
-            # If every third request of the latest is refused, the rate is too high by a third.
-            fall = _LEAST_FALL if between >= _RARE else max(between / (between + 2), _LARGEST_FALL)
-            self._peak, self.rate = self.rate, max(self.rate * fall, _LEAST_PER_S)
-        elif self._row > 1 or self._share > _MOST_STRAY or (retry_after or 0.0) > MAX_RETRY_AFTER_S:
-            self._lower(retry_after or 0.0)
-        elif self._answers < _PROVEN:  # it may be a stray one: a few requests find out
-            self._answers //= 2
-            self._pause(_STRAY_PAUSE_S)
-
-    def _lower(self, asked_for: float) -> None:
+            return  # part of the same storm
         self.lowered += 1
-        now, least = self._clock(), pause_before_retry(self._row + 1)
+        self._row += 1
+        others = self.in_progress - 1
+        if self._row == 1 and retry_after is None and 1 < others < self._most:
+            self._most, self._rise = others, _SLOW_RISE
+            return
+        if self.rate:
+            self.rate, self._rise = max(self.rate * _FALL, _LEAST_PER_S), _SLOW_RISE
+            if self._row == 1:
+                return
+        now, least, asked_for = self._clock(), pause_before_retry(self._row + 1), retry_after or 0.0
         self._pause(max(least, asked_for if asked_for <= MAX_RETRY_AFTER_S else 0.0))
         if self._accepted < _LEARNT_FROM:
-            self._answers = 0  # the next request is alone again
+            self._answers = 0
         elif self.rate is None:
             self.rate = max(self._accepted / (now - self._since + max(least, asked_for)), _LEAST_PER_S)
-            # What was answered in a minute or more says more than what was answered before the first 429.
-            self._peak = self.rate if asked_for > _LONG_S else inf
             self._next_learnt = now
 
     def _pause(self, seconds: float) -> None:

@@ -20,7 +20,7 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes, recorded_models, recorded_named_models
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
-from agentest.models.response_cache import CachedModel, ResponseCache
+from agentest.models.response_cache import FILE, CachedModel, ResponseCache
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import (
     CassetteError,
@@ -377,6 +377,18 @@ def test_text_is_readable(tape: Tape) -> None:
         "für 3 € 🙂\ud83d",
     )
     assert "für 3 € 🙂\\ud83d" in tape.path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("answer", [ModelAnswer("the key is sk-1"), ModelAnswer("", refusal="not with sk-1")])
+def test_an_answer_with_a_secret_is_not_stored(tmp_path: Path, answer: ModelAnswer) -> None:
+    path, told = tmp_path / FILE, list[str]()
+    first = ResponseCache(path, lambda text: text.replace("sk-1", "***"), told.append)
+    first.store("secret", answer)
+    first.store("plain", ModelAnswer("sure"))
+    first.close()
+    second = ResponseCache(path, str, told.append)
+    assert (second.find("secret"), second.find("plain") is None, told) == (None, False, [])
+    second.close()
 
 
 def test_no_secrets(tape: Tape) -> None:

@@ -185,6 +185,15 @@ def test_a_failed_probe_waits_as_long_as_the_server_asks(circuit: Circuit, clock
     assert refused(circuit) is None
 
 
+def test_an_outage_begins_with_as_long_a_wait_as_the_server_asks(circuit: Circuit, clock: Clock) -> None:
+    """`Retry-After` in the failure that shows the outage postpones the first probe."""
+    fails(circuit, TransientError("503", 20.0), 3)
+    with pytest.raises(ModelUnavailable, match="not called for another 20 s"):
+        circuit.admit(object(), clock.now + 5).send(None)
+    clock.now += 20
+    assert refused(circuit) is None
+
+
 def test_failures_minutes_apart_are_no_outage(circuit: Circuit, clock: Clock) -> None:
     """A failure that is five minutes old does not count."""
     for _ in range(5):

@@ -13,7 +13,7 @@ import anyio
 import httpx
 import pytest
 from fake_time import run
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentest.models.admission import LocalGate
@@ -150,6 +150,8 @@ def test_everyone_is_served_in_order(
     run(use)
 
 
+@example([(80, 1)] * 3, 1, 6000)  # a long time without requests allows no burst
+@example([(80, 60)] * 3, 120, 60)
 @given(
     st.lists(st.tuples(st.floats(0, 90), st.integers(1, 3000)), min_size=1, max_size=60),
     st.integers(1, 120),

@@ -31,6 +31,24 @@ def test_a_lock_is_exclusive(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_that_is_removed_before_it_is_taken_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that opened the file of an earlier run, which then removed it, still has a lock to be seen."""
+    opened: list[int] = []
+
+    def open_before_removal(path: Path, *arguments: int) -> int:
+        opened.append(os_open(path, *arguments))
+        if len(opened) == 1:
+            path.unlink()
+        return opened[-1]
+
+    os_open = os.open
+    monkeypatch.setattr(os, "open", open_before_removal)
+    with locked(tmp_path, "now"):
+        assert is_locked(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"process": "x"}'])
 def test_a_lock_with_any_content(tmp_path: Path, content: bytes) -> None:
     """The lock does not depend on the content of its file."""

@@ -115,6 +115,7 @@ class Lab:
         self, tasks: TaskGroup, model: Model, workers: int = 2, max_calls: int | None = None,
         delay: float = DELAY_S, concurrency: int = 20, **spec: Any
     ) -> None:  # fmt: skip
+        self.tasks = tasks
         self.stopped: list[str] = []
         self.notes: list[str] = []
         self.budget = Budget(None, max_calls, self.stopped.append)

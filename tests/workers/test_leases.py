@@ -275,6 +275,24 @@ def test_cancelled_calls_release_their_places(
     assert lab.budget.calls == len(model.asked_at)
 
 
+def test_a_lease_that_is_given_back_when_it_is_granted_counts_for_nothing() -> None:
+    """A call that is cancelled at the moment when its turn comes uses no place, rate or budget."""
+    messages: list[Any] = []
+
+    async def use(lab: Lab) -> None:
+        leases = lab.desk.add_worker(messages.append, lab.tasks)
+        for lease in (1, 2):
+            leases.request(0, lease, 0, (lease, None, False, False, 60.0))
+        await anyio.sleep(1)
+        leases.end(1, (0, None, None), None, alone=False)
+        leases.give_back(2)
+        await anyio.sleep(1)
+        assert [message[2][0] for message in messages] == [1]
+
+    lab = in_lab(use, max_concurrency=1)
+    assert lab.budget.calls == 1
+
+
 def test_waiting_for_a_lease_does_not_use_the_deadline() -> None:
     model = Model(lasts=lambda: 5.0)
 
