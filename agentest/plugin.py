@@ -88,8 +88,8 @@ class Plugin(FeatureOwner):
             path: function that opens it for a run, an `agentest.runner.call_sources.OpenCallSources`.
             worker: function that opens its end in a worker, an `OpenWorkerEnd` of the same module. Without
                 one, each process that runs conversations opens a source of its own.
-            tools: function of an agent's settings, the configuration's folder, and the tools that mocks
-                and trajectories name, which returns an `agentest.runner.known_tools.ServedTools`.
+            tools: function of an agent's settings, the configuration's folder, `output_dir`, and the tools
+                that mocks and trajectories name, which returns an `agentest.runner.known_tools.ServedTools`.
         """
         self._add("call source", name, path, worker=worker, tools=tools)
 

@@ -62,12 +62,12 @@ NO_SERVED_TOOLS = ServedTools()
 
 
 def served_tools(
-    agent: AnyAgent, root: Path, scenarios: Iterable[Scenario], mocks: Iterable[str] = ()
+    agent: AnyAgent, root: Path, outputs: str, scenarios: Iterable[Scenario], mocks: Iterable[str] = ()
 ) -> ServedTools:
     """Return the tools from the first call source of an agent that knows tools.
 
     Args:
-        root: paths of files are relative to this folder.
+        root: paths of files, and `outputs`, the folder of the stored runs, are relative to this folder.
         scenarios: those with this agent, which know operations by the names of their mocks and trajectories.
         mocks: names of further mocks.
     """
@@ -75,9 +75,9 @@ def served_tools(
         source = PLUGINS.get("call source", name)
         if "tools" in source.facts:
             used = list(scenarios)
-            mocked = {*mocks, *(tool for each in used for tool in each.tools)}
-            named = {tool for each in used for tool in each.named_tools}
-            found: ServedTools = source.load("tools")(agent, root, frozenset(mocked), frozenset(named))
+            mocked = frozenset([*mocks, *(tool for each in used for tool in each.tools)])
+            named = frozenset(tool for each in used for tool in each.named_tools)
+            found: ServedTools = source.load("tools")(agent, root, outputs, mocked, named)
             return found
     return NO_SERVED_TOOLS
 

@@ -281,7 +281,7 @@ def make_plan(
     entries.sort(key=lambda each: (each.file, each.scenario.line if isinstance(each, Unit) else each.line))
     if plugged:
         entries = map_units(entries, lambda unit: _without_unasked(unit, configured, plugged))
-    entries = finalized_entries(entries, agents, root, config.date)
+    entries = finalized_entries(entries, agents, root, config)
     unknown = _unknown_tools(units_among(entries), (*discovered.scenarios, *others))
     entries = map_units(entries, lambda unit: _with_known_tools(unit, unknown.get(unit.scope, ())))
     units = units_among(entries)
@@ -417,14 +417,14 @@ def _unit(
 
 
 def finalized_entries(
-    entries: Sequence[PlanEntry], agents: Mapping[str, AgentConfig], root: Path, date: str | None = None
+    entries: Sequence[PlanEntry], agents: Mapping[str, AgentConfig], root: Path, config: Config
 ) -> list[PlanEntry]:
     """Return the entries with short unique names, information about their agents, and the configured date."""
     units = units_among(entries)
     traits = {}
     for name, agent in agents.items():
         scenarios = (unit.scenario for unit in units if unit.agent == name)
-        traits[name] = agent_traits(name, agent, served_tools(agent, root, scenarios))
+        traits[name] = agent_traits(name, agent, served_tools(agent, root, config.output_dir, scenarios))
     slugs = _slugs(units)
 
     def final(unit: Unit) -> PlanEntry:
@@ -435,8 +435,8 @@ def finalized_entries(
             who = f"agent {unit.agent!r} (type: {agent.type})"
             message = f"the session begins with a state, which {who} cannot be given: {ways}"
             return _errored_result(unit, message)
-        if date and scenario.date is None:
-            scenario = replace(scenario, date=date)
+        if config.date and scenario.date is None:
+            scenario = replace(scenario, date=config.date)
         return replace(unit, slug=slug, scenario=scenario, traits=traits[unit.agent])
 
     return map_units(entries, final)

@@ -95,7 +95,7 @@ def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -
     """Return the tool lines that judges see, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = made(**of_scenario)
-    about = agent_traits("agent", agent, served_tools(agent, root, [held]))
+    about = agent_traits("agent", agent, served_tools(agent, root, ".agentest", [held]))
     return known_tools(about.tools, held.tools, held.named_tools).text.split("\n")
 
 

@@ -225,9 +225,9 @@ def eval_plan(
         redact: removes secrets from the facts about the agent that judges get.
     """
     names, known = agents_under_test(config, agent)
-    facts = {name: _facts(name, known[name], sets, root, redact) for name in names}
+    facts = {name: _facts(name, known[name], sets, config, root, redact) for name in names}
     entries = finalized_entries(
-        case_entries(sets, names, num_runs, root, facts, redact, config.date), known, root
+        case_entries(sets, names, num_runs, root, facts, redact, config.date), known, root, config
     )
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
@@ -235,10 +235,16 @@ def eval_plan(
 
 
 def _facts(
-    name: str, agent: AgentConfig, sets: Sequence[CaseSet], root: Path, redact: Callable[[str], str]
+    name: str,
+    agent: AgentConfig,
+    sets: Sequence[CaseSet],
+    config: Config,
+    root: Path,
+    redact: Callable[[str], str],
 ) -> AgentFacts:
     mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
-    tools = redact(known_tools(tools_of(agent, served_tools(agent, root, (), mocks)), mocks).text)
+    served = served_tools(agent, root, config.output_dir, (), mocks)
+    tools = redact(known_tools(tools_of(agent, served), mocks).text)
     can_call_tools = agent.tools is not None or agent.sent_tools
     return AgentFacts(
         instructions=redact(instructions_of(agent)),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.companion_servers import McpMock, RestMock
@@ -14,6 +14,9 @@ from agentest.runner.known_tools import NO_SERVED_TOOLS, KnownTool, ServedTools,
 from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import modified_ns
 from agentest.support.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from agentest.plugins.servers.rest.operations import Api
 
 _FILES = 32
 
@@ -24,6 +27,7 @@ class MockServerTools(ServedTools):
 
     servers: tuple[McpMock | RestMock, ...] = ()
     root: Path = Path()  # paths of files are relative to this folder
+    outputs: Path = Path()  # the folder of the stored runs
     mocked: frozenset[str] = frozenset()
     """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
     in_trajectories: frozenset[str] = frozenset()
@@ -59,20 +63,26 @@ class MockServerTools(ServedTools):
 
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
+            from agentest.plugins.servers.rest.operations import open_api
+
             path = self.root / Path(server.openapi).expanduser()
-            yield from _operations(path, modified_ns(path), self.mocked, self.in_trajectories)
+            yield from _operations(open_api(path, self.outputs), self.mocked, self.in_trajectories)
         elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
             yield from _recorded(path, modified_ns(path))
 
 
 def tools_of_servers(
-    agent: AnyAgent, root: Path, mocked: frozenset[str], in_trajectories: frozenset[str]
+    agent: AnyAgent, root: Path, outputs: str, mocked: frozenset[str], in_trajectories: frozenset[str]
 ) -> ServedTools:
     """Return the mock servers of an agent with the tools that its scenarios name."""
     if not agent.mock_servers:
         return NO_SERVED_TOOLS
     return MockServerTools(
-        servers=agent.mock_servers, root=root, mocked=mocked, in_trajectories=in_trajectories
+        servers=agent.mock_servers,
+        root=root,
+        outputs=root / outputs,
+        mocked=mocked,
+        in_trajectories=in_trajectories,
     )
 
 
@@ -86,14 +96,10 @@ def _is_request(name: str) -> bool:
 
 
 @lru_cache(maxsize=_FILES)
-def _operations(
-    path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
-) -> tuple[KnownTool, ...]:
-    del changed  # a changed file is read again
-    from agentest.plugins.servers.rest.document import Document
-    from agentest.plugins.servers.rest.operations import operation_specs, read_api
+def _operations(api: Api, mocked: frozenset[str], in_trajectories: frozenset[str]) -> tuple[KnownTool, ...]:
+    from agentest.plugins.servers.rest.operations import operation_specs
 
-    api = read_api(Document(path), mocked | in_trajectories)
+    api.check(mocked | in_trajectories)
     reads = {each.tool: each.method == "GET" for each in api.named_as(mocked, in_trajectories).operations}
     specs = operation_specs(api, mocked, in_trajectories)
     return tuple(replace(known_tool(each), read_only=reads.get(each.name)) for each in specs)

@@ -514,6 +514,6 @@ def prepare_one_conversation(request: RunRequest, turns: Sequence[str]) -> Prepa
         metrics=(),
         thresholds={},
     )
-    entries = tuple(plans.finalized_entries([unit], known, request.root))
+    entries = tuple(plans.finalized_entries([unit], known, request.root, loaded.config))
     plan = plans.Plan(entries, {name: known[name]}, False, (), plans.units_among(entries), left_out=None)
     return with_real_tools(prepared_for(request, loaded, plan, ()))

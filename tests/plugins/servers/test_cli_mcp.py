@@ -57,7 +57,10 @@ def test_tools_are_stored_and_compared(tmp_path: Path) -> None:
     changed = project.agentest("mock-server", "tools", "--check")
     assert (changed.returncode, file.read_text()) == (1, before)
     assert changed.stdout.splitlines()[1:] == [
-        "  the real server's `create_booking` has a new required argument `party_size`",
+        "  the real server's `create_booking` has a new `inputSchema.properties.party_size`: "
+        '{"type": "integer"}',
+        "  the real server's `create_booking` has another `inputSchema.required`: "
+        '["date", "party_size"], recorded as ["date"]',
         "  the real server's `slots` is gone",
         "agentest mock-server tools updates the file",
     ]

@@ -6,10 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
+from openapi_documents import (
+    ORDER,
+    SHOP,
+    answers,
+    api_of,
+    document,
+    large_document,
+    operation,
+    parameter,
+    written,
+)
 
 from agentest.plugins.servers.rest.document import Document
-from agentest.plugins.servers.rest.operations import Operation, read_api
+from agentest.plugins.servers.rest.operations import Api, Operation, read_api
 from agentest.plugins.servers.rest.request_reader import Routes, ToolHttpRequest, read_request
 from agentest.plugins.servers.rest.server import ToolHttpResponse, misfits
 from agentest.support.errors import ConfigError
@@ -212,7 +222,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a tag": ("openapi: !include x\n", "shop.yaml:1: the YAML does not parse: could not determine"),
     "a key twice": (
         "openapi: 3.1.0\npaths:\n  /a: {}\n  /a: {}\n",
-        "shop.yaml:4: the key '/a' is given twice",
+        "shop.yaml:4: the YAML does not parse: the key '/a' is given twice",
     ),
     "itself inside": ("openapi: 3.1.0\npaths: &a {b: *a}\n", "contains itself"),
     "no operation": (document({}), "has no operation"),
@@ -246,18 +256,6 @@ BAD: dict[str, tuple[Any, str]] = {
         | {"components": {"schemas": {"A": {"properties": {"$ref": "#/components/schemas/A/properties"}}}}},
         "components.schemas.A.properties: the reference leads back to itself",
     ),
-    "properties of each other": (
-        with_schema({"$ref": "#/components/schemas/A"})
-        | {
-            "components": {
-                "schemas": {
-                    "A": {"properties": {"$ref": "#/components/schemas/B/properties"}},
-                    "B": {"properties": {"a": {"properties": {"$ref": "#/components/schemas/A/properties"}}}},
-                }
-            }
-        },
-        "components.schemas.A.properties: the reference leads back to itself",
-    ),
     "one id twice": (
         document({"/a": {"get": operation("list")}, "/b": {"post": operation("list")}}),
         "paths./b.post.operationId: 'list' is the id of GET /a, too",
@@ -286,7 +284,7 @@ BAD: dict[str, tuple[Any, str]] = {
         "parameters[0].schema.type: there is no type 'strnig'",
     ),
     "a deep unknown type": (with_schema({"anyOf": [{"items": {"type": "int"}}]}), "there is no type 'int'"),
-    "a required flag": (with_schema({"required": True}), "required: expected a list, found bool"),
+    "a required text": (with_schema({"required": "a"}), "required: expected a list, found str"),
     "a minimum as text": (with_schema({"minimum": "3"}), "minimum: expected a number, found '3'"),
     "a schema as list": (with_schema({"properties": {"a": []}}), "expected a schema, found list"),
 }
@@ -305,6 +303,7 @@ def test_documents_with_errors(what: str, tmp_path: Path) -> None:
 ODD: dict[str, Any] = {
     "a lost reference": {"$ref": "#/components/schemas/Lost"},
     "an odd item": {"type": "array", "items": ["string"]},
+    "properties elsewhere": {"properties": {"$ref": "#/components/schemas/Lost/properties"}},
     "an odd type deep inside": {"anyOf": [{"properties": {"a": {"type": "int"}}}]},
     "a file that is missing": {"$ref": "other.yaml#/A"},
 }
@@ -321,16 +320,17 @@ def test_what_no_scenario_needs_is_noted(what: str, tmp_path: Path) -> None:
         },
         components={"schemas": {"Odd": ODD[what]}},
     )
-    api = read_api(Document(written(tmp_path, value)), {"get"})
+    api = read_api(Document(written(tmp_path, value)))
+    api.check({"get"})
     assert [(each.tool, len(each.parameters)) for each in api.operations] == [("odd", 0), ("get", 1)]
     [problem] = api.problems
-    assert "shop.json:" in problem
-    assert "paths./odd.post" in problem
+    assert "shop.json:" in problem.text
+    assert "paths./odd.post" in problem.text
     for name in ("odd", "POST /odd", "post_odd"):
         with pytest.raises(ConfigError):
-            read_api(Document(written(tmp_path, value)), {name})
+            api.check({name})
     value["paths"].pop("/odd")
-    assert read_api(Document(written(tmp_path, value)), {"get"}).problems == ()
+    assert read_api(Document(written(tmp_path, value))).problems == ()
 
 
 @pytest.mark.parametrize("ending", ["", "_b_delete"])
@@ -338,11 +338,12 @@ def test_an_id_given_twice_is_an_error_if_a_scenario_names_it(ending: str, tmp_p
     """Otherwise, the second operation gets a name of its own."""
     id = f"getOrder{ending}"
     paths = {"/a": {"get": operation(id)}, "/b": {"delete": operation(id)}, "/c": {"get": operation("c")}}
-    written_document = Document(written(tmp_path, document(paths)))
+    api = read_api(Document(written(tmp_path, document(paths))))
     for name in ("getOrder", id, "DELETE /b", "delete_b"):
         with pytest.raises(ConfigError, match="is the id of GET /a, too"):
-            read_api(written_document, {name})
-    assert [each.tool for each in read_api(written_document, {"c"}).operations] == [id, "delete_b", "c"]
+            api.check({name})
+    api.check({"c"})
+    assert [each.tool for each in api.operations] == [id, "delete_b", "c"]
 
 
 def test_a_reference_in_place_of_properties(tmp_path: Path) -> None:
@@ -360,6 +361,139 @@ def test_a_reference_in_place_of_properties(tmp_path: Path) -> None:
     assert [str(each) for each in schema.problems({"a": "x"}, "body")] == [
         'body `a`: is "x", expected integer'
     ]
+
+
+def test_properties_of_each_other(tmp_path: Path) -> None:
+    """Objects may contain each other, also by references in place of properties."""
+    schemas = {
+        "A": {"properties": {"$ref": "#/components/schemas/B/properties"}, "additionalProperties": False},
+        "B": {
+            "properties": {
+                "a": {"properties": {"$ref": "#/components/schemas/A/properties"}, "type": "object"}
+            }
+        },
+    }
+    paths = {"/a": {"post": operation("a", body={"$ref": "#/components/schemas/A"})}}
+    buy = one(tmp_path, document(paths, components={"schemas": schemas}))
+    bodies = ("{}", '{"a": {"a": {}}}', '{"a": {"a": 3}}', '{"b": 3}')
+    assert [bool(body_problems(buy, body)) for body in bodies] == [False, False, True, True]
+
+
+def test_words_of_older_drafts(tmp_path: Path) -> None:
+    """A list of `items` has a schema for each place; `required: true` of a property is ignored."""
+    pair = {"type": "array", "items": [{"type": "integer", "required": True}, {"type": "string"}]}
+    buy = one(tmp_path, document({"/": {"post": operation("buy", body={"properties": {"pair": pair}})}}))
+    bodies = ('{"pair": [1, "a"]}', '{"pair": []}', '{"pair": ["a", "b"]}')
+    assert [bool(body_problems(buy, body)) for body in bodies] == [False, False, True]
+
+
+PARTS = {
+    "api/shop.yaml": """
+swagger: "2.0"
+produces: [text/csv]
+paths:
+  /pets/{id}:
+    $ref: "paths.json#/~1pets~1%7Bid%7D"
+  /lost:
+    $ref: paths.json#/~1lost
+""",
+    "api/paths.json": {
+        "/pets/{id}": {
+            "parameters": [{"$ref": "../common/parts.yaml#/parameters/Id"}],
+            "put": {
+                "operationId": "change",
+                "parameters": [
+                    {"$ref": "../common/parts.yaml#/parameters/Tags"},
+                    {"$ref": "../common/parts.yaml#/parameters/Pet"},
+                ],
+                "responses": {"200": {"$ref": "../common/parts.yaml#/responses/Pet"}},
+            },
+            "post": {
+                "operationId": "paint",
+                "parameters": [{"$ref": "../common/parts.yaml#/parameters/Colour"}],
+            },
+        }
+    },
+    "common/parts.yaml": """
+parameters:
+  Id: {name: id, in: path, required: true, type: integer, maximum: 9, exclusiveMaximum: true}
+  Tags: {name: tags, in: query, type: array, collectionFormat: pipes, items: {$ref: "#/ids"}}
+  Pet: {name: pet, in: body, required: true, schema: {$ref: my pet.json}}
+  Colour: {name: colour, in: formData, type: string, required: true, enum: [red]}
+ids: {$ref: "my pet.json#/properties/id"}
+responses:
+  Pet: {description: "", schema: {$ref: my%20pet.json}}
+""",
+    "common/my pet.json": {
+        "type": "object",
+        "required": ["id"],
+        "properties": {"id": {"type": "integer"}, "mother": {"$ref": "my pet.json"}},
+    },
+}
+
+
+def test_a_swagger_document_of_many_files(tmp_path: Path) -> None:
+    """Paths, parameters, bodies and responses may be in other files, and refer to theirs."""
+    for name, value in PARTS.items():
+        written(tmp_path, value, name)
+    api = read_api(Document(tmp_path / "api/shop.yaml"))
+    change, paint = api.operations
+    [lost] = api.problems
+    assert (
+        "shop.yaml:7: paths./lost: `$ref` 'paths.json#/~1lost' leads nowhere: there is no '/lost'"
+        in lost.text
+    )
+    assert {"GET /lost", "PUT /lost"} <= lost.names
+    tagged = ToolHttpRequest(query=[("tags", "1|2")], headers={}, body=b'{"id": 3}', values={"id": "7"})
+    read = read_request(change, tagged, frozenset())
+    assert (read.arguments, read.problem) == ({"id": 7, "tags": [1, 2], "body_id": 3}, None)
+    nested = ToolHttpRequest(query=(), headers={}, body=b'{"id": 3, "mother": {}}', values={"id": "9"})
+    problem = read_request(change, nested, frozenset()).problem
+    assert problem is not None
+    assert "path `id`: 9 is " in problem
+    assert "body `mother`: lacks `id`" in problem
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    painted = ToolHttpRequest(query=(), headers=form, body=b"colour=blue", values={"id": "7"})
+    assert "expected one of" in str(read_request(paint, painted, frozenset()).problem)
+    assert list(change.answers["200"].kinds) == ["text/csv"]
+
+
+def test_a_large_document_is_parsed_and_checked_once(tmp_path: Path) -> None:
+    """A later run takes what was stored, until a file changes. A damaged or foreign store is made anew."""
+    outputs, value = tmp_path / "out", large_document(100)
+    value["paths"]["/odd"] = {"get": operation("odd", {"$ref": "more.yaml#/Odd"})}
+    value["paths"]["/lost"] = {"get": operation("lost", {"$ref": "lost.yaml#/Lost"})}
+    path, more = written(tmp_path, value), written(tmp_path, "Odd: {name: odd, in: odd}\n", "more.yaml")
+
+    def opened(is_checked: bool) -> Api:
+        document = Document(path, outputs)
+        assert document.is_checked is is_checked
+        return read_api(document)
+
+    first, second = opened(False), opened(True)
+    assert len(first.operations) == 102
+    assert second.problems == first.problems
+    assert [each.tool for each in second.operations] == [each.tool for each in first.operations]
+    assert (
+        body_problems(second.operations[5], '{"before": {"field1": 3}}')
+        == "path `name`: is missing; body `before.field1`: is 3, expected string"
+    )
+    [file] = (outputs / "cache/openapi").iterdir()
+    assert outputs.stat().st_mode & 0o077 == 0
+    content = file.read_bytes()
+    for damaged in (content[:-9], content.replace(b"string", b"number"), b"", b"\xff\n[]", b"{}"):
+        file.write_bytes(damaged)
+        opened(False)
+        opened(True)
+    other = Document(written(tmp_path, value, "copy.json"), outputs)
+    read_api(other)
+    [foreign] = set(file.parent.iterdir()) - {file}
+    file.write_bytes(foreign.read_bytes())
+    opened(False)
+    more.write_text("Odd: {name: odd, in: query}\n")
+    assert len(opened(False).problems) == 1
+    written(tmp_path, "Lost: {name: lost, in: query}\n", "lost.yaml")
+    assert opened(False).problems == ()
 
 
 def test_an_error_has_its_line(tmp_path: Path) -> None:

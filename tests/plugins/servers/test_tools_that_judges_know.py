@@ -22,7 +22,7 @@ def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -
     """The tool lines that judges see, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = scenario("s", turns=["Hi."], **of_scenario)
-    about = agent_traits("agent", agent, served_tools(agent, root, [held]))
+    about = agent_traits("agent", agent, served_tools(agent, root, ".agentest", [held]))
     return known_tools(about.tools, held.tools, held.named_tools).text.split("\n")
 
 
@@ -57,7 +57,7 @@ def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
     ):
         assert tools_of(server, tmp_path) == [""]
         settings = Config.model_validate({"agent": {"endpoint": "http://h", **server}}).agent
-        about = agent_traits("shop", settings, served_tools(settings, tmp_path, []))
+        about = agent_traits("shop", settings, served_tools(settings, tmp_path, ".agentest", []))
         [note] = read_mock_server_tools({"shop": about.tools})
         assert note.startswith("judges do not know which tools the mock servers of agent 'shop' serve: ")
         assert "name the tools in the agent's `tools`" in note

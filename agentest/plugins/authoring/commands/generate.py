@@ -145,7 +145,7 @@ def gather(
     )
     names, agents = agents_under_test(config, prepared.request.options.agent)
     agent = agents[names[0]]
-    traits = agent_traits(names[0], agent, served_tools(agent, root, scenarios))
+    traits = agent_traits(names[0], agent, served_tools(agent, root, config.output_dir, scenarios))
     latest = latest_run(output_dir(prepared), (RunKind.RUN, RunKind.MERGE))
     runs = [read_results(latest.file)] if latest and latest.file else []
     failing_first = sorted(scenarios, key=has_failing_mock, reverse=True)

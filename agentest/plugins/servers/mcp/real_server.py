@@ -15,7 +15,8 @@ from agentest.plugins.servers.mcp.upstream import HttpTransport, StdioTransport,
 from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import read_text_file, shown_path, write_atomically
 from agentest.support.http.client import Client
-from agentest.support.json_text import json_value
+from agentest.support.json_text import json_text, json_value
+from agentest.support.text import shortened
 
 RECORD = "agentest mock-server tools"  # the command that records the real server's tools to the file
 
@@ -171,8 +172,7 @@ def checked_tools(tools: Any) -> Tools:
 
 Tool = Mapping[str, Any]
 
-_SCHEMA_WORDS = frozenset({"properties", "required"})
-_KNOWN = frozenset({"name", "inputSchema", "outputSchema"})
+_SHOWN_CHARS = 100
 
 
 def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
@@ -185,76 +185,23 @@ def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
         elif name not in old:
             lines.append(f"`{name}` is new")
         else:
-            lines += (f"`{name}` {change}" for change in _changes(old[name], new[name]))
+            lines += (f"`{name}` has {change}" for change in _changes(old[name], new[name], ""))
     return lines
 
 
-def _changes(old: Tool, new: Tool) -> Iterator[str]:
-    older, newer = old["inputSchema"], new["inputSchema"]
-    before, now = _properties(older), _properties(newer)
-    for name in [*before, *(name for name in now if name not in before)]:
-        yield from _of_argument(name, before, now, _required(older), _required(newer))
-    if changed := [key for key in _changed(older, newer) if key not in _SCHEMA_WORDS]:
-        yield f"has another `inputSchema` ({', '.join(changed)})"
-    yield from _of_key("outputSchema", old, new)
-    for key in sorted((old.keys() | new.keys()) - _KNOWN):
-        yield from _of_key(key, old, new)
+def _changes(old: Tool, new: Tool, at: str) -> Iterator[str]:
+    for key in dict.fromkeys([*old, *new]):
+        place = f"{at}{key}"
+        before, now = (shortened(json_text(each.get(key)), _SHOWN_CHARS) for each in (old, new))
+        if key not in new:
+            yield f"no `{place}` any more"
+        elif key not in old:
+            yield f"a new `{place}`: {now}"
+        elif isinstance(old[key], Mapping) and isinstance(new[key], Mapping):
+            yield from _changes(old[key], new[key], f"{place}.")
+        elif _in_order(key, old[key]) != _in_order(key, new[key]):
+            yield f"another `{place}`: {now}, recorded as {before}"
 
 
-def _of_key(key: str, old: Tool, new: Tool) -> Iterator[str]:
-    if key not in new and key in old:
-        yield f"has no `{key}` any more"
-    elif key not in old and key in new:
-        yield f"has a new `{key}`"
-    elif old.get(key) != new.get(key):
-        yield f"has another `{key}`"
-
-
-def _of_argument(
-    name: str, before: Tool, now: Tool, was_required: frozenset[str], is_required: frozenset[str]
-) -> Iterator[str]:
-    required = "required" if name in is_required else "optional"
-    if name not in before:
-        yield f"has a new {required} argument `{name}`"
-        return
-    if name not in now:
-        yield f"has no argument `{name}` any more"
-        return
-    if (name in is_required) != (name in was_required):
-        yield f"has the argument `{name}`, which is now {required}"
-    old, new = before[name], now[name]
-    if old == new:
-        return
-    if _type(old) != _type(new):
-        yield f"has the argument `{name}` as {_type(new)}, no longer as {_type(old)}"
-    else:
-        changed = ", ".join(f"`{key}`" for key in _changed(old, new))
-        yield f"has the argument `{name}` with another {changed}"
-
-
-def _changed(before: Tool, now: Tool) -> list[str]:
-    return sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-
-
-def _type(schema: Any) -> str:
-    if not isinstance(schema, Mapping):
-        return str(schema).lower()
-    kind = schema.get("type")
-    if isinstance(kind, str):
-        return kind
-    if isinstance(kind, list):
-        return " or ".join(map(str, kind))
-    options = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(options, list):
-        return " or ".join(_type(option) for option in options)
-    return str(schema.get("$ref", "anything")).rpartition("/")[2]
-
-
-def _properties(schema: Tool) -> Tool:
-    properties = schema.get("properties")
-    return properties if isinstance(properties, Mapping) else {}
-
-
-def _required(schema: Tool) -> frozenset[str]:
-    names = schema.get("required")
-    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+def _in_order(key: str, value: Any) -> Any:
+    return sorted(map(str, value)) if key == "required" and isinstance(value, list) else value

@@ -1,26 +1,33 @@
-"""Load an OpenAPI document and the files that it refers to, in one schema dialect."""
+"""Load an OpenAPI document and the files that it refers to.
+
+Large documents are read once: their values, and the problems in them, are stored until a file changes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 import yaml
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
 
 from agentest.config.fields import dotted
 from agentest.config.yaml_file import AliasSizes
 from agentest.support.errors import ConfigError, errors_as
-from agentest.support.files import user_text
+from agentest.support.files import make_folder, modified_ns, user_text, write_atomically
 from agentest.support.json_text import json_value, plainly
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest
+from agentest.version import __version__
 
 At = tuple[str | int, ...]  # the location of a value in a file: keys and indices from the top
 
@@ -50,12 +57,28 @@ def _integer(_: Any, node: yaml.ScalarNode) -> int:
         raise yaml.constructor.ConstructorError(None, None, str(plainly(error)), node.start_mark) from None
 
 
+def _object(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+    """Construct a mapping with its keys as texts, because YAML reads the status `200` as a number."""
+    names: set[str] = set()
+    for key, _ in node.value:
+        if str(key.value) in names and key.value != "<<":
+            problem = f"the key {key.value!r} is given twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        names.add(str(key.value))
+    loader.flatten_mapping(node)
+    return {str(key.value): loader.construct_object(value, deep=True) for key, value in node.value}
+
+
 _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_Loader.add_constructor("tag:yaml.org,2002:map", _object)
 
 
 def read_file(path: Path) -> Any:
     """Read a file as JSON values with string keys. Raises ConfigError with file and line."""
-    text = _text_of(path)
+    return _parsed(_text_of(path), path)
+
+
+def _parsed(text: str, path: Path) -> Any:
     if text.lstrip().startswith(("{", "[")):
         try:
             return json_value(text, object_pairs_hook=_unique)
@@ -96,9 +119,7 @@ def _read_yaml(text: str, path: Path) -> Any:
         if node is None:
             raise ConfigError(f"{path}: is empty")
         AliasSizes(path).measure(node)
-        for twice, line in _twice(node, set()):
-            raise ConfigError(f"{path}:{line}: the key {twice!r} is given twice")
-        return _with_text_keys(loader.construct_document(node))
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line_of = f":{mark.line + 1}" if mark else ""
@@ -110,39 +131,12 @@ def _read_yaml(text: str, path: Path) -> Any:
         loader.dispose()
 
 
-def _twice(node: yaml.Node, visited: set[int]) -> Iterator[tuple[str, int]]:
-    if id(node) in visited:
-        return
-    visited.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from _twice(item, visited)
-    elif isinstance(node, yaml.MappingNode):
-        keys: set[str] = set()
-        for key, value in node.value:
-            if str(key.value) in keys and key.value != "<<":
-                yield str(key.value), key.start_mark.line + 1
-            keys.add(str(key.value))
-            yield from _twice(value, visited)
-
-
-def _with_text_keys(value: Any) -> Any:
-    """Convert keys to strings, because YAML reads the status `200` as a number."""
-    if isinstance(value, dict):
-        return {k if isinstance(k, str) else json.dumps(k): _with_text_keys(v) for k, v in value.items()}
-    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
-
-
 def _line(path: Path, at: At) -> int | None:
     """Find a line by reading the file again, because only errors need lines."""
-    try:
-        node = yaml.compose(user_text(path), Loader=_Loader)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
-        return None
-    line = None
+    node, line = _composed(path, modified_ns(path)), None
     for part in at:
-        if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            children = [(item, item) for item in node.value[part : part + 1]]
+        if isinstance(node, yaml.SequenceNode) and str(part).isdecimal():
+            children = [(item, item) for item in node.value[int(part) : int(part) + 1]]
         elif isinstance(node, yaml.MappingNode):
             children = [(key, value) for key, value in node.value if str(key.value) == str(part)]
         else:
@@ -154,14 +148,23 @@ def _line(path: Path, at: At) -> int | None:
     return line
 
 
+@lru_cache(maxsize=1)  # a document with one problem often has many
+def _composed(path: Path, _: int) -> yaml.Node | None:
+    with suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
+        return yaml.compose(user_text(path), Loader=_Loader)
+    return None
+
+
 _MOST_REFERENCES = 100  # the maximum length of a chain of references; longer chains are circular
+_STORED_CHARS = 50_000  # smaller documents are read again as quickly
+_UNREADABLE = ""  # in place of the digest of a file that cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A value of the document, and its location."""
 
-    file: Path
+    file: str  # the file's URI; "" for a value that was made, whose references are absolute
     at: At
     value: Any
 
@@ -169,52 +172,78 @@ class Node:
     def uri(self) -> str:
         """Return its address in the form of a reference."""
         parts = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in self.at)
-        return f"{self.file.as_uri()}#{quote(parts)}"
+        return f"{self.file}#{quote(parts)}"
 
     def error(self, problem: str) -> ConfigError:
         """Return an error with `file:line: key` of the value, or of its nearest existing parent."""
-        line = _line(self.file, self.at)
+        path = _path(self.file)
+        line = _line(path, self.at)
         key = f": {dotted(self.at)}" if self.at else ""
-        return ConfigError(f"{self.file}{f':{line}' if line else ''}{key}: {problem}")
+        return ConfigError(f"{path}{f':{line}' if line else ''}{key}: {problem}")
 
 
 class Document:
-    """All files of a document. A reference without a target is an error where it is followed."""
+    """All files of a document, which are read when a reference leads to them.
 
-    def __init__(self, path: Path) -> None:
-        """Read the file and those that it refers to. Raises ConfigError."""
+    Args:
+        outputs: the folder of the stored runs, for what is read of a large document; None: nothing is stored.
+    """
+
+    def __init__(self, path: Path, outputs: Path | None = None) -> None:
+        """Read the document. Raises ConfigError."""
         self.path = path.resolve()
-        raw = read_file(self.path)
-        self.version = _version(raw, path)
-        self.source: Mapping[str, Any] = raw  # the main file, unchanged
-        if self.version == "2.0":
-            raw = from_swagger_2(raw)
-        self._files: dict[Path, Any] = {}
-        self._raw: dict[Path, Any] = {self.path: raw}
-        self._broken: dict[str, ConfigError] = {}  # what replaces a reference without a target → the problem
-        self._inlined = list[str]()  # references whose targets are being converted in their place
-        self._waiting = [self.path]
-        while self._waiting:
-            file = self._waiting.pop()
-            self._files[file] = self._converted(Node(file, (), self._raw[file]), named=False)
-        self.root = Node(self.path, (), self._files[self.path])
-        self._registry: Any = None
-
-    @cached_property
-    def has_patterns(self) -> bool:
-        """True if a schema has a `pattern`, which may take long to match."""
-        return any('"pattern":' in json.dumps(content) for content in self._files.values())
+        self.problems: dict[str, str] = {}
+        """Operation → its first problem, after all of them have been checked."""
+        self.has_patterns = False  # True if a checked schema has a `pattern`, which may take long to match
+        self._outputs = outputs
+        name = f"{hashlib.sha256(bytes(self.path)).hexdigest()[:24]}.json"
+        self._store = outputs and outputs / "cache" / "openapi" / name
+        self._digests: dict[str, str] = {}
+        self._files: dict[str, Any] = {}
+        self._read_ns: dict[str, int] = {}  # when the files were changed that have been read
+        self.is_checked = self._restore()
+        self._targets: dict[tuple[str, str], Node] = {}
+        registry: Any = Registry
+        self._registry = registry(retrieve=lambda uri: Resource.opaque(self._content(uri)))
+        self.root = Node(self.path.as_uri(), (), self._content(self.path.as_uri()))
+        self.version = _version(self.root.value, path)
 
     def follow(self, node: Node) -> Node:
-        """Return the node itself, or the target of its reference. Raises ConfigError for a circle."""
+        """Return the node itself, or the target of its reference. Raises ConfigError."""
         current = node
         for _ in range(_MOST_REFERENCES):
             if not _is_reference(current.value):
                 return current
-            if problem := self._broken.get(current.value["$ref"]):
-                raise problem
-            current = self._at_address(current.value["$ref"])
+            key = current.file, current.value["$ref"]
+            if key not in self._targets:
+                self._targets[key] = self._target(current)
+            current = self._targets[key]
         raise node.error("the reference leads back to itself")
+
+    def _target(self, node: Node) -> Node:
+        ref = node.value["$ref"]
+        uri, pointer = urldefrag(urljoin(node.file, ref))
+        if urlsplit(uri)[:2] != ("file", ""):
+            raise node.error(f"`$ref` {ref!r}: documents are never fetched; put the file next to this one")
+        if pointer and not pointer.startswith("/"):
+            raise node.error(f"`$ref` {ref!r}: expected a path like #/components/schemas/Order")
+        with errors_as(node.error, f"`$ref` {ref!r}: ", ConfigError):
+            self._content(uri)
+        try:
+            value = self._registry.resolver(uri).lookup(f"#{pointer}").contents
+        except (Unresolvable, ValueError, TypeError):
+            raise node.error(f"`$ref` {ref!r} leads nowhere{self._hint(uri, unquote(pointer))}") from None
+        return Node(uri, _parts(unquote(pointer)), value)
+
+    def _hint(self, uri: str, pointer: str) -> str:
+        value = self._content(uri)
+        for part in _parts(pointer):
+            names = list(map(str, value)) if isinstance(value, Mapping) else []
+            if part not in names:
+                is_helpful = names and (nearest(part, names) or len(names) <= 10)
+                return f": there is no {part!r}{f'; {did_you_mean(part, names)}' if is_helpful else ''}"
+            value = value[part]
+        return ""
 
     def child(self, node: Node, *keys: str | int) -> Node | None:
         """Return a value in a mapping or list, following references; None if it does not exist."""
@@ -228,15 +257,16 @@ class Document:
             target = self.follow(Node(target.file, (*at, key), value[key]))
         return target
 
-    def children(self, node: Node | None) -> Iterator[tuple[str, Node]]:
-        """Yield the values of a mapping by key, following references; extensions (`x-…`) are skipped."""
-        if node is None:
-            return
+    def names(self, node: Node) -> Iterator[str]:
+        """Yield the keys of a mapping; extensions (`x-…`) are skipped."""
         if not isinstance(node.value, Mapping):
             raise node.error(f"expected keys and values, found {type(node.value).__name__}")
-        for key in node.value:
-            child = self.child(node, key)
-            if child and not str(key).startswith("x-"):
+        return (key for key in node.value if not key.startswith("x-"))
+
+    def children(self, node: Node | None) -> Iterator[tuple[str, Node]]:
+        """Yield the values of a mapping by name, following references."""
+        for key in self.names(node) if node else ():
+            if node and (child := self.child(node, key)):
                 yield key, child
 
     def items(self, node: Node | None) -> Iterator[Node]:
@@ -250,84 +280,69 @@ class Document:
             if item:
                 yield item
 
-    def validator(self, node: Node, **options: Any) -> Any:
+    def validator(self, node: Node, kind: Callable[..., Any]) -> Any:
         """Return a jsonschema validator for the schema at the node."""
-        from jsonschema import Draft202012Validator
-        from referencing import Registry
-        from referencing.jsonschema import DRAFT202012
+        schema = {"$ref": node.uri} if node.file else node.value
+        return kind(schema, registry=self._registry)
 
-        if self._registry is None:
-            files = [
-                (file.as_uri(), DRAFT202012.create_resource(value)) for file, value in self._files.items()
-            ]
-            self._registry = Registry().with_resources(files)
-        kind = options.pop("kind", Draft202012Validator)
-        return kind({"$ref": node.uri}, registry=self._registry, **options)
+    def _content(self, uri: str) -> Any:
+        if uri not in self._files:
+            path = _path(uri)
+            self._read_ns[uri], self._digests[uri] = modified_ns(path), _UNREADABLE
+            text = _text_of(path)
+            self._digests[uri] = _digest(text)
+            self._files[uri] = _parsed(text, path)
+        return self._files[uri]
 
-    def _converted(self, node: Node, *, named: bool) -> Any:
-        value, at = node.value, node.at
-        if isinstance(value, list):
-            return [self._converted(Node(node.file, (*at, i), v), named=False) for i, v in enumerate(value)]
-        if not isinstance(value, Mapping):
-            return value
-        if _is_reference(value):
-            try:
-                target = self._checked(node)
-                if named and target.uri in self._inlined:
-                    raise node.error("the reference leads back to itself")
-            except ConfigError as error:
-                self._broken[f"broken:{node.uri}"] = error
-                return {**value, "$ref": f"broken:{node.uri}"}
-            if named:  # a reference in place of all properties
-                self._inlined.append(target.uri)
-                made = self._converted(target, named=True)
-                self._inlined.pop()
-                return made
-            value = {**value, "$ref": target.uri}
-        made = {
-            key: item
-            if key == "$ref" or (not named and (key in NO_SCHEMAS or key.startswith("x-")))
-            else self._converted(Node(node.file, (*at, key), item), named=not named and key in NAMED)
-            for key, item in value.items()
-        }
-        return made if named else as_json_schema(made)
+    def is_current(self) -> bool:
+        """True if no file has changed since it was read."""
+        return all(modified_ns(_path(uri)) == changed for uri, changed in self._read_ns.items())
 
-    def _checked(self, node: Node) -> Node:
-        ref = node.value["$ref"]
-        address = urlsplit(ref)
-        if address.scheme or address.netloc:
-            raise node.error(f"`$ref` {ref!r}: documents are never fetched; put the file next to this one")
-        file = (node.file.parent / unquote(address.path)).resolve() if address.path else node.file
-        at = _parts(unquote(address.fragment))
-        if at is None:
-            raise node.error(f"`$ref` {ref!r}: expected a path like #/components/schemas/Order")
-        with errors_as(node.error, f"`$ref` {ref!r}: ", ConfigError):
-            if file not in self._raw:
-                self._raw[file] = read_file(file)
-                self._waiting.append(file)
-            target = self._raw[file]
-        value, path = target, list[str | int]()
-        for part in at:
-            if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-                path.append(int(part))
-            elif isinstance(value, Mapping) and part in value:
-                path.append(part)
-            else:
-                names = list(map(str, value)) if isinstance(value, Mapping) else []
-                is_helpful = names and (nearest(part, names) or len(names) <= 10)
-                hint = f"; {did_you_mean(part, names)}" if is_helpful else ""
-                raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{hint}")
-            value = value[path[-1]]
-        return Node(file, tuple(path), value)
+    def _restore(self) -> bool:
+        """Take the stored values and problems. Returns False if a file has changed since."""
+        if self._store is None:
+            return False
+        try:
+            stored = self._store.read_text(encoding="utf-8")
+            digest, _, text = stored.partition("\n")
+            if digest != self._seal(text):  # damaged, of another version, or not of this file
+                return False
+            digests, files, problems, has_patterns = json.loads(text)
+        except (OSError, ValueError):
+            return False
+        self._read_ns = {uri: modified_ns(_path(uri)) for uri in digests}
+        if any(_digest_of(_path(uri)) != digest for uri, digest in digests.items()):
+            return False
+        self._digests, self._files = digests, files
+        self.problems, self.has_patterns = problems, has_patterns
+        return True
 
-    def _at_address(self, uri: str) -> Node:
-        address, _, fragment = uri.partition("#")
-        file = next(file for file in self._files if file.as_uri() == address)
-        node = Node(file, (), self._files[file])
-        for part in _parts(unquote(fragment)) or ():
-            key: Any = int(part) if isinstance(node.value, list) else part
-            node = Node(file, (*node.at, key), node.value[key])
-        return node
+    def store(self, problems: dict[str, str]) -> None:
+        """Store what was read and the problems in it, if that is worth it."""
+        self.problems, self.is_checked = problems, True
+        text = json.dumps([self._digests, self._files, self.problems, self.has_patterns])
+        if self._outputs and self._store and len(text) >= _STORED_CHARS:
+            with suppress(OSError):  # the next run reads the files again
+                make_folder(self._outputs, private=True)
+                write_atomically(self._store, f"{self._seal(text)}\n{text}".encode())
+
+    def _seal(self, text: str) -> str:
+        return _digest(f"{__version__} {self.path}\n{text}")
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return _digest(user_text(path))
+    except (OSError, ValueError):
+        return _UNREADABLE
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _version(raw: Any, path: Path) -> str:
@@ -348,158 +363,5 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("$ref"), str)
 
 
-def _parts(pointer: str) -> tuple[str, ...] | None:
-    if not pointer:
-        return ()
-    if not pointer.startswith("/"):
-        return None
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
-
-
-NAMED = frozenset(
-    [
-        "properties",
-        "patternProperties",
-        "definitions",
-        "$defs",
-        "dependentSchemas",
-        "schemas",
-        "parameters",
-        "responses",
-        "requestBodies",
-        "headers",
-        "paths",
-        "pathItems",
-        "callbacks",
-        "content",
-        "securitySchemes",
-    ]
-)
-"""Keys whose values are mappings with names of the user."""
-NO_SCHEMAS = frozenset({"example", "examples", "default", "enum", "const"})
-"""Keys whose values are data, which is not interpreted."""
-_BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
-
-
-def as_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a schema of any dialect; other parts of a document stay unchanged."""
-    made = {key: value for key, value in schema.items() if key != "$id"}
-    for exclusive, bound in _BOUNDS.items():
-        if isinstance(made.get(exclusive), bool) and (made.pop(exclusive) and bound in made):
-            made[exclusive] = made.pop(bound)
-    if made.get("type") == "file":
-        made["type"] = "string"
-    return _nullable(made) if made.pop("nullable", None) is True else made
-
-
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    kind = schema.get("type")
-    if not isinstance(kind, str):
-        return {"anyOf": [schema, {"type": "null"}]}
-    made = {**schema, "type": [kind, "null"]}
-    if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
-        made["enum"] = [*schema["enum"], None]
-    return made
-
-
-_JSON = "application/json"
-_METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
-_OF_PARAMETER = frozenset({"name", "in", "required", "description", "collectionFormat", "allowEmptyValue"})
-_STYLES = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}
-
-
-def from_swagger_2(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the document to the form of OpenAPI 3."""
-    paths = document.get("paths")
-    made = {**document, "servers": [{"url": str(document.get("basePath") or "/")}]}
-    if isinstance(document.get("securityDefinitions"), Mapping):
-        made["components"] = {"securitySchemes": document["securityDefinitions"]}
-    if isinstance(paths, Mapping):
-        made["paths"] = {
-            path: _item(document, item) if isinstance(item, Mapping) else item for path, item in paths.items()
-        }
-    return made
-
-
-def _item(document: Mapping[str, Any], item: Mapping[str, Any]) -> dict[str, Any]:
-    shared = _parameters(document, item)
-    made = {**item, "parameters": _plain(shared)}
-    for method in _METHODS:
-        if isinstance(item.get(method), Mapping):
-            made[method] = _operation(document, item[method], shared)
-    return made
-
-
-def _operation(
-    document: Mapping[str, Any], operation: Mapping[str, Any], shared: list[Any]
-) -> dict[str, Any]:
-    def media_types(key: str) -> list[str]:
-        declared = operation.get(key, document.get(key))
-        return [each for each in declared if isinstance(each, str)] if isinstance(declared, list) else []
-
-    parameters = _parameters(document, operation)
-    made = {**operation, "parameters": _plain(parameters)}
-    if body := _body([*parameters, *shared], media_types("consumes") or [_JSON]):
-        made["requestBody"] = body
-    if isinstance(operation.get("responses"), Mapping):
-        made["responses"] = {}
-        for status, response in operation["responses"].items():
-            known = _dereferenced(document, response)
-            if isinstance(known, Mapping) and "schema" in known:
-                kinds = media_types("produces") or [_JSON]
-                response = {**known, "content": {kind: {"schema": known["schema"]} for kind in kinds}}
-            made["responses"][status] = response
-    return made
-
-
-def _parameters(document: Mapping[str, Any], holder: Mapping[str, Any]) -> list[Any]:
-    parameters = holder.get("parameters")
-    return [_dereferenced(document, each) for each in parameters] if isinstance(parameters, list) else []
-
-
-def _dereferenced(document: Mapping[str, Any], value: Any) -> Any:
-    ref = value.get("$ref") if isinstance(value, Mapping) else None
-    if not isinstance(ref, str) or not ref.startswith("#/"):
-        return value
-    target: Any = document
-    for part in _parts(ref[1:]) or ():
-        target = target.get(part) if isinstance(target, Mapping) else None
-    return value if target is None else target
-
-
-def _plain(parameters: list[Any]) -> list[Any]:
-    plain: list[Any] = []
-    for each in parameters:
-        if not isinstance(each, Mapping) or "$ref" in each:
-            plain.append(each)
-        elif each.get("in") not in ("body", "formData"):
-            kept = {key: each[key] for key in ("name", "in", "required") if key in each}
-            separators = each.get("collectionFormat", "csv")
-            style = {"style": _STYLES[separators]} if separators in _STYLES else {}
-            plain.append({**kept, **style, "explode": separators == "multi", "schema": _schema(each)})
-    return plain
-
-
-def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in parameter.items() if key not in _OF_PARAMETER}
-
-
-def _body(parameters: list[Any], consumes: list[str]) -> dict[str, Any] | None:
-    known = [each for each in parameters if isinstance(each, Mapping)]
-    for each in known:
-        if each.get("in") == "body":
-            content = {kind: {"schema": each.get("schema", {})} for kind in consumes}
-            return {"required": each.get("required") is True, "content": content}
-    form = [each for each in known if each.get("in") == "formData"]
-    if not form:
-        return None
-    required = [each.get("name") for each in form if each.get("required") is True]
-    schema = {
-        "type": "object",
-        "properties": {str(each.get("name")): _schema(each) for each in form},
-        **({"required": required} if required else {}),
-    }
-    has_file = any(each.get("type") == "file" for each in form)
-    default = "multipart/form-data" if has_file else "application/x-www-form-urlencoded"
-    kinds = [kind for kind in consumes if "form" in kind] or [default]
-    return {"required": bool(required), "content": {kind: {"schema": schema} for kind in kinds}}
+def _parts(pointer: str) -> tuple[str, ...]:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])

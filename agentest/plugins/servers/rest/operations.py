@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from agentest.domain.messages import ToolSpec
@@ -24,7 +26,9 @@ _STYLES = {
 }
 """The supported styles; the first is the default."""
 _NOT_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
+_COLLECTIONS = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}  # styles of Swagger 2.0
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
+JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +71,30 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
-    """All operations of a document."""
+class Problem:
+    """A problem in a document."""
 
+    place: str  # the operation, the path or the key
+    names: frozenset[str]  # those of the operations that cannot be mocked because of it
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Api:
+    """All operations of a document. One with a problem is without parameters and schemas."""
+
+    document: Document
     operations: tuple[Operation, ...]
     bases: tuple[str, ...]
     """Possible prefixes of each path, from the document's `servers`; the longest comes first."""
     keys_in_query: frozenset[str]  # query parameters that are credentials, so that they are not arguments
-    problems: tuple[str, ...] = ()  # of operations that nothing needs: their values are not checked
+    problems: tuple[Problem, ...] = ()
+
+    def check(self, needed: Collection[str]) -> None:
+        """Raise ConfigError for the first problem of operations that are needed, by any of their names."""
+        for each in self.problems:
+            if not each.names.isdisjoint(needed):
+                raise ConfigError(each.text)
 
     def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
         """Rename operations to the names that mocks use: their ids, or else FastAPI's functions.
@@ -98,33 +118,62 @@ class Api:
         return replace(self, operations=tuple(map(name, self.operations)))
 
 
-def read_api(document: Document, needed: Collection[str] | None = None) -> Api:
-    """Read the operations of a document. Raises ConfigError with a location.
+def open_api(path: Path, outputs: Path) -> Api:
+    """Read the operations of a document, once for each version of its files. Raises ConfigError.
 
     Args:
-        needed: the operations, by any of their names, that must be without problems; None: all.
+        outputs: the folder of the stored runs.
     """
-    return _OperationReader(document, needed).api()
+    if path not in _OPENED or not _OPENED[path].document.is_current():
+        _OPENED[path] = read_api(Document(path, outputs))
+    return _OPENED[path]
+
+
+_OPENED: dict[Path, Api] = {}
+
+
+def read_api(document: Document) -> Api:
+    """Read the operations of a document. Raises ConfigError if it has none."""
+    reader = _Swagger2Reader if document.version == "2.0" else _OperationReader
+    return reader(document).api()
+
+
+_Part = TypeVar("_Part")
 
 
 class _OperationReader:
-    def __init__(self, document: Document, needed: Collection[str] | None) -> None:
+    def __init__(self, document: Document) -> None:
         self._document = document
-        self._needed = needed
-        self._problems: list[str] = []
+        self._problems: list[Problem] = []
         self._checked: set[int] = set()
         self._ids: dict[str, str] = {}
 
     def api(self) -> Api:
         operations = list(self._operations())
+        if not operations and self._problems:
+            raise ConfigError(self._problems[0].text)
         if not operations:
             raise self._document.root.error("has no operation: nothing under `paths` that could be a tool")
-        return Api(
+        api = Api(
+            document=self._document,
             operations=tuple(self._named(operations)),
-            bases=tuple(self._bases()),
-            keys_in_query=frozenset(self._keys_in_query()),
+            bases=self._or_noted("servers", (), self._bases) or (),
+            keys_in_query=self._or_noted("security", (), self._keys_in_query) or frozenset(),
             problems=tuple(self._problems),
         )
+        if not self._document.is_checked:
+            self._document.store({each.place: each.text for each in self._problems})
+        return api
+
+    def _or_noted(self, place: str, names: Iterable[str], read: Callable[[], _Part]) -> _Part | None:
+        """Read a part of the document; None if it has a problem."""
+        try:
+            if place in self._document.problems:
+                raise ConfigError(self._document.problems[place])
+            return read()
+        except ConfigError as error:
+            self._problems.append(Problem(place=place, names=frozenset(names), text=str(error)))
+            return None
 
     def _named(self, operations: list[Operation]) -> Iterator[Operation]:
         used = {each.tool for each in operations}
@@ -136,7 +185,7 @@ class _OperationReader:
             used.add(name)
             yield replace(each, tool=name)
 
-    def _bases(self) -> Iterator[str]:
+    def _bases(self) -> tuple[str, ...]:
         paths = set()
         for server in self._document.items(self._document.child(self._document.root, "servers")):
             url = server.value.get("url", "/") if isinstance(server.value, Mapping) else "/"
@@ -144,42 +193,42 @@ class _OperationReader:
                 default = node.value.get("default", "") if isinstance(node.value, Mapping) else ""
                 url = str(url).replace("{" + name + "}", str(default))
             paths.add(urlsplit(str(url)).path.rstrip("/"))
-        return iter(sorted({f"/{path.lstrip('/')}" for path in paths if path}, key=len, reverse=True))
+        return tuple(sorted({f"/{path.lstrip('/')}" for path in paths if path}, key=len, reverse=True))
 
-    def _keys_in_query(self) -> Iterator[str]:
-        schemes = self._document.child(self._document.root, "components", "securitySchemes")
-        for _, node in self._document.children(schemes):
-            if isinstance(node.value, Mapping) and node.value.get("in") == "query":
-                yield str(node.value.get("name"))
+    def _keys_in_query(self) -> frozenset[str]:
+        schemes = self._document.children(self._document.child(self._document.root, *self._SCHEMES))
+        settings = (node.value for _, node in schemes if isinstance(node.value, Mapping))
+        return frozenset(str(each.get("name")) for each in settings if each.get("in") == "query")
 
     def _operations(self) -> Iterator[Operation]:
         paths = self._document.child(self._document.root, "paths")
         if paths is None and not self._document.version.startswith("3.1"):
             raise self._document.root.error("the key `paths` is missing")
-        for path, item in self._document.children(paths):
-            if not path.startswith("/"):
-                raise item.error(f"the path {path!r} does not begin with `/`")
-            for method, node in self._document.children(item):
-                if method in METHODS:
-                    yield self._operation_or_bare(path, method, item, node)
+        for path in self._document.names(paths) if paths else ():
+            requests = [f"{method.upper()} {path}" for method in METHODS]
+            for item, method in self._or_noted(path, requests, partial(self._methods, paths, path)) or ():
+                yield self._operation_or_bare(path, method, item)
 
-    def _operation_or_bare(self, path: str, method: str, item: Node, node: Node) -> Operation:
-        """Return the operation; one with a problem that nothing needs is without parameters and schemas."""
-        try:
-            return self._operation(path, method, item, node)
-        except ConfigError as error:
-            name = f"{method.upper()} {path}"
-            id = str(node.value.get("operationId", "")) if isinstance(node.value, Mapping) else ""
-            names = {name, id, _short_name(id, method, path), made_name(method, path)}
-            if self._needed is None or not names.isdisjoint(self._needed):
-                raise
-            self._problems.append(str(error))
-            tool = id if self._ids.get(id) == name else ""
-            return Operation(tool=tool, method=method.upper(), path=path)
+    def _methods(self, paths: Node | None, path: str) -> list[tuple[Node, str]]:
+        item = paths and self._document.child(paths, path)
+        if item and not path.startswith("/"):
+            raise item.error(f"the path {path!r} does not begin with `/`")
+        return [(item, name) for name in self._document.names(item) if name in METHODS] if item else []
 
-    def _operation(self, path: str, method: str, item: Node, node: Node) -> Operation:
-        if not isinstance(node.value, Mapping):
-            raise node.error(f"expected an operation, found {type(node.value).__name__}")
+    def _operation_or_bare(self, path: str, method: str, item: Node) -> Operation:
+        name, settings = f"{method.upper()} {path}", item.value[method]
+        id = str(settings.get("operationId", "")) if isinstance(settings, Mapping) else ""
+        names = (name, id, _short_name(id, method, path), made_name(method, path))
+        operation = self._or_noted(name, names, partial(self._operation, path, method, item))
+        tool = id if self._ids.setdefault(id, name) == name else ""
+        return operation or Operation(tool=tool, method=method.upper(), path=path)
+
+    def _operation(self, path: str, method: str, item: Node) -> Operation:
+        node = self._document.child(item, method)
+        if node is None or not isinstance(node.value, Mapping):
+            raise Node(item.file, (*item.at, method), None).error(
+                f"expected an operation, found {type(item.value[method]).__name__}"
+            )
         tool = node.value.get("operationId", "")
         at = Node(node.file, (*node.at, "operationId"), tool)
         if not isinstance(tool, str) or ("operationId" in node.value and not tool.strip()):
@@ -191,27 +240,28 @@ class _OperationReader:
         self._ids[tool] = f"{method.upper()} {path}"
         texts = (node.value.get("summary"), node.value.get("description"))
         short_name = _short_name(tool, method, path)
+        given = [
+            each
+            for holder in (item, node)
+            for each in self._document.items(self._document.child(holder, "parameters"))
+        ]
         return Operation(
             tool=tool,
             method=method.upper(),
             path=path,
-            parameters=tuple(self._parameters(path, item, node)),
-            body=self._body(self._document.child(node, "requestBody")),
+            parameters=tuple(self._parameters(path, given, node)),
+            body=self._body(node, given),
             answers={
-                status.upper(): BodyContent(kinds=self._content(self._document.child(answer, "content")))
+                status.upper(): BodyContent(kinds=self._answer(node, answer))
                 for status, answer in self._document.children(self._document.child(node, "responses"))
             },
             short_name=None if short_name in ("", tool) else short_name,
             summary=next((text for text in texts if isinstance(text, str) and text), ""),
         )
 
-    def _parameters(self, path: str, item: Node, node: Node) -> Iterator[Parameter]:
-        known: dict[tuple[str, str], Parameter] = {}
-        for holder in (item, node):
-            for each in self._document.items(self._document.child(holder, "parameters")):
-                parameter = self._parameter(each)
-                if parameter:
-                    known[parameter.where, parameter.name] = parameter
+    def _parameters(self, path: str, given: Sequence[Node], node: Node) -> Iterator[Parameter]:
+        read = filter(None, map(self._parameter, given))
+        known = {(each.where, each.name): each for each in read}
         in_path = [name for where, name in known if where == "path"]
         templates = _TEMPLATE.findall(path)
         for name in templates:
@@ -232,25 +282,41 @@ class _OperationReader:
             raise node.error(f"parameter `{name}`: `in` is {where!r}, expected one of {', '.join(PLACES)}")
         if where == "header" and name.lower() in _NOT_PARAMETERS:
             return None
-        style = settings.get("style", _STYLES[where][0])
+        style, explode = self._style(settings)
+        style = style or _STYLES[where][0]
         if style not in _STYLES[where]:
             known = ", ".join(_STYLES[where])
             raise node.error(
                 f"parameter `{name}`: there is no style {style!r} in: {where}; known are {known}"
             )
-        content = self._content(self._document.child(node, "content"))
-        schema = self._schema(self._document.child(node, "schema")) or next(iter(content.values()), None)
+        schema, is_json = self._parameter_schema(node)
         return Parameter(
             name=name,
             where=where,
             required=settings.get("required") is True or where == "path",
-            schema=schema or Schema(self._document, Node(node.file, (*node.at, "schema"), True)),
+            schema=schema or Schema(self._document, Node("", (), True)),
             style=style,
-            explode=bool(settings.get("explode", style == "form")),
-            is_json=any(map(is_json, content)),
+            explode=bool(style == "form" if explode is None else explode),
+            is_json=is_json,
         )
 
-    def _body(self, node: Node | None) -> BodyContent | None:
+    # What follows is different in Swagger 2.0.
+
+    _SCHEMES: tuple[str, ...] = ("components", "securitySchemes")
+
+    def _style(self, settings: Mapping[str, Any]) -> tuple[str | None, Any]:
+        """Return a parameter's style and whether it explodes; None for the defaults."""
+        return settings.get("style"), settings.get("explode")
+
+    def _parameter_schema(self, node: Node) -> tuple[Schema | None, bool]:
+        """Return a parameter's schema, and whether the parameter is sent as JSON."""
+        content = self._content(self._document.child(node, "content"))
+        schema = self._schema(self._document.child(node, "schema"))
+        return schema or next(iter(content.values()), None), any(map(is_json, content))
+
+    def _body(self, operation: Node, _: Sequence[Node]) -> BodyContent | None:
+        """Return the body of an operation with these parameters."""
+        node = self._document.child(operation, "requestBody")
         if node is None:
             return None
         settings = node.value if isinstance(node.value, Mapping) else {}
@@ -258,6 +324,10 @@ class _OperationReader:
         if not kinds:
             raise node.error("a body needs `content`: its media types and their schemas")
         return BodyContent(required=settings.get("required") is True, kinds=kinds)
+
+    def _answer(self, _: Node, answer: Node) -> dict[str, Schema | None]:
+        """Return the schemas of an operation's answer by media type."""
+        return self._content(self._document.child(answer, "content"))
 
     def _content(self, node: Node | None) -> dict[str, Schema | None]:
         return {
@@ -268,8 +338,63 @@ class _OperationReader:
     def _schema(self, node: Node | None) -> Schema | None:
         if node is None:
             return None
-        check_schema(self._document, node, self._checked)
+        if not self._document.is_checked:
+            check_schema(self._document, node, self._checked)
         return Schema(self._document, node)
+
+
+class _Swagger2Reader(_OperationReader):
+    """Reads Swagger 2.0, where a body is a parameter, and other parameters are their own schemas."""
+
+    _SCHEMES = ("securityDefinitions",)
+
+    def _bases(self) -> tuple[str, ...]:
+        base = str(self._document.root.value.get("basePath") or "/").strip("/")
+        return (f"/{base}",) if base else ()
+
+    def _parameter(self, node: Node) -> Parameter | None:
+        return None if _where(node) in ("body", "formData") else super()._parameter(node)
+
+    def _style(self, settings: Mapping[str, Any]) -> tuple[str | None, Any]:
+        separators = str(settings.get("collectionFormat"))
+        return _COLLECTIONS.get(separators), separators == "multi"
+
+    def _parameter_schema(self, node: Node) -> tuple[Schema | None, bool]:
+        return self._schema(node), False
+
+    def _body(self, operation: Node, parameters: Sequence[Node]) -> BodyContent | None:
+        consumes = self._media_types(operation, "consumes")
+        for node in reversed(parameters):
+            if _where(node) == "body":
+                schema = self._schema(self._document.child(node, "schema"))
+                required = node.value.get("required") is True
+                return BodyContent(required=required, kinds=dict.fromkeys(consumes or [JSON], schema))
+        form = {str(each.value.get("name")): each for each in parameters if _where(each) == "formData"}
+        if not form:
+            return None
+        for each in form.values():
+            self._schema(each)
+        needed = [name for name, each in form.items() if each.value.get("required") is True]
+        properties = {name: {"$ref": each.uri} for name, each in form.items()}
+        value = {"type": "object", "properties": properties, "required": needed}
+        has_file = any(each.value.get("type") == "file" for each in form.values())
+        default = "multipart/form-data" if has_file else "application/x-www-form-urlencoded"
+        kinds = [kind for kind in consumes if "form" in kind] or [default]
+        schema = Schema(self._document, Node("", (), value))
+        return BodyContent(required=bool(needed), kinds=dict.fromkeys(kinds, schema))
+
+    def _answer(self, operation: Node, answer: Node) -> dict[str, Schema | None]:
+        schema = self._schema(self._document.child(answer, "schema"))
+        return dict.fromkeys(self._media_types(operation, "produces") or [JSON], schema) if schema else {}
+
+    def _media_types(self, operation: Node, key: str) -> list[str]:
+        declared = operation.value.get(key, self._document.root.value.get(key))
+        types = declared if isinstance(declared, list) else []
+        return [each.lower() for each in types if isinstance(each, str)]
+
+
+def _where(parameter: Node) -> Any:
+    return parameter.value.get("in") if isinstance(parameter.value, Mapping) else None
 
 
 def _short_name(id: str, method: str, path: str) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import islice
 from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema.exceptions import best_match
+from jsonschema.validators import create
 
 from agentest.plugins.servers.rest.document import Document, Node
 from agentest.support.errors import ConfigError
@@ -17,6 +21,7 @@ from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_FILE = "file"  # a type of Swagger 2.0
 _TYPE_NAMES = {
     type(None): "null",
     bool: "boolean",
@@ -26,7 +31,6 @@ _TYPE_NAMES = {
     dict: "object",
 }
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
-_MAX_DEPTH = 30
 _SHOWN_PROBLEMS = 5
 _MATCHED_CHARS = 10_000  # a `pattern` is not matched against longer texts, because that takes too long
 
@@ -56,7 +60,7 @@ class Schema:
     @cached_property
     def types(self) -> frozenset[str]:
         """Return the possible types of a value; empty for any type."""
-        return frozenset(self._types(self._node, 0))
+        return frozenset(kind for form in self._forms for kind in _types(form.value))
 
     @cached_property
     def items(self) -> Schema | None:
@@ -68,13 +72,28 @@ class Schema:
         return self._first("properties", name)
 
     def _first(self, *keys: str) -> Schema | None:
-        return next((Schema(self._document, node) for node in self._found(self._node, *keys)), None)
+        nodes = (self._document.child(form, *keys) for form in self._forms)
+        return next((Schema(self._document, node) for node in nodes if node), None)
 
     @cached_property
     def properties(self) -> tuple[str, ...]:
         """Return the names of the properties."""
-        nodes = self._found(self._node, "properties")
+        nodes = (self._document.child(form, "properties") for form in self._forms)
         return tuple(dict.fromkeys(name for node in nodes for name, _ in self._document.children(node)))
+
+    @cached_property
+    def _forms(self) -> list[Node]:
+        """The schema and all its alternatives: each reference, and what it leads to."""
+        forms: dict[int, Node] = {}
+        waiting = [self._node]
+        while waiting:
+            node = waiting.pop(0)
+            target = self._document.follow(node)
+            if isinstance(target.value, Mapping) and id(node.value) not in forms:
+                forms |= {id(node.value): node, id(target.value): target}
+                for word in _ALTERNATIVES:
+                    waiting += self._document.items(self._document.child(target, word))
+        return list(forms.values())
 
     def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[SchemaViolation]:
         """Return the first violations of a value.
@@ -83,60 +102,32 @@ class Schema:
         """
         not_needed = "writeOnly" if answered else "readOnly"
         if not_needed not in self._validators:
-            kind, formats = _validator_class(not_needed)
-            made = self._document.validator(self._node, kind=kind, format_checker=formats)
-            self._validators[not_needed] = made
+            kind = partial(_validator_class(not_needed), format_checker=_FORMATS)
+            self._validators[not_needed] = self._document.validator(self._node, kind)
         validator = self._validators[not_needed]
         try:
             return [
                 SchemaViolation(at=(*where, *error.absolute_path), text=_worded(error))
-                for error in map(_closest_error, islice(validator.iter_errors(value), _SHOWN_PROBLEMS))
+                for each in islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
+                if (error := best_match([each]))
             ]
         except RecursionError:
             return [SchemaViolation(at=where, text="is nested too deeply")]
         except PatternTimeout as error:
             return [SchemaViolation(at=where, text=f"cannot be compared with a pattern: {error}")]
 
-    def _types(self, node: Node, depth: int) -> Iterator[str]:
-        node = self._document.follow(node)
-        if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
-            return
-        types = node.value.get("type")
-        if types is not None:
-            yield from [types] if isinstance(types, str) else types
-            return
-        for value in node.value.get("enum", [node.value["const"]] if "const" in node.value else []):
-            yield _TYPE_NAMES.get(type(value), "array")
-        if "properties" in node.value:
-            yield "object"
-        for each in self._alternatives(node):
-            yield from self._types(each, depth + 1)
 
-    def _found(self, node: Node, *keys: str, depth: int = 0) -> Iterator[Node]:
-        node = self._document.follow(node)
-        if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
-            return
-        child = self._document.child(node, *keys)
-        if child:
-            yield child
-        for each in self._alternatives(node):
-            yield from self._found(each, *keys, depth=depth + 1)
-
-    def _alternatives(self, node: Node) -> Iterator[Node]:
-        for word in _ALTERNATIVES:
-            yield from self._document.items(self._document.child(node, word))
-
-
-def _closest_error(error: Any) -> Any:
-    while error.context:
-        deepest = max(
-            error.context, key=lambda each: (len(each.path), each.validator not in ("type", "enum"))
-        )
-        others = [each for each in error.context if each.validator != "type" or each.path]
-        if not others:
-            return error
-        error = deepest if deepest in others else others[0]
-    return error
+def _types(schema: Mapping[str, Any]) -> Iterator[str]:
+    if schema.get("nullable") is True:
+        yield "null"
+    types = schema.get("type", [])
+    yield from (
+        "string" if each == _FILE else each for each in ([types] if isinstance(types, str) else types)
+    )
+    if not types:
+        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        yield from (_TYPE_NAMES.get(type(value), "array") for value in values)
+        yield from ["object"] * ("properties" in schema)
 
 
 def _worded(error: Any) -> str:
@@ -157,40 +148,86 @@ def _worded(error: Any) -> str:
 
 
 @cache
-def _validator_class(not_needed: str) -> tuple[Any, Any]:
-    from jsonschema import Draft202012Validator, FormatChecker, ValidationError
-    from jsonschema.validators import extend
+def _validator_class(not_needed: str) -> Any:
+    """Return the class of validators for schemas of all versions of OpenAPI.
 
-    def pattern(_: Any, expected: str, value: Any, __: Any) -> Iterator[ValidationError]:
-        if not isinstance(value, str) or len(value) > _MATCHED_CHARS:
-            return
-        try:
-            compiled = re.compile(expected)
-        except (re.error, RecursionError, OverflowError):
-            return  # a pattern in JavaScript's syntax cannot be checked
-        if not has_match(compiled, value):
-            yield ValidationError(f"{value!r} does not match {expected!r}")
+    Args:
+        not_needed: `readOnly` or `writeOnly`, for properties that may be missing.
+    """
+    checks: dict[str, _Check] = {
+        **_CHECKS,
+        **_bounds("minimum", "exclusiveMinimum"),
+        **_bounds("maximum", "exclusiveMaximum"),
+        "items": _items,
+        "pattern": _pattern,
+        "required": partial(_required, not_needed),
+    }
+    types = Draft202012Validator.TYPE_CHECKER.redefine(_FILE, lambda _, value: isinstance(value, str))
+    make: Any = create  # without a meta-schema, `$id` is no base of references
+    return make(
+        {}, {word: partial(_unless_null, check) for word, check in checks.items()}, type_checker=types
+    )
 
-    def required(_: Any, names: list[str], value: Any, schema: Any) -> Iterator[ValidationError]:
+
+_Check = Callable[[Any, Any, Any, Any], Iterable[Any]]  # validator, value of the keyword, value, schema
+_CHECKS: Mapping[str, _Check] = Draft202012Validator.VALIDATORS
+
+
+def _unless_null(check: _Check, validator: Any, expected: Any, value: Any, schema: Any) -> Iterator[Any]:
+    if value is not None or schema.get("nullable") is not True:
+        yield from check(validator, expected, value, schema) or ()
+
+
+def _bounds(bound: str, exclusive: str) -> dict[str, _Check]:
+    """Return checks of a bound, which `exclusiveMinimum: true` makes exclusive."""
+
+    def check(validator: Any, limit: Any, value: Any, schema: Any) -> Iterable[Any]:
+        return _CHECKS[exclusive if schema.get(exclusive) is True else bound](validator, limit, value, schema)
+
+    def check_exclusive(validator: Any, limit: Any, value: Any, schema: Any) -> Iterable[Any]:
+        return () if isinstance(limit, bool) else _CHECKS[exclusive](validator, limit, value, schema)
+
+    return {bound: check, exclusive: check_exclusive}
+
+
+def _items(validator: Any, expected: Any, value: Any, schema: Any) -> Iterable[Any]:
+    # A list has a schema for each place, as in the drafts before 2020-12.
+    return _CHECKS["prefixItems" if isinstance(expected, list) else "items"](
+        validator, expected, value, schema
+    )
+
+
+def _pattern(_: Any, expected: str, value: Any, __: Any) -> Iterator[ValidationError]:
+    if not isinstance(value, str) or len(value) > _MATCHED_CHARS:
+        return
+    try:
+        compiled = re.compile(expected)
+    except (re.error, RecursionError, OverflowError):
+        return  # a pattern in JavaScript's syntax cannot be checked
+    if not has_match(compiled, value):
+        yield ValidationError(f"{value!r} does not match {expected!r}")
+
+
+def _required(not_needed: str, _: Any, names: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(value, Mapping) and isinstance(names, list):
         known = schema.get("properties", {})
-        if isinstance(value, Mapping):
-            missing = [name for name in names if name not in value and not marked(known.get(name))]
-            if missing:
-                yield ValidationError(f"lacks {', '.join(f'`{name}`' for name in missing)}")
+        marked = {
+            name for name, each in known.items() if isinstance(each, Mapping) and each.get(not_needed) is True
+        }
+        missing = [name for name in names if name not in value and name not in marked]
+        if missing:
+            yield ValidationError(f"lacks {', '.join(f'`{name}`' for name in missing)}")
 
-    def marked(schema: Any) -> bool:
-        return isinstance(schema, Mapping) and schema.get(not_needed) is True
 
-    def is_time(value: Any) -> bool:
-        if isinstance(value, str):
-            datetime.fromisoformat(value)
-            return "T" in value.upper()
-        return True
+def _is_time(value: Any) -> bool:
+    if isinstance(value, str):
+        datetime.fromisoformat(value)
+        return "T" in value.upper()
+    return True
 
-    formats = FormatChecker(("date", "email", "ipv4", "ipv6", "uuid"))
-    formats.checkers = {**formats.checkers, "date-time": (is_time, ValueError)}
-    make: Any = extend
-    return make(Draft202012Validator, {"pattern": pattern, "required": required}), formats
+
+_FORMATS = FormatChecker(("date", "email", "ipv4", "ipv6", "uuid"))
+_FORMATS.checkers = {**_FORMATS.checkers, "date-time": (_is_time, ValueError)}
 
 
 def check_schema(document: Document, node: Node, visited: set[int]) -> None:
@@ -200,11 +237,17 @@ def check_schema(document: Document, node: Node, visited: set[int]) -> None:
         each = document.follow(waiting.pop())
         if id(each.value) in visited or isinstance(each.value, bool):
             continue
-        visited.add(id(each.value))
-        if not isinstance(each.value, Mapping):
+        if not isinstance(each.value, dict):
             raise each.error(f"expected a schema, found {type(each.value).__name__}")
         _check_words(each)
+        document.has_patterns = document.has_patterns or "pattern" in each.value
+        for key in _BY_NAME:
+            if isinstance(each.value.get(key), Mapping) and isinstance(each.value[key].get("$ref"), str):
+                # One reference stands for all properties, which JSON Schema does not have.
+                named = document.children(document.child(each, key))
+                each.value[key] = {name: {"$ref": child.uri} for name, child in named}
         waiting += _inside(document, each)
+        visited.add(id(each.value))
 
 
 def _check_words(node: Node) -> None:
@@ -214,15 +257,17 @@ def _check_words(node: Node) -> None:
     value = node.value
     types = value.get("type", [])
     for kind in types if isinstance(types, list) else [types]:
-        if kind not in _TYPES:
+        if kind not in (*_TYPES, _FILE):
             raise error("type", f"there is no type {kind!r}; expected one of {', '.join(_TYPES)}")
-    for key, expected in (("required", list), ("enum", list), ("properties", dict)):
-        if not isinstance(value.get(key, expected()), expected):
-            kind = "a list" if expected is list else "keys and values"
+    # `required: true` and `exclusiveMinimum: true` are words of older drafts.
+    for key, expected in (("required", (list, bool)), ("enum", (list,)), ("properties", (dict,))):
+        if key in value and not isinstance(value[key], expected):
+            kind = "a list" if list in expected else "keys and values"
             raise error(key, f"expected {kind}, found {type(value[key]).__name__}")
     for key in value:
-        is_number = isinstance(value[key], int | float) and not isinstance(value[key], bool)
-        if _NUMBER.fullmatch(key) and not is_number:
+        is_number = isinstance(value[key], int | float)
+        is_flag = isinstance(value[key], bool) and not key.startswith("exclusive")
+        if _NUMBER.fullmatch(key) and (is_flag or not is_number):
             raise error(key, f"expected a number, found {value[key]!r}")
     if not isinstance(value.get("pattern", ""), str):
         raise error("pattern", "expected a text")
@@ -230,7 +275,7 @@ def _check_words(node: Node) -> None:
 
 _NUMBER = re.compile(r"exclusive(Min|Max)imum|minimum|maximum|multipleOf|(min|max)(Length|Items|Properties)")
 _BY_NAME = ("properties", "patternProperties", "dependentSchemas")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 
 
@@ -238,9 +283,9 @@ def _inside(document: Document, node: Node) -> Iterator[Node]:
     for key in _BY_NAME:
         for _, each in document.children(document.child(node, key)):
             yield each
-    for key in _LISTS:
-        yield from document.items(document.child(node, key))
-    for key in _ONE:
+    for key in (*_LISTS, *_ONE):
         child = document.child(node, key)
-        if child:
+        if child and key in _LISTS and (key not in _ONE or isinstance(child.value, list)):
+            yield from document.items(child)
+        elif child:
             yield child

@@ -15,8 +15,7 @@ from agentest.agents.listener import CONNECTION_HEADERS, MAX_BODY_BYTES, callers
 from agentest.config.agents.companion_servers import RestMock
 from agentest.plugins.servers.active_conversations import HEADER, Names, ServerInputs, names_of
 from agentest.plugins.servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
-from agentest.plugins.servers.rest.document import Document
-from agentest.plugins.servers.rest.operations import Api, BodyContent, Operation, is_json, read_api
+from agentest.plugins.servers.rest.operations import JSON, Api, BodyContent, Operation, is_json, open_api
 from agentest.plugins.servers.rest.request_reader import (
     ParsedRequest,
     RequestTarget,
@@ -46,37 +45,39 @@ _OWN_DOCUMENT = "/openapi.json"
 
 async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
     """Serve the operations until the run ends. Returns the server's base URL. Raises ConfigError."""
-    document, api = _read(settings, opening)
+    api = _read(settings, opening)
     routes = Routes(api)
     if opening.only_way:
-        _check_mocks(api, routes, opening, document.path.name)
+        _check_mocks(api, routes, opening)
     opening.group.tools.update(operation.tool for operation in api.operations)
     named = {*opening.spoken, *(tool.name for tool in opening.tools)}
     opening.group.tools.update(name for name in named if _is_undocumented_request(name, routes))
     url = settings.upstream
     upstream = RealApi(url=url, client=opening.client, redact=opening.redact) if url else None
     key = opening.key_location("rest_mock")
-    server = _RestServer(opening, document, api, routes, upstream, callers_of(settings, key))
+    server = _RestServer(opening, api, routes, upstream, callers_of(settings, key))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     return await listen(app, settings, key, opening.stack, opening.on_note, on_fault=opening.report_fault)
 
 
-def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
+def _read(settings: RestMock, opening: ServerInputs) -> Api:
     with errors_as(ConfigError, f"{opening.key_location('rest_mock.openapi')}: ", ConfigError):
-        document = Document(opening.root / Path(settings.openapi).expanduser())
-        api = read_api(document, {*opening.spoken, *(tool.name for tool in opening.tools)})
+        api = open_api(opening.root / Path(settings.openapi).expanduser(), opening.outputs)
+        api.check({*opening.spoken, *(tool.name for tool in opening.tools)})
         if opening.left_out is None:  # no tool has been named yet: take the most readable names
             mocked = {each.short_name for each in api.operations if each.short_name}
         else:
             mocked = {tool.name for tool in opening.tools} | opening.left_out
         if api.problems:
             rest = f" ({len(api.problems)} in all)" * (len(api.problems) > 1)
-            opening.on_note(f"operations that no scenario names are not checked: {api.problems[0]}{rest}")
-        return document, api.named_as(mocked, opening.spoken)
+            opening.on_note(
+                f"operations that no scenario names are not checked: {api.problems[0].text}{rest}"
+            )
+        return api.named_as(mocked, opening.spoken)
 
 
-def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> None:
+def _check_mocks(api: Api, routes: Routes, opening: ServerInputs) -> None:
     """Raise ConfigError if a mock belongs to no operation, because it would never be called."""
     names = {operation.tool for operation in api.operations}
     # An id from FastAPI is shown as the name of its function, because mocks may use that name.
@@ -92,7 +93,7 @@ def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> 
         more = len(known) - _SHOWN_OPERATIONS
         where = opening.mocked_in.get(tool.name, "")
         raise ConfigError(
-            f"the mock {tool.name!r}{where} is not an operation of {file}, and the "
+            f"the mock {tool.name!r}{where} is not an operation of {api.document.path.name}, and the "
             f"tools of agent {opening.group.agents[0]!r} are reached by rest_mock alone; {hint}. Operations: "
             f"{listed}{f' and {more} more' if more > 0 else ''}"
         )
@@ -113,14 +114,13 @@ class _RestServer:
     def __init__(
         self,
         opening: ServerInputs,
-        document: Document,
         api: Api,
         routes: Routes,
         upstream: RealApi | None,
         callers: CallerGuard,
     ) -> None:
         self._opening = opening
-        self._document = document
+        self._document = api.document
         self._api = api
         self._routes = routes
         self._undocumented = frozenset(
@@ -130,7 +130,7 @@ class _RestServer:
         self._upstream = upstream
         self._callers = callers
         self._noted: set[str] = set()
-        self._in_threads = document.has_patterns
+        self._in_threads = api.document.has_patterns
 
     async def handle(self, request: web.Request) -> web.Response:
         # Path and query as sent, because `%2F` is not a separator.
@@ -215,7 +215,7 @@ class _RestServer:
             # For agents that generate their tools from it, the document has our address.
             at = f"/c/{target.conversation}" if target.conversation else ""
             servers = [{"url": f"{request.scheme}://{request.host}{at}"}]
-            return in_json(200, {**self._document.source, "servers": servers})
+            return in_json(200, {**self._document.root.value, "servers": servers})
         name, anything = (
             shortened(f"{request.method} {target.path}", _NAME_CHARS),
             BodyContent(kinds={"*/*": None}),
@@ -274,7 +274,6 @@ def allowing(request: web.Request, callers: CallerGuard) -> Sequence[tuple[str, 
     )
 
 
-JSON = "application/json"
 _NO_BODY = (204, 205, 304)
 NOTHING = (None, "")  # results that carry no information; the record of an empty body is a text
 _OF_HOW = {CallOutcome.FAILED: 500, CallOutcome.UNMOCKED: 501, CallOutcome.REFUSED: 409}
