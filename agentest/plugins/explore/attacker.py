@@ -249,9 +249,6 @@ class AttackUser:
 
     async def logged(self, conversation: Conversation) -> Conversation:
         """Return the transcript with the log of the attack."""
-        return replace(conversation, attack=await self._outcome(conversation))
-
-    async def _outcome(self, conversation: Conversation) -> AttackLog:
         objective, reached, reason = self.objective, None, ""
         if objective.kind is ObjectiveKind.WORDS and not conversation.failure:
             try:
@@ -263,7 +260,7 @@ class AttackUser:
             for each in self._steps
             if each.dropped
         )
-        return AttackLog(
+        log = AttackLog(
             strategy=self.attack.strategy,
             objective=objective.aim,
             kind=objective.kind.value,
@@ -273,6 +270,7 @@ class AttackUser:
             reason=reason,
             note=self._note,
         )
+        return replace(conversation, attack=log)
 
     @property
     def _has_models(self) -> bool:

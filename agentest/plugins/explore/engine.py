@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,7 @@ async def _until_stopped(stop: Stop, work: Callable[[], Awaitable[None]]) -> Non
 
 
 class ConversationSlots:
-    """Runs single conversations, as many at once as the run allows."""
+    """Runs single conversations, as many at once as the run allows; it is what each reports to."""
 
     def __init__(self, runner: ConversationRunner, session: RunSession) -> None:
         self._runner = runner
@@ -101,27 +101,15 @@ class ConversationSlots:
             repeat=None,
         )
         queue = unit.traits.queue
-        if queue is None:
-            return await self._run(unit, number)
-        async with self._queues[queue]:
-            return await self._run(unit, number)
-
-    async def _run(self, unit: Unit, number: int) -> ConversationResult:
-        async with self._slots:
-            ongoing = _Unobserved(self._slots)
+        async with self._queues[queue] if queue else nullcontext(), self._slots:
             try:
-                result = (await self._runner.run(unit, number, ongoing)).result
+                result = (await self._runner.run(unit, number, self)).result
             finally:
                 self._runner.end(unit)
         failure = result.conversation.failure
         if failure and failure.bypassed:
             self._stop.because_of_real_tool(bypass_reason(unit, failure))
         return result
-
-
-class _Unobserved:
-    def __init__(self, slots: anyio.Semaphore) -> None:
-        self._slots = slots
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         """Do nothing: tries report their conversations when they have finished."""

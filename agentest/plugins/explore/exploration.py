@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import anyio
 
+from agentest.domain.events import ExplorationProgressed
 from agentest.domain.results import ConversationResult, ModelUsage
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
 from agentest.domain.transcript import Blame, Conversation
@@ -116,22 +117,9 @@ class _Trial(NamedTuple):
     trial: ReductionTrial
 
 
-@dataclass(slots=True)
-class ExplorationProgress:
-    """The state of an exploration, which is complete at any moment: a stop may come at any time."""
-
-    findings: dict[FindingKey, Finding] = field(default_factory=dict)
-    tries: Counter[ExploredPart] = field(default_factory=Counter)
-    not_tried: list[NotTried] = field(default_factory=list)
-    seen: SeenElements = field(default_factory=SeenElements)
-    """The elements of the signatures of its conversations."""
-    total: int = 0  # the number of variations that could be tried
-    untried: int = 0  # how many of them were not
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class Exploration:
-    """One exploration."""
+    """One exploration, whose findings so far are complete at any moment: a stop may come at any time."""
 
     parts: Mapping[ExploredPart, Vary]
     invariants: Invariants
@@ -149,8 +137,14 @@ class Exploration:
     """The findings whose saved scenarios ran before the exploration: known and fixed ones."""
     entries: Sequence[CorpusEntry] = ()  # of the corpus, from earlier explorations
     keep: Callable[[CorpusEntry], object] = lambda _: None  # receives each new entry of the corpus
-    show: Callable[[ExplorationProgress], object] = lambda _: None  # receives the progress after every step
-    progress: ExplorationProgress = field(default_factory=ExplorationProgress)
+    emit: Callable[[ExplorationProgressed], object] = lambda _: None
+    _findings: dict[FindingKey, Finding] = field(default_factory=dict)
+    _tries: Counter[ExploredPart] = field(default_factory=Counter)
+    _not_tried: list[NotTried] = field(default_factory=list)
+    _total: int = 0  # the number of variations that could be tried
+    _untried: int = 0  # how many of them were not
+    _seen: SeenElements = field(default_factory=SeenElements)
+    """The elements of the signatures of its conversations; those of earlier explorations are in the next."""
     _seen_ever: SeenElements = field(default_factory=SeenElements)
     _shown: set[str] = field(default_factory=set)
     _causes: dict[tuple[str, ...], _Cause] = field(default_factory=lambda: defaultdict(_Cause))
@@ -163,18 +157,17 @@ class Exploration:
 
     def explored(self) -> Explored:
         """Return what was tried and found so far."""
-        progress = self.progress
         order = sorted(
-            {each.id: each for each in (*self.saved, *progress.findings.values())}.values(),
+            {each.id: each for each in (*self.saved, *self._findings.values())}.values(),
             key=lambda each: (-each.severity, -(each.rate.k / each.rate.n if each.rate else 0), each.id),
         )
         return Explored(
             findings=tuple(order),
-            tries=progress.tries.total(),
-            by_part=dict(progress.tries),
-            not_tried=tuple(progress.not_tried),
-            untried=progress.untried,
-            signatures=len(progress.seen),
+            tries=self._tries.total(),
+            by_part=dict(self._tries),
+            not_tried=tuple(self._not_tried),
+            untried=self._untried,
+            signatures=len(self._seen),
             conversations=self.budget.spent,
             cost=self.budget.cost,
             coverage=self.coverage.coverage(),
@@ -200,7 +193,7 @@ class Exploration:
             unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.scenario)
             for result in base.conversations:
                 self._look_at(Observation(base, unchanged, result))
-        self.progress.total = len(singles)
+        self._total = len(singles)
         search = Search(singles, self.seed, self.entries, frozenset(self.known))
         try:
             while await self._try_wave(search, converse, self.width, SEARCHED):
@@ -213,13 +206,13 @@ class Exploration:
             for cause in self._causes.values():
                 if cause.candidates:
                     self._add(cause, cause.worst, None, FindingStatus.NEW)
-            self.progress.not_tried.append(NotTried("the rest", "it was interrupted; --resume goes on"))
+            self._not_tried.append(NotTried("the rest", "it was interrupted; --resume goes on"))
             raise
         finally:
             self._report(search)
 
     def _report(self, search: Search) -> None:
-        not_tried = self.progress.not_tried
+        not_tried = self._not_tried
         for cause in self._causes.values():
             if cause.candidates and cause.is_open:
                 why = "the budget was spent before it could be confirmed"
@@ -234,7 +227,7 @@ class Exploration:
             not_tried.append(NotTried(what, "the change never reached the agent"))
         for part, number in search.left.items():
             not_tried.append(NotTried(f"{number} {part}", self.budget.why))
-        self.progress.untried = search.left.total()
+        self._untried = search.left.total()
 
     async def _try_wave(
         self, search: Search, converse: Callable[[Unit], Observe], most: int, share: float
@@ -258,22 +251,31 @@ class Exploration:
             seen = Observation(base, variation, result)
             is_reached = has_reached(seen)
             if is_reached:
-                self.progress.tries[variation.part] += 1
+                self._tries[variation.part] += 1
             else:
                 self._unreached.append(variation.name)
             search.learn(base, variation, *self._look_at(seen, is_reached=is_reached), is_reached=is_reached)
             failure = result.conversation.failure
             if variation.scenario.attack and failure and failure.blame is not Blame.AGENT:
-                self.progress.not_tried.append(NotTried(variation.name, failure.message))
-        self.progress.total = max(self.progress.total, self.progress.tries.total())
-        self.show(self.progress)
+                self._not_tried.append(NotTried(variation.name, failure.message))
+        self._total = max(self._total, self._tries.total())
+        findings = self._findings.values()
+        self.emit(
+            ExplorationProgressed(
+                tried=self._tries.total(),
+                total=self._total,
+                new=sum(each.status is FindingStatus.NEW for each in findings),
+                failing=len(findings),
+                left=self.budget.left,
+            )
+        )
         return bool(wave)
 
     def _look_at(self, seen: Observation, *, is_reached: bool = True) -> tuple[int, int]:
         base, variation, result = seen
         elements = signature(variation.scenario, result.conversation)
         cost = conversation_cost(result.conversation)
-        self.progress.seen.add(elements)
+        self._seen.add(elements)
         new = self._seen_ever.add(elements)
         self.coverage.add(seen, is_reached=is_reached)
         violations = self.invariants(seen)
@@ -400,7 +402,7 @@ class Exploration:
             tags = tuple(dict.fromkeys((*tags, *candidate.variation.scenario.tags)))
         scenario = reduced.scenario if reduced else candidate.variation.scenario
         part, change = changes_of(scenario, candidate.variation)
-        self.progress.findings[key] = Finding(
+        self._findings[key] = Finding(
             id=finding_id(key),
             title=violation.title,
             oracle=key.oracle,

@@ -14,10 +14,9 @@ from agentest.cli.location import request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.config.config import ExploreSettings
-from agentest.domain.events import ExplorationProgressed
 from agentest.domain.reasons import conversation_passed
 from agentest.domain.results import RunResult, ScenarioResult, Severity, Status
-from agentest.domain.results.exploration import Explored, ExploredPart, FindingStatus, NotTried
+from agentest.domain.results.exploration import Explored, ExploredPart, NotTried
 from agentest.plugins.explore.claims import ClaimJudge
 from agentest.plugins.explore.corpus import Corpus, CoverageCounter
 from agentest.plugins.explore.engine import EXPLORE_JOURNAL, ExploreEngine, TryJournal
@@ -25,7 +24,6 @@ from agentest.plugins.explore.exploration import (
     SEARCHED,
     ConversationBudget,
     Exploration,
-    ExplorationProgress,
     Limits,
 )
 from agentest.plugins.explore.fault_sweep import FaultSweep
@@ -185,7 +183,7 @@ class ExplorationRun:
             saved=findings_of_saved(self.known, results.values(), self.root),
             entries=corpus.read(except_of=resumed.id if resumed else None),
             keep=lambda entry: corpus.add(replace(entry, run=self._run_id)),
-            show=lambda progress: session.emit(_progressed(progress, budget.left)),
+            emit=session.emit,
         )
         converse = journal.around(converse)
         if judge:
@@ -195,17 +193,6 @@ class ExplorationRun:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:
             self._notes += (*found.not_saved, *corpus.problems)
-
-
-def _progressed(progress: ExplorationProgress, left: int) -> ExplorationProgressed:
-    findings = progress.findings.values()
-    return ExplorationProgressed(
-        tried=progress.tries.total(),
-        total=progress.total,
-        new=sum(each.status is FindingStatus.NEW for each in findings),
-        failing=len(findings),
-        left=left,
-    )
 
 
 def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTried]:

@@ -227,11 +227,12 @@ def relations(seen: Observation) -> Iterator[Violation]:
         always = reduce(and_, map(_counts, usual_calls))
         others = [each for each in _calls(conversation) if each.write not in always]
         yield from _other_values(name, always - _counts(_calls(conversation)), others, seen)
-    if seen.variation.relation == "same" and not lost and _is_complete(seen):
-        yield from _extra(name, counts[0], made, seen)
-    if lost and seen.variation.relation == "same" and _is_complete(seen):
+    if seen.variation.relation != "same" or not _is_complete(seen):
+        return
+    if lost:
         yield from _lost(name, lost, seen, is_long=name == "long")
-    elif seen.variation.relation == "same" and _is_complete(seen):
+    else:
+        yield from _extra(name, counts[0], made, seen)
         yield from _unanswered(name, seen)
 
 

@@ -13,7 +13,7 @@ import tool_agents
 from project import Project, free_port
 
 from agentest.domain.end_reason import Ending
-from agentest.domain.transcript import Turn, UnfinishedTurn
+from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
 from agentest.plugins.page.talk.talk import (
     FREE,
@@ -25,7 +25,6 @@ from agentest.plugins.page.talk.talk import (
     PersonUser,
     TalkChoice,
     TalkEvent,
-    TalkResult,
     choices,
     prepare_talk,
 )
@@ -95,10 +94,10 @@ class Talked:
 
 def talked(
     root: Path, choice: TalkChoice, person: Callable[[Talked], Awaitable[None]]
-) -> tuple[Talked, TalkResult]:
+) -> tuple[Talked, Conversation | None]:
     """A conversation with this person, and what came of it."""
 
-    async def go() -> tuple[Talked, TalkResult]:
+    async def go() -> tuple[Talked, Conversation | None]:
         held = Talked(root, choice)
         with anyio.fail_after(30):
             task = asyncio.create_task(held.talking.run())
@@ -131,9 +130,9 @@ def test_events_are_sent_in_order(project: Project) -> None:
     assert [type(each).__name__ for each in held.told] == ["Unit", "UnfinishedTurn", "Turn"]
     assert [seen.answered for seen in held.calls] == [False, True]
     assert held.results == [("find", {"n": 1}, None, False)]
-    assert came.conversation is not None
-    assert came.conversation.ending is Ending.SATISFIED
-    assert came.conversation.turns == held.talking.turns
+    assert came is not None
+    assert came.ending is Ending.SATISFIED
+    assert came.turns == held.talking.turns
 
 
 def test_an_answer_is_changed_by_hand(project: Project) -> None:
@@ -193,8 +192,8 @@ def test_unmocked_calls_are_answered_by_hand(project: Project) -> None:
         held, came = talked(project.root, TalkChoice(), person)
         assert agent.requests[-1]["messages"][-1]["content"] == "a text"
     assert held.chosen.unit.scenario.name == FREE
-    assert came.conversation is not None
-    assert came.conversation.tool_calls[0].mocked
+    assert came is not None
+    assert came.tool_calls[0].mocked
 
 
 def test_letting_go_releases_the_calls_that_wait(project: Project) -> None:
@@ -231,7 +230,7 @@ def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
     with ScriptedAgent(["Hi.", tool_call("find"), "Never said."]) as agent:
         set_up(project, agent.endpoint)
         _, came = talked(project.root, BOOKS, person)
-    conversation = came.conversation
+    conversation = came
     assert conversation is not None
     assert [turn.agent_message for turn in conversation.turns] == ["Hi."]
     assert conversation.failure is not None
@@ -250,8 +249,8 @@ def test_an_agent_that_dies_ends_it(project: Project) -> None:
     with ScriptedAgent([{"role": "assistant", "content": ""}]) as agent:
         set_up(project, agent.endpoint)
         held, came = talked(project.root, BOOKS, person)
-    assert came.conversation is not None
-    assert came.conversation.failure is not None
+    assert came is not None
+    assert came.failure is not None
     assert isinstance(held.told[-1], UnfinishedTurn)
 
     async def nobody(held: Talked) -> None:
@@ -286,8 +285,8 @@ def test_calls_of_handlers_and_of_threads_come_here_too(project: Project) -> Non
 
     for agent, calls in ((None, ["find"]), ("plain", ["own", "find"])):
         held, came = talked(project.root, TalkChoice(file="a.sim.py", scenario="books", agent=agent), person)
-        assert came.conversation is not None
-        assert came.conversation.turns[0].agent_message == "got {'n': 7}"
+        assert came is not None
+        assert came.turns[0].agent_message == "got {'n': 7}"
         assert [name for name, *_ in held.results] == calls
         assert "30 s (request_timeout_ms)" in held.chosen.about_calls
 
@@ -315,9 +314,9 @@ def test_calls_at_mock_servers_are_answered_by_hand(project: Project) -> None:
         held.visitor.leave()
 
     held, came = talked(project.root, BOOKS, person)
-    assert came.conversation is not None
-    assert came.conversation.failure is None
-    assert came.conversation.turns[0].agent_message == '{"n": 70} {"n": 2}'
+    assert came is not None
+    assert came.failure is None
+    assert came.turns[0].agent_message == '{"n": 70} {"n": 2}'
     assert held.results == [("stock", {"n": 70}, None, True), ("cancel", {"n": 2}, None, False)]
     assert "30 s (request_timeout_ms)" in held.chosen.about_calls
 

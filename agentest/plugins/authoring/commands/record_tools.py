@@ -223,7 +223,7 @@ async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
     unit = prepared.plan.units[0]
     talk = PersonConversation(prepared, unit, f"{unit.slug}-1", user, show, recording.recorder.on_mocks)
     with handled_signals(talk.stop, lambda: _LAST_WORDS) as signals:
-        conversation = (await talk.run()).conversation
+        conversation = await talk.run()
     recording.turns = talk.turns
     recording.interrupted = bool(signals)
     if signals:

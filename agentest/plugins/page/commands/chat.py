@@ -27,7 +27,7 @@ from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, flag, option, where, which
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
-from agentest.domain.transcript import NO_TEXT, Turn, call_text
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
 from agentest.plugins.page.talk.talk import (
     FREE,
     MOST_TURNS,
@@ -36,7 +36,6 @@ from agentest.plugins.page.talk.talk import (
     PersonUser,
     TalkChoice,
     TalkEvent,
-    TalkResult,
     prepare_talk,
 )
 from agentest.report.alignments import server_rows
@@ -205,8 +204,8 @@ class _KeptTalk:
         self._one_at_a_time = asyncio.Lock()
         self._token = token_urlsafe()
         self._person = PersonUser(lambda: self._news.put_nowait(None))
-        conversation = PersonConversation(prepared, unit, self._id, self._person, self._tell)
-        self._held = asyncio.create_task(conversation.run())
+        self._talk = PersonConversation(prepared, unit, self._id, self._person, self._tell)
+        self._held = asyncio.create_task(self._talk.run())
         self._held.add_done_callback(lambda _: self._news.put_nowait(None))
         self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
 
@@ -249,14 +248,14 @@ class _KeptTalk:
         }
         if self._held.done():
             try:
-                outcome = self._held.result()
+                ended = self._held.result()
             except AgentestError as error:
                 return {"refused": self._redact(str(error))}
-            self._notes += [text for _, text in _last_notes(outcome)]
-            if ended := outcome.conversation:
+            self._notes += [text for _, text in _last_notes(self._talk, ended)]
+            if ended:
                 failure = self._redact(ended.failure.message) if ended.failure else None
                 found |= {"ended": str(ended.ending), "error": failure}
-            found["errored"] = bool(outcome.unclaimed)
+            found["errored"] = bool(self._talk.unclaimed)
         found |= {**self._said, "notes": list(map(self._redact, self._notes))}
         self._said.clear()
         self._notes.clear()
@@ -291,18 +290,18 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
                 write(speaker_lines("agent  ", what.agent_message or NO_TEXT))
 
     person = TerminalUser(read_line, write)
-    outcome = await PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell).run()
-    failure = outcome.conversation and outcome.conversation.failure
+    talk = PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell)
+    conversation = await talk.run()
+    failure = conversation and conversation.failure
     said = [("! ", failure.message)] if failure else []
-    for speaker, text in (*said, *_last_notes(outcome)):
+    for speaker, text in (*said, *_last_notes(talk, conversation)):
         write(speaker_lines(speaker, prepared.loaded.redact(text)))
-    return ExitCode.FAILED if failure else ExitCode.ERRORED if outcome.unclaimed else ExitCode.PASSED
+    return ExitCode.FAILED if failure else ExitCode.ERRORED if talk.unclaimed else ExitCode.PASSED
 
 
-def _last_notes(outcome: TalkResult) -> Iterator[tuple[str, str]]:
+def _last_notes(talk: PersonConversation, conversation: Conversation | None) -> Iterator[tuple[str, str]]:
     """Yield calls that belong to no conversation, and what the agent's server printed before it failed."""
-    yield from (("! ", warning.message) for warning in outcome.unclaimed)
-    conversation = outcome.conversation
+    yield from (("! ", warning.message) for warning in talk.unclaimed)
     if conversation and conversation.failure and conversation.unfinished:
         yield from (
             ("! server ", "\n".join(server_rows(each))) for each in conversation.unfinished.server_output

@@ -71,7 +71,6 @@ def _list(editor: EvalSetEditor, _: Values) -> Json:
     sets = [
         {
             "file": each.name,
-            "setId": each.set_id,
             "error": each.error,
             "whyNot": each.why_not,
             "version": each.version,

@@ -131,31 +131,28 @@ class ListeningSockets:
 
     @classmethod
     def at(cls, port: int) -> Self:
-        """Listen at a port; 0 means any free port. Raises UsageError."""
-        sockets = _loopback_sockets(port)
+        """Listen at a port of all loopback addresses, because `localhost` can mean IPv4 or IPv6.
+
+        0 means any free port. Raises UsageError.
+        """
+        with ExitStack() as stack:
+            sockets: list[socket.socket] = []
+            for family, host in _LOOPBACK:
+                try:
+                    sock = listening(family, host, sockets[0].getsockname()[1] if sockets else port)
+                except OSError as error:
+                    if sockets and error.errno != errno.EADDRINUSE:
+                        continue  # the machine has no IPv6
+                    why = error.strerror or str(error)
+                    raise UsageError(
+                        f"--port {port}: cannot listen there ({why}); choose another, or 0 for any free one"
+                    ) from None
+                sockets.append(sock)
+                stack.callback(sock.close)
+            stack.pop_all()
         return cls(sockets=tuple(sockets), guard=RequestGuard(port=sockets[0].getsockname()[1]))
 
     def address(self, project: WebProject) -> str:
         """Return the URL to open first, with the token and the selected run."""
         chosen = WebRuns(project).chosen
         return self.guard.address + (f"#/run?of={chosen}" if chosen else "")
-
-
-def _loopback_sockets(port: int) -> list[socket.socket]:
-    """Open sockets on all loopback addresses and no others, because `localhost` can mean IPv4 or IPv6."""
-    with ExitStack() as stack:
-        sockets: list[socket.socket] = []
-        for family, host in _LOOPBACK:
-            try:
-                sock = listening(family, host, sockets[0].getsockname()[1] if sockets else port)
-            except OSError as error:
-                if sockets and error.errno != errno.EADDRINUSE:
-                    continue  # the machine has no IPv6
-                why = error.strerror or str(error)
-                raise UsageError(
-                    f"--port {port}: cannot listen there ({why}); choose another, or 0 for any free one"
-                ) from None
-            sockets.append(sock)
-            stack.callback(sock.close)
-        stack.pop_all()
-        return sockets

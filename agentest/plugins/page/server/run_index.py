@@ -302,8 +302,6 @@ def _progress(index: RunIndex) -> Json:
     return {
         "finished": index.finished,
         "planned": len(scenarios),
-        "heldConversations": sum(len(each.rows) for each in scenarios),
-        "plannedConversations": sum(each.planned for each in scenarios),
     }
 
 

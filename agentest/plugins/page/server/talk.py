@@ -37,7 +37,6 @@ from agentest.plugins.page.talk.talk import (
     PreparedTalk,
     TalkChoice,
     TalkEvent,
-    TalkResult,
     choices,
     prepare_talk,
 )
@@ -77,7 +76,7 @@ class PageTalk:
             self._add_happening,
             lambda _, mocks: mocks.attended_by(self.inbox),
         )
-        self._outcome: TalkResult | None = None
+        self._finished: Conversation | None = None  # with its end
         self.ended = False
         self._more = asyncio.Event()
         self._watchers = 0
@@ -89,8 +88,7 @@ class PageTalk:
     @property
     def conversation(self) -> Conversation:
         """The conversation so far, with secrets redacted and without the open turn."""
-        conversation = self._outcome.conversation if self._outcome else None
-        turns = conversation.turns if conversation else self._talking.turns
+        turns = self._finished.turns if self._finished else self._talking.turns
         return self._redacted(Conversation(self._conversation_id, turns, Ending.SATISFIED))
 
     async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
@@ -152,7 +150,7 @@ class PageTalk:
     async def _run(self) -> None:
         problem: str | None = None
         try:
-            self._outcome = await self._talking.run()
+            self._finished = await self._talking.run()
         except UsageError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - errors of the user's code are reported on the page
@@ -161,9 +159,9 @@ class PageTalk:
             self._finish(problem)
 
     def _finish(self, problem: str | None) -> None:
-        for warning in self._outcome.unclaimed if self._outcome else ():
+        for warning in self._talking.unclaimed:
             self.note(self._redact(warning.message))
-        conversation = self._outcome.conversation if self._outcome else None
+        conversation = self._finished
         failure = conversation.failure if conversation else None
         self._add(
             {

@@ -55,14 +55,6 @@ TalkEvent = Unit | UnfinishedTurn | Turn | str
 Tell = Callable[[TalkEvent], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TalkResult:
-    """The outcome of the conversation."""
-
-    conversation: Conversation | None  # None if it was stopped before it began
-    unclaimed: tuple[RunWarning, ...] = ()  # warnings about calls that belonged to no conversation
-
-
 @dataclass(slots=True)
 class PersonConversation:
     """A conversation of a person with an agent, from opening the agent to closing it.
@@ -79,6 +71,7 @@ class PersonConversation:
     turns: tuple[Turn, ...] = ()  # the turns that have closed
     observed: CallObservations = field(default_factory=CallObservations)
     """What the call sources observed outside of the conversation."""
+    unclaimed: tuple[RunWarning, ...] = ()  # warnings about calls that belonged to no conversation
     _mocks: MockResolver | None = None
     _said: UnfinishedTurn | None = None
     _tasks: anyio.abc.TaskGroup | None = None
@@ -90,9 +83,12 @@ class PersonConversation:
         if self._tasks:
             self._tasks.cancel_scope.cancel()
 
-    async def run(self) -> TalkResult:
-        """Run the conversation to its end. Raises UsageError if it cannot begin."""
-        result: TalkResult | None = None
+    async def run(self) -> Conversation | None:
+        """Run the conversation to its end. Returns None if it was stopped before it began.
+
+        Raises UsageError if it cannot begin.
+        """
+        result: Conversation | None = None
         problem: UsageError | None = None
         async with anyio.create_task_group() as self._tasks:
             if self._stopped:
@@ -105,9 +101,9 @@ class PersonConversation:
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
             raise type(problem)(self.prepared.loaded.redact(str(problem)))
-        return result or TalkResult(conversation=self._partial_transcript())
+        return result or self._partial_transcript()
 
-    async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> TalkResult:
+    async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Conversation:
         prepared = stack.enter_context(with_ports(self.prepared))
         reports = ServerReports(on_note=self._note, observed=self.observed)
         started = await start_servers(prepared, stack, tasks, reports)
@@ -124,7 +120,8 @@ class PersonConversation:
             on_mocks=self._begin,
         )
         conversation = await source.converse(ConversationRequest(self.unit, 1, self.id, self._on_turn))
-        return TalkResult(conversation=conversation, unclaimed=self.observed.warnings(self.prepared))
+        self.unclaimed = self.observed.warnings(self.prepared)
+        return conversation
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
         self._mocks = mocks
