@@ -82,9 +82,7 @@ _IRREGULAR = {
     "remove": "removed|deleted",
     "update": "updated|changed",
     "change": "changed|updated",
-    "add": "added",
     "schedule": "scheduled|booked|confirmed",
-    "pause": "paused",
     "turn": "turned|switched",
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -12,7 +12,7 @@ from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import Conversation, ToolCall
-from agentest.runner.known_tools import KnownTool, tools_of_unit
+from agentest.runner.known_tools import tools_of_unit
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import (
@@ -101,7 +101,7 @@ class Base:
     @cached_property
     def effects(self) -> ToolEffects:
         """What its tools do."""
-        return effects(self.unit, self.settings)
+        return ToolEffects(self.unit, self.settings)
 
     @cached_property
     def scenario(self) -> Scenario:
@@ -284,16 +284,11 @@ class ToolEffects:
     of MCP tools, and the methods of HTTP operations. Otherwise the verb of the name decides: a guess.
     """
 
-    def __init__(
-        self,
-        tools: Iterable[KnownTool],
-        trajectories: Iterable[Trajectory] = (),
-        settings: ExploreSettings | None = None,
-    ) -> None:
-        self._settings = settings or ExploreSettings()
+    def __init__(self, unit: Unit, settings: ExploreSettings) -> None:
+        self._settings = settings
         self._validators: dict[str, Any] = {}
-        self._tools = {tool.name: tool for tool in tools}
-        declared = list(trajectories)
+        self._tools = {tool.name: tool for tool in tools_of_unit(unit.traits.tools, unit.scenario.tools)}
+        declared = unit.scenario.trajectories
         self._reads: list[ToolName] = [name for each in declared for name in each.reads]
         self._writes: list[ToolName] = [
             name
@@ -353,12 +348,6 @@ class ToolEffects:
         if method.isupper() and path.startswith("/"):
             return "read" if method in _SAFE_METHODS else "write"
         return ""
-
-
-def effects(unit: Unit, settings: ExploreSettings | None = None) -> ToolEffects:
-    """Return what the tools of a unit do."""
-    tools = tools_of_unit(unit.traits.tools, unit.scenario.tools)
-    return ToolEffects(tools, unit.scenario.trajectories, settings)
 
 
 def _is_usable(schema: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import datetime
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from math import ceil, log
 from pathlib import Path
 from typing import NamedTuple
@@ -27,8 +28,8 @@ from agentest.plugins.explore.model import (
     FindingKey,
     Observe,
     Reduced,
+    ToolEffects,
     Variation,
-    effects,
     relaxed,
 )
 from agentest.plugins.explore.mutation_sweep import RELATION
@@ -43,7 +44,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import readable, shown_path, write_atomically
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_text
-from agentest.support.lazy_dataclasses import replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count, did_you_mean, shortened
 
 ENDING = ".sim.py"
@@ -70,32 +71,23 @@ class SavedFinding(NamedTuple):
     has_failed: bool  # True if its file is known to have failed, because it was run before it was saved
 
 
+@dataclass(slots=True, eq=False)
 class FoundScenarios:
-    """The folder of saved findings (`Save`).
+    """The folder of saved findings (`Save`)."""
 
-    Args:
-        root: the project, to which paths are relative.
-        seed: of the exploration.
-        date: of today; for the docstring.
-    """
-
-    def __init__(
-        self, root: Path, settings: ExploreSettings, *, seed: int = 0, date: datetime.date | None = None
-    ) -> None:
-        self._root = root
-        self._settings = settings
-        self._seed = seed or 0
-        self._date = date or datetime.date.today()
-        self.folder = root / settings.found
-        self.not_saved: list[NotTried] = []  # findings without a file, each with the reason
+    root: Path  # the project, to which paths are relative
+    settings: ExploreSettings
+    seed: int = 0  # of the exploration
+    date: datetime.date = field(default_factory=datetime.date.today)
+    not_saved: list[NotTried] = field(default_factory=list)  # findings without a file, each with the reason
 
     async def __call__(
         self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation, observe: Observe
     ) -> str | None:
         name = finding_id(key)
-        path = self.folder / f"{name}{ENDING}"
+        path = self.root / self.settings.found / f"{name}{ENDING}"
         if path.exists():  # a person may have changed it
-            return shown_path(path, self._root)
+            return shown_path(path, self.root)
         try:
             source = self.source(key, reduced, base, variation)
             discovered = discover_file(path, Imports(), source=source.encode())
@@ -104,13 +96,13 @@ class FoundScenarios:
             if problems or len(discovered.scenarios) != 1:
                 raise ValueError(next(iter(problems), "it defines no scenario"))
             await _check_that_it_fails(discovered.scenarios[0], name, observe)
-            self.folder.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, source.encode())
         except (OSError, ValueError, RecursionError) as error:
             reason = f"cannot be saved: {shortened(str(error), _SHOWN)}"
             self.not_saved.append(NotTried(reduced.violation.title, reason))
             return None
-        return shown_path(path, self._root)
+        return shown_path(path, self.root)
 
     def source(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str:
         """Return the source of a finding's file. Raises ValueError if it has none."""
@@ -128,7 +120,7 @@ class FoundScenarios:
             )
         else:
             scenario = relaxed(scenario)
-        tools = effects(base, self._settings)
+        tools = ToolEffects(base, self.settings)
         finding = FindingToSave(key, reduced, scenario, tools.schema(key.tool) if key.tool else None)
         checked = with_check(finding)
         if checked is None:
@@ -164,7 +156,7 @@ class FoundScenarios:
                     f"Severity: {violation.severity.label}",
                     f"Change: {part.removesuffix('s')} {change}".rstrip(),
                     f"Scenario: {base.scenario.name}, {base.file}:{base.scenario.line}",
-                    f"Found: {self._date.isoformat()} by agentest explore, seed {self._seed}{_FAILED}",
+                    f"Found: {self.date.isoformat()} by agentest explore, seed {self.seed}{_FAILED}",
                     f"Replay: {_REPLAY} {name}",
                 ]
             ),

@@ -29,7 +29,7 @@ from agentest.history.comparison import Change
 from agentest.history.comparison_report import conclusion, describe_change, headline
 from agentest.plugins.authoring.commands.docs import Documentation
 from agentest.plugins.page.server.commands import requested_command
-from agentest.plugins.page.server.jobs import Job, Jobs, list_runnable
+from agentest.plugins.page.server.jobs import Job, Jobs
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.plugins.page.server.run_index import WebRuns
 from agentest.report.agent import Failures, report_text
@@ -240,7 +240,7 @@ class ProjectTools:
             return _failed(str(error))
 
     async def _list(self, wanted: ListCall, _: Report) -> AnsweredCall:
-        found = await list_runnable(self._jobs, self._web)
+        found = await self._jobs.listing()
         if found["error"]:
             return _failed(found["error"])
         rows = [each for each in found["scenarios"] if _contains(each, wanted.contains)]

@@ -24,7 +24,6 @@ from agentest.plugins.page.server.json_routes import (
     UI,
     ItemNotFound,
     Values,
-    WebProject,
     json_route,
     open_event_stream,
     send_event,
@@ -122,6 +121,8 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._closed = False
+        self._lists = asyncio.Lock()
+        self._listed: tuple[dict[str, int] | None, Json] | None = None
 
     def listed(self) -> list[Json]:
         """Return all jobs, latest first."""
@@ -260,6 +261,22 @@ class Jobs:
             except (OSError, ValueError):
                 return None, ended
 
+    async def listing(self) -> Json:
+        """Return what can run in the project, listed again when a file of the project has changed.
+
+        A separate process imports the project's files, because they may have changed.
+        """
+        async with self._lists:
+            stamps = await asyncio.to_thread(_stamps_of_sources, self._root, self._config)
+            if not self._listed or stamps is None or self._listed[0] != stamps:
+                config = [str(self._config)] if self._config else []
+                content, ended = await self.result_of(LISTING, str(self._root), *config)
+                if content is None:
+                    content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
+                    content["error"] = f"importing the scenario files ended the process {ended}"
+                self._listed = stamps, content
+            return self._listed[1]
+
     @property
     def running(self) -> list[Job]:
         return [job for job in self._jobs.values() if job.state in (JobState.RUNNING, JobState.STOPPING)]
@@ -281,7 +298,6 @@ ON_WAIT: web.AppKey[Callable[[int], None]] = web.AppKey("on_wait")
 def add_jobs(app: web.Application) -> None:
     """Add the routes, and stop the jobs when the server shuts down."""
     project = app[UI]
-    app[RUNNABLE] = Runnable()
     app[JOBS] = Jobs(project.root, project.config, project.output_dir)
     app.add_routes(
         (
@@ -345,35 +361,16 @@ async def _estimate(request: web.Request, values: Values) -> Json:
 
 
 async def _list_runnable(request: web.Request, _: Values) -> Json:
-    return await request.app[RUNNABLE].get(request.app[JOBS], request.app[UI])
+    return await request.app[JOBS].listing()
 
 
 _SOURCES = frozenset({".py", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".toml", ".env"})
 _MOST_SOURCES = 20_000
 
 
-@dataclass(slots=True)
-class Runnable:
-    """What can run in the project, listed again when a file of the project has changed."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _listed: tuple[dict[str, int], Json] | None = None
-
-    async def get(self, jobs: Jobs, project: WebProject) -> Json:
-        """Return what can run, as of now."""
-        async with self.lock:
-            stamps = await asyncio.to_thread(_stamps_of_sources, project)
-            if self._listed is None or stamps is None or self._listed[0] != stamps:
-                self._listed = stamps or {}, await list_runnable(jobs, project)
-            return self._listed[1]
-
-
-RUNNABLE: web.AppKey[Runnable] = web.AppKey("runnable", Runnable)
-
-
-def _stamps_of_sources(project: WebProject) -> dict[str, int] | None:
+def _stamps_of_sources(root: Path, config: Path | None) -> dict[str, int] | None:
     stamps: dict[str, int] = {}
-    for folder, folders, names in os.walk(project.root):
+    for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name[:1] != "." and name not in ("node_modules", "venv")]
         for name in names:
             path = Path(folder, name)
@@ -382,20 +379,10 @@ def _stamps_of_sources(project: WebProject) -> dict[str, int] | None:
                     stamps[str(path)] = path.stat().st_mtime_ns
         if len(stamps) > _MOST_SOURCES:
             return None
-    if project.config:
+    if config:
         with suppress(OSError):
-            stamps[str(project.config)] = project.config.stat().st_mtime_ns
+            stamps[str(config)] = config.stat().st_mtime_ns
     return stamps
-
-
-async def list_runnable(jobs: Jobs, project: WebProject) -> Json:
-    """Return what can run. A separate process imports the project's files, because they may have changed."""
-    config = [str(project.config)] if project.config else []
-    content, ended = await jobs.result_of(LISTING, str(project.root), *config)
-    if content is None:
-        content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
-        content["error"] = f"importing the scenario files ended the process {ended}"
-    return content
 
 
 _ROWS_A_SECOND = 4_000
@@ -418,20 +405,13 @@ async def _end(app: web.Application) -> None:
     app[ENDING].set()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A snapshot; its `text` is sent if its mark differs from the previous one."""
-
-    mark: object
-    text: str
-    over: bool = False  # True if nothing can change any more
-    wait_s: float = 0.0  # minimum seconds until the next snapshot
+Snapshot = tuple[str, bool, float]
+"""A mark, which is sent if it has changed, if nothing can change any more, and the least seconds to wait."""
 
 
 async def _all(request: web.Request) -> web.StreamResponse:
     def look() -> Snapshot:
-        marks, changes = request.app[RUNS].marks(), request.app[JOBS].changes
-        return Snapshot(mark=(marks, changes), text=f"{hash(marks)}/{changes}")
+        return f"{hash(request.app[RUNS].marks())}/{request.app[JOBS].changes}", False, 0.0
 
     return await _stream_changes(request, look)
 
@@ -441,32 +421,31 @@ async def _run(request: web.Request) -> web.StreamResponse:
 
     def look() -> Snapshot:
         mark, may_change = runs.mark(name)
-        wait_s = min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S)
-        return Snapshot(mark=mark, text=mark, over=not may_change, wait_s=wait_s)
+        return mark, not may_change, min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S)
 
     return await _stream_changes(request, look)
 
 
 async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
-    snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
+    mark, is_over, wait_s = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
     response = await open_event_stream(request)
-    silent_s, mark = 0.0, object()
+    silent_s, sent = 0.0, ""
     with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
         while True:
-            if snapshot.mark != mark:
-                await send_event(response, {"type": "changed", "mark": snapshot.text})
-                if snapshot.over:
+            if mark != sent:
+                await send_event(response, {"type": "changed", "mark": mark})
+                if is_over:
                     await send_event(response, {"type": "over"})
-                mark, silent_s = snapshot.mark, 0.0
+                sent, silent_s = mark, 0.0
             elif silent_s >= _HEARTBEAT_S:
                 await send_event(response, None)
                 silent_s = 0.0
-            if snapshot.over or request.transport is None or request.transport.is_closing():
+            if is_over or request.transport is None or request.transport.is_closing():
                 break
-            pause_s = max(_STREAM_LOOK_S, snapshot.wait_s)
+            pause_s = max(_STREAM_LOOK_S, wait_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(request.app[ENDING].wait(), pause_s)
                 break
             silent_s += pause_s
-            snapshot = await asyncio.to_thread(take_snapshot)
+            mark, is_over, wait_s = await asyncio.to_thread(take_snapshot)
     return response

@@ -110,8 +110,12 @@ async def save_conversation(request: web.Request, body: Values, talk: Conversati
     The body contains `as`, `name` and `path`. To write, it also needs the `version` of the file that the
     user saw, so that a changed file is not overwritten.
     """
-    request_to_save, project = _save_request(body), request.app[UI]
-    if request_to_save.kind == "case":
+    kind, project = body.get("as"), request.app[UI]
+    if kind not in KINDS:
+        raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
+    path, name = (optional_text(body, key) or "" for key in ("path", "name"))
+    request_to_save = SaveRequest(kind=kind, path=path, name=name)
+    if kind == "case":
         planned: PreparedFile = await in_thread(prepare_file, talk, request_to_save, project.root, None)
     else:  # the project's scenarios must be loaded to check that the name is free
         planned = await call_with_imports(
@@ -148,15 +152,6 @@ def _saved_scenario(
     locations = {each.name: f"{shown_path(each.file, project_request.root)}:{each.line}" for each in known}
     return prepare_file(
         talk, request_to_save, project_request.root, configure(project_request).config, locations
-    )
-
-
-def _save_request(body: Values) -> SaveRequest:
-    kind = body.get("as")
-    if kind not in KINDS:
-        raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
-    return SaveRequest(
-        kind=kind, path=optional_text(body, "path") or "", name=optional_text(body, "name") or ""
     )
 
 

@@ -43,23 +43,9 @@ def brief(conversation: Json) -> Json:
     """Summarize a conversation in one row."""
     turns = conversation["turns"]
     every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
+    faults = list(_faults(conversation))
     # The first turn to look at is one that a fault points to.
-    indexes = [
-        *(failure["turnIndex"] for failure in conversation["labelledFailures"]),
-        *(
-            criterion["turnIndex"]
-            for criterion in conversation.get("criteria", ())
-            if criterion["result"] == "violated"
-        ),
-        *(index for index, _ in _mismatches(conversation)),
-        *_wrong_calls(conversation),
-        *(check["turnIndex"] for check in _failed_checks(conversation) if "turnIndex" in check),
-        *(
-            scores["turnIndex"]
-            for scores in conversation["evaluation"]["turnEvaluations"]
-            if not all(check["passed"] for check in scores["checks"])
-        ),
-    ]
+    indexes = [*(index for index, _ in faults), *_wrong_calls(conversation)]
     if unfinished := conversation["unfinishedTurn"]:
         indexes.append(unfinished["turnIndex"])
     return {
@@ -76,7 +62,7 @@ def brief(conversation: Json) -> Json:
         "totalMs": (conversation.get("time") or {}).get("totalMs"),
         "first": _short(every[0]["userMessage"]) if every else "",
         "broke": min((index for index in indexes if index is not None), default=None),
-        "why": _short(_first_reason(conversation)),
+        "why": _short(next((why for _, why in faults), "")),
         **({"invalid": _short(conversation["invalid"])} if conversation.get("invalid") else {}),
     }
 
@@ -87,10 +73,6 @@ def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
         for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
             if part["matched"] is not True and not part.get("counted"):
                 yield index, part
-
-
-def _failed_checks(conversation: Json) -> list[Json]:
-    return [check for check in conversation.get("checks", ()) if not check["passed"]]
 
 
 def _wrong_calls(conversation: Json) -> Iterator[int]:
@@ -110,32 +92,33 @@ def without_sides(reason: str) -> str:
     return _SIDES.split(reason, maxsplit=1)[0]
 
 
-def _first_reason(conversation: Json) -> str:
+def _faults(conversation: Json) -> Iterator[tuple[int | None, str]]:
+    """Yield what went wrong, the gravest first: its turn, if one is to be looked at, and why."""
     if conversation["error"]:
-        return str(conversation["error"])
-    for _, trajectory in _mismatches(conversation):
+        yield None, str(conversation["error"])
+    for index, trajectory in _mismatches(conversation):
         name = f"{trajectory['name']}: " if trajectory.get("name") else ""
         differences = [
             f"{row.get('tool') or row['expected']}: {row['difference']}"
             for row in trajectory.get("alignment", ())
             if row["status"] == "different" and row.get("difference")
         ]
-        return name + "; ".join([without_sides(trajectory["reason"]), *differences])
-    for scores in conversation["evaluation"]["turnEvaluations"]:
-        for check in scores["checks"]:
-            if not check["passed"]:
-                return f"{check['check']}: {check['reason']}"
-    for check in _failed_checks(conversation):
-        return f"{check['check']}: {check['reason']}"
+        yield index, name + "; ".join([without_sides(trajectory["reason"]), *differences])
+    by_turn = conversation["evaluation"]["turnEvaluations"]
+    checks = [(scores["turnIndex"], check) for scores in by_turn for check in scores["checks"]]
+    checks += [(check.get("turnIndex"), check) for check in conversation.get("checks", ())]
+    for index, check in checks:
+        if not check["passed"]:
+            yield index, f"{check['check']}: {check['reason']}"
     for criterion in conversation.get("criteria", ()):
         if criterion["result"] != "met":
-            return f"{criterion['text']}: {criterion['reason']}"
+            index = criterion["turnIndex"] if criterion["result"] == "violated" else None
+            yield index, f"{criterion['text']}: {criterion['reason']}"
     goal = conversation["evaluation"].get("goalCompletion") or {}
     if goal.get("value") == 0:
-        return f"goal {goal.get('outcome', 'not reached')}: {goal['reason']}"
+        yield None, f"goal {goal.get('outcome', 'not reached')}: {goal['reason']}"
     for failure in conversation["labelledFailures"]:
-        return f"{failure['metric']}: {failure['label']}. {failure['reason']}"
-    return ""
+        yield failure["turnIndex"], f"{failure['metric']}: {failure['label']}. {failure['reason']}"
 
 
 def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
