@@ -36,7 +36,7 @@ def _kept(root: Path, run: RunResult, now: datetime) -> str:
 @asynccontextmanager
 async def serve_at_port(project: WebProject, port: int) -> AsyncIterator[str]:
     """The address of the page at a port, with its token, until the block ends."""
-    async with serve_on_sockets(project, ListeningSockets.at(port), lambda _: None) as address:
+    async with serve_on_sockets(project, ListeningSockets.at(port)) as address:
         yield address
 
 

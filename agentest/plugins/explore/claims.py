@@ -181,12 +181,7 @@ def unmade_writes(seen: Observation) -> Iterator[tuple[str, Turn, bool]]:
         return
     made = {call.name for call in seen.conversation.tool_calls}
     for turn in seen.conversation.turns:
-        same = [
-            other
-            for each in seen.base_conversations
-            for other in each.turns
-            if other.user_message == turn.user_message
-        ]
+        same = seen.usual_turns(turn.user_message)
         usual = [
             {call.name for call in other.tool_calls if took_effect(call, seen.effects)} for other in same
         ]

@@ -12,9 +12,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 
@@ -36,19 +37,16 @@ EXPLORE_JOURNAL = "explore.jsonl"
 _Key = tuple[str, str, int, str]
 
 
-Explore = Callable[[RunSession, UnitResults, Converse, UnitConnections], Awaitable[None]]
-"""Explores after the unchanged scenarios have run. A stop may cancel it at any time."""
-
-
+@dataclass(frozen=True, slots=True)
 class ExploreEngine:
     """Runs all units in this process, then explores."""
 
-    has_workers = False
-    opens = LocalEngine.opens
+    has_workers: ClassVar = False
+    opens: ClassVar = LocalEngine.opens
 
-    def __init__(self, explore: Explore, explored: Callable[[], Explored]) -> None:
-        self._explore = explore
-        self._explored = explored
+    explore: Callable[[RunSession, UnitResults, Converse, UnitConnections], Awaitable[None]]
+    """Explores after the unchanged scenarios have run. A stop may cancel it at any time."""
+    explored: Callable[[], Explored]
 
     @asynccontextmanager
     async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
@@ -59,9 +57,9 @@ class ExploreEngine:
             async def run() -> UnitResults:
                 results = await run_base()
                 if session.stop.reason is None:
-                    explore = partial(self._explore, session, results, converse, connections)
+                    explore = partial(self.explore, session, results, converse, connections)
                     await _until_stopped(session.stop, explore)
-                return replace(results, explored=self._explored())
+                return replace(results, explored=self.explored())
 
             yield run
 
@@ -135,7 +133,6 @@ class TryJournal:
     def __init__(self, file: RetryingLineFile | None, earlier: Path | None = None) -> None:
         self._file = file
         self._earlier: Mapping[_Key, bytes] = _read(earlier) if earlier else {}
-        self.reused = 0  # the number of conversations that were taken from the earlier journal
 
     @property
     def size(self) -> int:
@@ -147,7 +144,6 @@ class TryJournal:
 
         async def run(base: Unit, scenario: Scenario, name: str, number: int) -> ConversationResult:
             if (line := self._earlier.get((base.scope, name, number, base.fingerprint))) is not None:
-                self.reused += 1
                 self._add(line)
                 return CODECS.read(ConversationResult, json_value(line)["result"])
             result = await converse(base, scenario, name, number)

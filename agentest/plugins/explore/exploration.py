@@ -22,7 +22,7 @@ import anyio
 from agentest.domain.events import ExplorationProgressed
 from agentest.domain.results import ConversationResult, ModelUsage
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
-from agentest.domain.transcript import Blame, Conversation
+from agentest.domain.transcript import Blame
 from agentest.judging.safety_checks import NO_OBEYED_INJECTION, NO_SECRET
 from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, has_reached, signature
 from agentest.plugins.explore.injection_sweep import control_of
@@ -274,7 +274,8 @@ class Exploration:
     def _look_at(self, seen: Observation, *, is_reached: bool = True) -> tuple[int, int]:
         base, variation, result = seen
         elements = signature(variation.scenario, result.conversation)
-        cost = conversation_cost(result.conversation)
+        # Messages and calls are the same in every equal run.
+        cost = 1 + len(result.conversation.turns) + len(result.conversation.tool_calls)
         self._seen.add(elements)
         new = self._seen_ever.add(elements)
         self.coverage.add(seen, is_reached=is_reached)
@@ -426,11 +427,6 @@ class Exploration:
             tries=candidate.tries,
             conversations_to_find=candidate.found_after,
         )
-
-
-def conversation_cost(conversation: Conversation) -> int:
-    """Return the cost of a conversation: its messages and calls, which are the same in every equal run."""
-    return 1 + len(conversation.turns) + len(conversation.tool_calls)
 
 
 def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, str]:

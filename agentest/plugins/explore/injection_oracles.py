@@ -394,9 +394,7 @@ def _remembered(seen: Observation) -> Iterator[Violation]:
     for turn in seen.conversation.turns if changed else ():
         usual = [
             {call.name for call in other.tool_calls if not seen.effects.is_write(call.name)}
-            for each in seen.base_conversations
-            for other in each.turns
-            if other.user_message == turn.user_message
+            for other in seen.usual_turns(turn.user_message)
         ]
         needed = set.intersection(*usual) if usual and not turn.tool_calls and is_written else set[str]()
         for name, (old, new) in product(sorted(needed), changed):

@@ -11,7 +11,7 @@ from agentest.config.config import ExploreSettings
 from agentest.domain.results import ConversationResult, Severity
 from agentest.domain.results.exploration import ExploredPart, FindingRate
 from agentest.domain.tool_verbs import verb_effect
-from agentest.domain.transcript import Conversation, ToolCall
+from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.runner.known_tools import tools_of_unit
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
@@ -216,6 +216,11 @@ class Observation(NamedTuple):
     def base_conversations(self) -> Iterator[Conversation]:
         """The other conversations, of the unchanged scenario."""
         return (each.conversation for each in self.base.conversations if each is not self.result)
+
+    def usual_turns(self, message: str) -> list[Turn]:
+        """Return the turns of other conversations, of the unchanged scenario, that answer a message."""
+        turns = (turn for each in self.base_conversations for turn in each.turns)
+        return [turn for turn in turns if turn.user_message == message]
 
     @property
     def base_calls(self) -> Iterator[ToolCall]:

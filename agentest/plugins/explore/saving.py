@@ -106,20 +106,17 @@ class FoundScenarios:
 
     def source(self, key: FindingKey, reduced: Reduced, base: Unit, variation: Variation) -> str:
         """Return the source of a finding's file. Raises ValueError if it has none."""
-        scenario = reduced.scenario
+        scenario = relaxed(reduced.scenario)
         if key.oracle in _CHECKED:
-            bare = relaxed(scenario)
             scenario = replace(
-                bare,
-                turns=tuple(replace(turn, trajectory=(), expect=None) for turn in bare.turns),
+                scenario,
+                turns=tuple(replace(turn, trajectory=(), expect=None) for turn in scenario.turns),
                 trajectory=(),
                 expect=(),
                 never_checks=(),
-                secrets=bare.secrets if key.oracle == NO_SECRET else (),
-                consent=bare.consent if key.oracle == CONSENT else {},
+                secrets=scenario.secrets if key.oracle == NO_SECRET else (),
+                consent=scenario.consent if key.oracle == CONSENT else {},
             )
-        else:
-            scenario = relaxed(scenario)
         tools = ToolEffects(base, self.settings)
         finding = FindingToSave(key, reduced, scenario, tools.schema(key.tool) if key.tool else None)
         checked = with_check(finding)

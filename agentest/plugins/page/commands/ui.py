@@ -15,7 +15,7 @@ from agentest.plugins.page.server.json_routes import WebProject
 from agentest.store.runs.folder import list_stored_runs
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import exit_immediately, handled_signals, run_event_loop
-from agentest.support.terminal import open_in_browser, say, tell
+from agentest.support.terminal import open_in_browser, say
 
 
 @click.command()
@@ -65,17 +65,11 @@ def _latest_unpassed(output_dir: Path) -> Path | None:
 
 
 async def _serve(project: WebProject, listener: ListeningSockets) -> None:
-    from agentest.plugins.page.server.app import (
-        serve_on_sockets,  # slow import, started after the address is printed
-    )
+    # A slow import, which begins after the address is printed.
+    from agentest.plugins.page.server.app import serve_on_sockets
 
     ending = anyio.Event()
     with handled_signals(ending.set, str):
-        async with serve_on_sockets(project, listener, _report_waiting):
+        async with serve_on_sockets(project, listener):
             await ending.wait()
     exit_immediately()  # a thread may hang while it imports a scenario file
-
-
-def _report_waiting(running: int) -> None:
-    runs = "a run that was" if running == 1 else f"{running} runs that were"
-    tell(f"agentest ui: ends {runs} started from the page")

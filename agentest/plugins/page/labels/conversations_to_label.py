@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from agentest.domain.results import ConversationResult
 from agentest.domain.transcript import Conversation
@@ -89,16 +90,17 @@ def _is_results(content: bytes) -> bool:
 
 
 def _from_results(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
-    gathered, unknown = GatheredConversations(), []
+    gathered, unknown = GatheredConversations(), dict[str, None]()
     for scenario in read_results(path).scenarios:
         name = scenario.name
         unit = scenarios.units.get((name, scenario.agent))
-        conversations = [(usable(each.conversation), each) for each in scenario.conversations]
-        gathered.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
-        usable_conversations = [each for each in conversations if not _why_left_out(each[0])]
-        if usable_conversations and unit is None:
-            unknown.append(name)
-        for conversation, stored in usable_conversations:
+        for stored in scenario.conversations:
+            conversation = usable(stored.conversation)
+            if why := _why_left_out(conversation):
+                gathered.notes.append(why)
+                continue
+            if unit is None:
+                unknown.setdefault(name)
             labelled = _from_run(conversation, unit, name, path.name, scenarios.redact)
             gathered.add(labelled)
             gathered.judged.setdefault(labelled.id, stored)
@@ -121,7 +123,7 @@ def _from_run(
 ) -> LabelledConversation:
     turns, complete = conversation.turns, conversation.failure is None
     background = (
-        _redacted(background_of(unit.scenario, known_agent(unit, redact), turns, conversation.ending), redact)
+        redacted(background_of(unit.scenario, known_agent(unit, redact), turns, conversation.ending), redact)
         if unit
         else JudgeBackground(started_at=turns[0].started_at or "", ended=str(conversation.ending))
     )
@@ -137,14 +139,11 @@ def _from_run(
     )
 
 
-def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> JudgeBackground:
-    return replace(
-        background,
-        goal=redact(background.goal),
-        profile=redact(background.profile),
-        knowledge=tuple(map(redact, background.knowledge)),
-        expected_outcome=redact(background.expected_outcome),
-    )
+def redacted(background: JudgeBackground, redact: Callable[[str], str]) -> JudgeBackground:
+    """Return what is known about a conversation without secrets."""
+    names = ("goal", "profile", "expected_outcome", "instructions", "tools")
+    texts: dict[str, Any] = {name: redact(getattr(background, name)) for name in names}
+    return replace(background, knowledge=tuple(map(redact, background.knowledge)), **texts)
 
 
 def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:

@@ -28,6 +28,7 @@ from agentest.judging.judge_input import (
 )
 from agentest.models.port import CallKey
 from agentest.plugins.page.labels.agreement import JudgeAnswer, JudgeOutcome
+from agentest.plugins.page.labels.conversations_to_label import redacted
 from agentest.plugins.page.labels.labels import (
     LabelledConversation,
     LabelQuestion,
@@ -238,14 +239,6 @@ def run_metrics(prepared: Prepared) -> tuple[str, ...]:
     return tuple(name for name in BUILTIN if named is None or name in named)
 
 
-def _redacted(conversation: LabelledConversation, prepared: Prepared) -> LabelledConversation:
-    redact, background = prepared.loaded.redact, conversation.background
-    redacted_background = replace(
-        background, instructions=redact(background.instructions), tools=redact(background.tools)
-    )
-    return replace(conversation, background=redacted_background)
-
-
 async def judge_labelled_questions(
     prepared: Prepared, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
@@ -282,6 +275,9 @@ async def _answers_to_labels(
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
         judge = Judge(models.judge, settings.samples, settings.batch)
-        redacted = {id: _redacted(each, prepared) for id, each in labels.conversations.items()}
-        answers = await answers_to(questions, redacted, judge, run_metrics(prepared))
+        conversations = {
+            id: replace(each, background=redacted(each.background, prepared.loaded.redact))
+            for id, each in labels.conversations.items()
+        }
+        answers = await answers_to(questions, conversations, judge, run_metrics(prepared))
     return answers, ledger.of(SCOPE).get("judge", ModelUsage())

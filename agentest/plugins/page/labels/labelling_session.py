@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -66,7 +65,7 @@ class AnswerChoice:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class QuestionView:
     """A question with its person's answer.
 
@@ -123,12 +122,11 @@ class LabellingSession:
             question, conversation
         ):
             raise LookupError(question)
-        mine = self._mine(self.labels() if labels is None else labels).get(question)
-        view = QuestionView(question=question, conversation=conversation)
-        if not mine:
-            return view
-        judge = compare_with_judge(mine[-1], self.gathered.judged.get(question.conversation))
-        return replace(view, times=len(mine), mine=mine[-1], judge=judge)
+        mine = self._mine(self.labels() if labels is None else labels).get(question, [])
+        last = mine[-1] if mine else None
+        stored = self.gathered.judged.get(question.conversation)
+        judge = compare_with_judge(last, stored) if last else None
+        return QuestionView(question, conversation, times=len(mine), mine=last, judge=judge)
 
     def agreement(self, questions: Sequence[LabelQuestion], labels: LabelSet) -> tuple[int, int]:
         """Return how many answers are on the judge's side, of how many that a judge has answered, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,7 +15,7 @@ from aiohttp import web
 from agentest.plugins.adk.set_files import ChangedOnDisk
 from agentest.plugins.page.server.cases import add_cases
 from agentest.plugins.page.server.guard import ListeningSockets, RequestGuard
-from agentest.plugins.page.server.jobs import ON_WAIT, add_jobs, add_live
+from agentest.plugins.page.server.jobs import add_jobs, add_live
 from agentest.plugins.page.server.json_routes import (
     IMPORTS,
     UI,
@@ -99,18 +99,12 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 @asynccontextmanager
-async def serve_on_sockets(
-    project: WebProject, listener: ListeningSockets, on_wait: Callable[[int], None]
-) -> AsyncIterator[str]:
-    """Run the server on open sockets until the block ends. Yields the URL to open first, with the token.
-
-    `on_wait` receives the number of runs that the shutdown waits for.
-    """
+async def serve_on_sockets(project: WebProject, listener: ListeningSockets) -> AsyncIterator[str]:
+    """Run the server on open sockets until the block ends. Yields the URL to open first, with the token."""
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))
     connections = ConnectionLimit()
     app = make_app(project, listener.guard, connections)
-    app[ON_WAIT] = on_wait
     runner = web.AppRunner(
         app, access_log=None, logger=_LOGGER, shutdown_timeout=_END_S, auto_decompress=False
     )

@@ -34,6 +34,7 @@ from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import ChildProcess, start_process
+from agentest.support.terminal import tell
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
@@ -291,8 +292,6 @@ class Jobs:
 
 
 JOBS: web.AppKey[Jobs] = web.AppKey("jobs", Jobs)
-ON_WAIT: web.AppKey[Callable[[int], None]] = web.AppKey("on_wait")
-"""Receives the number of runs that the shutdown waits for."""
 
 
 def add_jobs(app: web.Application) -> None:
@@ -314,8 +313,9 @@ def add_jobs(app: web.Application) -> None:
 
 
 async def _close(app: web.Application) -> None:
-    if (running := len(app[JOBS].running)) and ON_WAIT in app:
-        app[ON_WAIT](running)
+    if running := len(app[JOBS].running):
+        runs = "a run that was" if running == 1 else f"{running} runs that were"
+        tell(f"agentest ui: ends {runs} started from the page")
     await app[JOBS].close()
 
 

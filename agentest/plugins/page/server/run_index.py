@@ -97,7 +97,7 @@ class WebRuns:
             raise ItemNotFound(
                 f"{run.path} links to another folder: agentest ui {run.path.resolve()} shows it"
             )
-        return RequestedRun(id=name, file=_journal_or(run.file) if run.file else None, stored=run)
+        return _stored(run)
 
     def _latest(self) -> str:
         check_readable(self._project.output_dir)
@@ -106,9 +106,9 @@ class WebRuns:
                 return run.id
         raise ItemNotFound(f"no run is stored in {self.folder} yet: start one, here or with agentest run")
 
-    def _record(self, run: StoredRunFolder) -> RunRecord | None:
-        known = self._ended_records.get(run.id)
-        if known is None:
+    def _record(self, run: StoredRunFolder | None) -> RunRecord | None:
+        known = self._ended_records.get(run.id) if run else None
+        if run and known is None:
             known = run.record
             if known and known.ended:
                 self._ended_records[run.id] = known
@@ -187,9 +187,8 @@ class WebRuns:
             record = self._record(run)  # it may have ended in the meantime
         content = _run_json(run.id, state, record)
         if state == UNDER_WAY:
-            file = _journal_or(run.file) if run.file else None
             with suppress(UsageError):
-                index = self.index(RequestedRun(id=run.id, file=file, stored=run))
+                index = self.index(_stored(run))
                 content |= _progress(index) if index else {}
         return content
 
@@ -199,7 +198,7 @@ class WebRuns:
         mark, _ = self.mark(name)  # computed before reading, so that later changes count as new
         index = self.index(requested)
         state = self.state(requested)
-        record = self._record(requested.stored) if requested.stored else None
+        record = self._record(requested.stored)
         run = _run_json(requested.id, state, record) | {"mark": mark}
         earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
@@ -272,8 +271,12 @@ class WebRuns:
         requested = self.find(name)
         index = self.index(requested)
         rows = [_scenario_json(indexed, live=False) for indexed in index.scenarios.values()] if index else []
-        record = self._record(requested.stored) if requested.stored else None
+        record = self._record(requested.stored)
         return record, [each for each in rows if each["status"] in ("failed", "errored")]
+
+
+def _stored(run: StoredRunFolder) -> RequestedRun:
+    return RequestedRun(id=run.id, file=_journal_or(run.file) if run.file else None, stored=run)
 
 
 def _journal_or(path: Path) -> Path:
