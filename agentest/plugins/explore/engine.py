@@ -12,7 +12,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -32,6 +31,7 @@ from agentest.scenarios.variations import acted
 from agentest.store.codec import CODECS, conversation_json
 from agentest.store.journal import RetryingLineFile
 from agentest.support.json_text import Json, encoded, json_value
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 EXPLORE_JOURNAL = "explore.jsonl"
 _Key = tuple[str, str, int, str]
