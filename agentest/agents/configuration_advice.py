@@ -108,7 +108,7 @@ class Advisor:
         if missing and not lacking:
             return _AS_FORM
         if missing:
-            return suggest_for_fields(lacking, add=self._kind == "http")
+            return suggest_for_fields(lacking, add=self._kind == "http" or lacking == ["model"])
         suggestion = "" if self._kind == "http" else suggest_for_reply(response)
         return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
 

@@ -15,6 +15,7 @@ from agentest.support.calling import blocked_at, end_tasks, ends_the_run, messag
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
 from agentest.support.function_threads import BlockingTimer
+from agentest.support.importing import raised_at
 
 T = TypeVar("T")
 _ACCEPTED = (
@@ -94,7 +95,8 @@ def _result(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str)
         return value
     if isinstance(error, AgentestError):
         raise error
-    raise AgentError(f"{who} raised {type(error).__name__}: {message_of_error(error)}") from error
+    place = f" ({at})" if (at := raised_at(error)) else ""
+    raise AgentError(f"{who} raised {type(error).__name__}: {message_of_error(error)}{place}") from error
 
 
 def read_answer(answer: Any) -> AgentReply:

@@ -22,6 +22,7 @@ _PARSING = re.compile(r", unable to (parse|interpret) .*")
 _EXAMPLES = {
     "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}',
     "agent.endpoint": 'endpoint: "http://HOST:PORT/PATH"',
+    "agent.body": "body: {model: my-model}",
     "model": "model: openai/gpt-5-mini",
 }
 _FEW_TYPES = 4
@@ -65,7 +66,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind in ("dict_type", "model_type", "model_attributes_type") and value is None:
         return "has no value; indent its keys below it"
     value_text = _value_text(value, at, redact)
-    if kind == "value_error" or value_text is None:
+    if kind == "value_error":
         return redact(message)
     example = _EXAMPLES.get(".".join(map(str, at)), "")
     if kind == "list_type" and at and value is not None:
@@ -73,11 +74,11 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     return f"found {value_text}; {message[0].lower()}{message[1:]}{f'; write {example}' if example else ''}"
 
 
-def _value_text(value: Any, at: Path_, redact: Redactor) -> str | None:
+def _value_text(value: Any, at: Path_, redact: Redactor) -> str:
     if isinstance(value, str | int | float | bool) or value is None:
         secret = value is not None and any(looks_secret(str(part)) for part in at)
         return HIDDEN if secret else redact.error(repr(value))
-    return None
+    return f"a {type(value).__name__}"
 
 
 def _key_path(details: Any) -> Path_:
@@ -97,6 +98,8 @@ def _key_path(details: Any) -> Path_:
 def _correct_parent(key: str, holder: Path_) -> str | None:
     if not holder and key in _SCENARIO_KEYS:
         return f"it is an option of scenarios: scenario(…, {key}=…)"
+    if holder and key == "model" and issubclass(_section_at(holder), AnyAgent):
+        return "to send it to the agent, write body: {model: …}; the model of users is the top-level `model`"
     if not holder and key == "server":
         return "it is a key of `agent`; to start more processes, list them under `servers`"
     if not holder and key in agent_keys():

@@ -256,7 +256,13 @@ def _errored_finding(reason: Reason) -> _Finding:
     elif NO_RECORDED_ANSWER in text:
         text = _replay_miss(text)
     elif reason.kind is ReasonKind.FILE:
-        text = _REFUSED_SCENARIO.sub("", text.strip().rpartition("\n")[2])
+        # A traceback ends with the error; examples are indented.
+        last = next(row for row in reversed(text.strip().split("\n")) if row[:1] != " ")
+        text = _REFUSED_SCENARIO.sub("", last)
+        before, _, rest = reason.message.partition(text)
+        return _finding_from_text(
+            CauseKind.ERRORED, text, reason.message if before else rest.rpartition("\n")[2]
+        )
     return _error_finding(CauseKind.ERRORED, text, reason.message)
 
 

@@ -139,13 +139,8 @@ class RunReport:
     def changed(self) -> Mapping[tuple[str, str, str], str]:
         """`ScenarioReport.key` → how the verdict on a scenario that did not pass has changed."""
         changes = self.result.changes
-        still = dict.fromkeys(
-            ((each.name, each.agent, each.file) for each in changes.still_failing), "still failing"
-        )
-        newly = dict.fromkeys(
-            ((each.name, each.agent, each.file) for each in changes.newly_failing), NEWLY_FAILING
-        )
-        return {**still, **newly}
+        lists = (("still failing", changes.still_failing), (NEWLY_FAILING, changes.newly_failing))
+        return {(each.name, each.agent, each.file): text for text, group in lists for each in group}
 
     @property
     def changes_text(self) -> str:
@@ -166,6 +161,12 @@ class RunReport:
     def notes(self) -> list[QuestionedVerdicts]:
         notes = (warning for warning in self.result.verdict_warnings if warning.note)
         return [QuestionedVerdicts(*each) for each in by_code(notes).items()]
+
+    def mistakes_in_mocks(self, scenario: ScenarioReport) -> Iterator[str]:
+        """Report what a scenario's mocks raised by mistake."""
+        for each in self.result.verdict_warnings:
+            if each.code == WarningCode.MOCK_RAISED and (each.scenario, each.agent) == scenario.key[:2]:
+                yield each.message
 
     @property
     def errors(self) -> list[tuple[ScenarioReport, UniqueError]]:

@@ -276,7 +276,7 @@ def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:
         draft_of(schema).check_schema(schema)
         check_references(schema)
     except SchemaError as error:
-        raise ValueError(f"{key}: is not a valid JSON Schema: {error.message}") from None
+        raise ValueError(f"{key}: is not a valid JSON Schema: {error.json_path}: {error.message}") from None
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
     return schema

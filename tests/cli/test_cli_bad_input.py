@@ -12,7 +12,7 @@ import pytest
 from model_server import ModelServer, best, model_keys
 from project import COMMAND, DEADLINE_S, Project, clean_environment
 
-from agentest.testing import ScriptedAgent
+from agentest.testing import ScriptedAgent, tool_call
 
 CONFIG = "agent: {endpoint: 'http://127.0.0.1:9/v1'}\n"
 
@@ -37,6 +37,12 @@ BAD_CONFIGS = {
         "    command: echo its last words; exit 3\n    ready: http://127.0.0.1:9/\n",
         ["exited with status 3", "its last words"],
     ),
+    "a list for a text": (CONFIG + "model: [a]\n", [".yaml:2: model: found a list", "write model: openai/"]),
+    "the agent's model": (
+        "agent: {endpoint: 'http://h/v1', model: m}\n",
+        ["write body: {model: …}", "top-level"],
+    ),
+    "a list for a body": ("agent: {endpoint: 'http://h/v1', body: [m]}\n", ["found a list", "body: {model:"]),
     "missing key of a model": (CONFIG + "model: openai/gpt-5-mini\n", ["OPENAI_API_KEY"]),
 }
 
@@ -52,6 +58,50 @@ def test_wrong_configurations_are_explained(project: Project, name: str) -> None
     assert "Traceback" not in done.stderr + done.stdout
     for part in expected:
         assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "name: x\nturns: [hi]\n",
+            "! the file: unknown key `name`; valid are: `defaults`, `scenarios`. Write:  1 scenario\n"
+            "  a.sim.yaml:1  a.sim.yaml\n"
+            "      scenarios:\n"
+            "        - name: asks for an order\n"
+            '          turns: ["Where is order 17?"]\n\n',
+        ),
+        (
+            "scenarios:\n- name: x\n  turn: [hi]\n",
+            "! unknown option `turn`; did you mean `turns`?  1 scenario\n"
+            "  a.sim.yaml:2  x\n    a.sim.yaml:3\n\n",
+        ),
+        (
+            "scenarios:\n- {name: x, turn: [hi]}\n",
+            "! unknown option `turn`; did you mean `turns`?  1 scenario\n  a.sim.yaml:2  x\n\n",
+        ),
+    ],
+)
+def test_a_mistake_is_printed_once(project: Project, text: str, shown: str) -> None:
+    """The title says what is wrong; below it are the place, the key's line if it differs, and an example."""
+    project.config("http://127.0.0.1:9/v1")
+    project.write("a.sim.yaml", text)
+    done = project.run()
+    assert done.returncode == 2
+    assert shown in done.stdout
+
+
+def test_the_mistake_of_a_mock_stands_below_the_failure(project: Project) -> None:
+    """A mock that raised by mistake may be why the check failed."""
+    project.scenario(
+        'scenario("s", turns=["x"], expect={"says": "sent"}, tools={"look": lambda args, ctx: args["id"]})'
+    )
+    with ScriptedAgent([[tool_call("look")], "unknown"]) as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    assert (
+        "    also: the mock of tool 'look' raised KeyError at a.sim.py:2: 'id'. Fix the mock" in done.stdout
+    )
 
 
 def test_no_configuration_and_no_scenario(project: Project) -> None:

@@ -82,8 +82,10 @@ def test_refused_scenarios(project: Project) -> None:
     assert done.returncode == 2
     statuses = {each["name"]: (each["status"], each["line"]) for each in project.results["scenarios"]}
     assert statuses == {"fine": ("passed", 3), "no aim": ("errored", 4), "typo": ("errored", 5)}
-    assert "a.sim.py:4: scenario 'no aim': has neither `goal` nor `turns`" in done.stdout
-    assert "a.sim.py:5: scenario 'typo': unknown option `profil`; did you mean `profile`" in done.stdout
+    assert "! has neither `goal` nor `turns`" in done.stdout
+    assert "a.sim.py:4  no aim\n" in done.stdout
+    assert "! unknown option `profil`; did you mean `profile`" in done.stdout
+    assert "a.sim.py:5  typo\n" in done.stdout
     everything = project.run("--list")
     assert everything.returncode == 2
     assert "fine" in everything.stdout

@@ -122,4 +122,5 @@ def test_impossible_expectations_are_refused(project: Project) -> None:
     done = project.run()
     assert done.returncode == 2
     assert "lock.sim.py:3: scenario 'a': state['lock']: cannot be copied" in done.stdout
-    assert "turn.sim.py:2: scenario 'b': expect.in_turn: is 3, but the script has 1 turn" in done.stdout
+    assert "! expect.in_turn: is 3, but the script has 1 turn" in done.stdout
+    assert "turn.sim.py:2  b\n" in done.stdout

@@ -806,7 +806,7 @@ def test_instructions_and_their_files(folder: Folder, tmp_path: Path) -> None:
             "agent: instructions and instructions_file exclude each other",
         ),
         ("instructions: ' '", "FILE:3: agent.instructions: is empty"),
-        ("instructions: [x]", "FILE:3: agent.instructions: Input should be a valid string"),
+        ("instructions: [x]", "FILE:3: agent.instructions: found a list; input should be a valid string"),
         (
             "instructions_file: missing.md",
             "FILE:3: agent.instructions_file: FOLDER/missing.md does not exist",

@@ -383,7 +383,12 @@ def _forgets_in_another_loop(messages: Any, ctx: Any) -> str:
     [
         (_forgets, "forgets", "", 0),
         (_forgets_in_another_loop, "forgets", "", 0),
-        (_stumbles, "stumbles", "the handler raised TypeError: 'coroutine' object is not subscriptable; ", 0),
+        (
+            _stumbles,
+            "stumbles",
+            "the handler raised TypeError: 'coroutine' object is not subscriptable ({}); ",
+            0,
+        ),
         (_swallows, "swallows", "", 1),
     ],
 )
@@ -393,6 +398,7 @@ def test_a_call_that_is_not_awaited(handler: Callable[..., Any], mark: str, said
     conversation = hold(handler, tools={"book": {"n": 1}})
     rows = Path(__file__).read_text().splitlines()
     line = next(at for at, row in enumerate(rows, 1) if row.endswith(f"  # {mark}"))
+    said = said.format(f"test_conversation.py:{line + 1}")
     assert conversation.failure == Failure(
         Blame.AGENT,
         f"{said}test_conversation.py:{line}: the handler did not await ctx.resolve_tool('book'), so no tool "
@@ -480,7 +486,13 @@ def test_handlers_that_raise(error: BaseException, message: str, in_thread: bool
     made = [scenario("bad", turns=["bad"]), scenario("good", turns=["good"])]
     result = run_scenarios(made, agent=plain if in_thread else later)
     bad, good = (found.conversations[0].conversation for found in result.scenarios)
-    assert failure(bad) == Failure(Blame.AGENT, message)
+    blame = failure(bad)
+    place = (
+        ""
+        if isinstance(error, AgentestError)
+        else f" (test_conversation.py:{plain.__code__.co_firstlineno + 2})"
+    )
+    assert blame == Failure(Blame.AGENT, message + place)
     assert good.turns[0].agent_message == "Fine."
 
 

@@ -78,7 +78,9 @@ def test_calls_recorded_before_an_error_are_stored() -> None:
         ToolCall("look", {"on": 1}, "x", False, 0, seen_by=SeenBy.AGENT),
     )
     assert conversation.failure is not None
-    assert conversation.failure.message == "the handler raised ValueError: no"
+    assert re.fullmatch(
+        r"the handler raised ValueError: no \(test_recording\.py:\d+\)", conversation.failure.message
+    )
 
 
 def test_a_recorded_call_is_a_hand_over() -> None:

@@ -155,6 +155,7 @@ def test_a_missing_call_is_paired_with_the_nearest_call_of_its_tool() -> None:
     ("expected", "given", "difference"),
     [
         (call("t", n=1), "{broken", "the arguments are not an object: '{broken'"),
+        ("t", "{broken", "the arguments are not an object: '{broken'"),
         (ExpectedCall("t", {}, "exact"), {"n": 1}, "n: not expected, got 1"),
         (call("t", n=lambda n: n > 5), {"n": 1}, "n: expected lambda n: n > 5, got 1"),
         (call("t", n=1), {"n": "x" * 500}, "n: expected 1, got 'xxxx"),

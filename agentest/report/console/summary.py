@@ -318,6 +318,8 @@ def _blocks(
         yield from example
         also = (title for _, title in mine[0].causes if title != block.headline)
         yield from (line(4, (f"also: {title}", "dim")) for title in islice(also, _SHOWN_ALSO))
+        if mine[0].status is Status.FAILED:  # perhaps because of the mock
+            yield from (line(4, (f"also: {text}", "yellow")) for text in report.mistakes_in_mocks(mine[0]))
         yield from (_place(each, names, report) for each in mine[1 : 1 + most])
         if left := len(mine[1 + most :]):
             yield line(2, (f"and {left:,} more", "dim"))

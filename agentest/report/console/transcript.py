@@ -131,7 +131,7 @@ def _cause_details(
             yield from alignment_lines(table, look, indent, cause.title) if table else ()
     is_check = cause.kind is CauseKind.CHECK and is_in(cause.title, cause.text)
     if not (is_check or is_in(cause.text, cause.title)):
-        yield from _rows_of_cause(report, cause, indent, _BRIEF_ROWS if brief else _SHOWN_ROWS)
+        yield from _rows_of_cause(report, cause, indent, brief=brief)
     if cause.kind is CauseKind.THRESHOLD:
         counted = (
             (each, found) for each in conversations.values() for found in threshold_counted_lines(each)
@@ -143,15 +143,22 @@ def _cause_details(
 
 
 def _rows_of_cause(
-    report: ScenarioReport, cause: ScenarioCause, indent: int, most: int
+    report: ScenarioReport, cause: ScenarioCause, indent: int, *, brief: bool
 ) -> Iterator[ConsoleLine]:
-    """Show the text of a cause; of a file, a threshold and a long text, the last rows of the reason."""
+    """Show the text of a cause; of a file, a threshold and a long text, the last rows of the reason.
+
+    `brief`: of a row that ends with the title, show only the place, unless it stands above.
+    """
     kinds = [*ReasonKind] if cause.text.endswith("…") else [ReasonKind.FILE, ReasonKind.THRESHOLD]
     reasons = (each.message for each in report.reasons if each.kind in kinds)
     whole = (each for each in reasons if is_in(cause.text, each))
     folder = re.compile(rf"^/\S.*?/(?={re.escape(report.result.file)}:\d+: )", re.M)
-    rows = rows_of(folder.sub("", next(whole, cause.text)))[-most:]
-    yield from (line(indent, (row, "dim")) for row in rows if not is_in(row, cause.title))
+    for row in rows_of(folder.sub("", next(whole, cause.text)))[-(_BRIEF_ROWS if brief else _SHOWN_ROWS) :]:
+        is_title = brief and row.endswith(cause.title)
+        text = row.removesuffix(cause.title).partition(": ")[0] if is_title else row
+        is_new = text not in ("", report.location) and not is_in(text, cause.title)
+        if is_new or text.startswith("  "):
+            yield line(indent, (text, "dim"))
 
 
 def _decisive_turn(
