@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.json_text import STRICT, json_or, parse_json
 
@@ -13,6 +14,28 @@ SHOWN_CHARS = 10_000
 """Longest part of an agent's data in a message. Messages are shortened again after redaction."""
 
 TOO_DEEP = "what the agent has answered is nested too deeply to be sent back to it"
+
+
+_PROMPT = ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "promptTokenCount", "prompt")
+_COMPLETION = (
+    "completion_tokens",
+    "output_tokens",
+    "completionTokens",
+    "outputTokens",
+    "candidatesTokenCount",
+    "completion",
+)
+_CACHED = (
+    "cached_tokens",
+    "cachedTokens",
+    "cachedInputTokens",
+    "cachedContentTokenCount",
+    "cacheReadTokens",
+    "cache_read_input_tokens",
+    "cache_read",
+    "cached",
+)
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details", "inputTokenDetails")
 
 
 def read_json(body: bytes, location: str) -> Any:
@@ -98,6 +121,24 @@ def objects_at(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 def is_list_of_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     """Return True for a list that contains only JSON objects."""
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def reported_usage(reported: Any) -> Usage | None:
+    """Return the token counts in a response, or None if it has none."""
+    if not isinstance(reported, Mapping):
+        return None
+    details: Mapping[str, Any] = next(
+        (reported[name] for name in _DETAILS if isinstance(reported.get(name), Mapping)), {}
+    )
+    prompt, completion = _count(reported, _PROMPT), _count(reported, _COMPLETION)
+    if prompt is None and completion is None:
+        return None
+    return Usage(prompt or 0, completion or 0, _count(reported, _CACHED) or _count(details, _CACHED) or 0)
+
+
+def _count(reported: Mapping[str, Any], names: Sequence[str]) -> int | None:
+    values = (reported.get(name) for name in names)
+    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0), None)
 
 
 def read_count(reported: Any, *keys: str) -> int:

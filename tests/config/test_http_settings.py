@@ -135,7 +135,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"params": {"q": {"a": "{{message}}"}}},
         "'q' holds a dict, expected a text, a number or a list",
     ),
-    "returned": ({"tool_visibility": "returned"}, "set where its answers report them (`tool_calls`)"),
+    "returned": ({"tool_visibility": "returned"}, "set `tool_calls` to the JMESPath of the calls"),
     "step key": ({"setup": {"endpoint": "/x", "saves": {}}}, "unknown key `saves`; did you mean `save`?"),
     "per": (
         {"setup": {"endpoint": "/x", "per": "turn"}},

@@ -79,7 +79,7 @@ def test_each_type_has_a_default_visibility() -> None:
     [
         (
             {"type": "http", "body": "{{message}}", "tool_visibility": "returned"},
-            "hands no call to the caller; set where",
+            "hands no call to the caller; write `unseen` (the default); or set `tool_calls`",
         ),
         ({"tool_visibility": "seen"}, "'returned', 'reported', 'par"),
     ],

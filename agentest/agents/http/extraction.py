@@ -9,7 +9,7 @@ from typing import Any, Self
 from multidict import CIMultiDictProxy
 
 from agentest.agents.http.exchange import CookieJar
-from agentest.agents.json_reader import excerpt, read_any, read_text
+from agentest.agents.json_reader import excerpt, read_any, read_text, reported_usage
 from agentest.agents.reply_detection import (
     empty_path_message,
     find_reply_path,
@@ -28,17 +28,6 @@ from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 _NEWLINE = "\n"
-_PROMPT = ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "promptTokenCount", "prompt")
-_COMPLETION = (
-    "completion_tokens",
-    "output_tokens",
-    "completionTokens",
-    "outputTokens",
-    "candidatesTokenCount",
-    "completion",
-)
-_CACHED = ("cached_tokens", "cachedTokens", "cachedInputTokens", "cache_read_input_tokens", "cached")
-_DETAILS = ("prompt_tokens_details", "input_tokens_details", "inputTokenDetails")
 _ERROR_EVENT = "error"  # name of the events that report an error if no `error` path is configured
 SESSION = "session_id"  # name of the session id among the saved values
 DONE = "[DONE]"
@@ -69,24 +58,6 @@ def united(values: Sequence[Any]) -> Any:
         if isinstance(value, dict):
             united |= {key: item for key, item in value.items() if key != "event" and text_of(item)}
     return united
-
-
-def read_usage(reported: Any) -> Usage | None:
-    """Return the token counts in a response, or None if it has none."""
-    if not isinstance(reported, Mapping):
-        return None
-    details: Mapping[str, Any] = next(
-        (reported[name] for name in _DETAILS if isinstance(reported.get(name), Mapping)), {}
-    )
-    prompt, completion = _count(reported, _PROMPT), _count(reported, _COMPLETION)
-    if prompt is None and completion is None:
-        return None
-    return Usage(prompt or 0, completion or 0, _count(reported, _CACHED) or _count(details, _CACHED) or 0)
-
-
-def _count(reported: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    values = (reported.get(name) for name in names)
-    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0), None)
 
 
 class SavedValueSources:
@@ -267,7 +238,7 @@ class ResponseExtraction:
         if paths.tool_calls:
             self.calls.take(piece.find(paths.tool_calls))
         self.kept |= self._kept.in_piece(piece)
-        if (usage := read_usage(piece.find(paths.usage))) is not None:
+        if (usage := reported_usage(piece.find(paths.usage))) is not None:
             self.usage = usage
         if paths.error and (told := piece.find(paths.error)):
             raise AgentError(f"the agent reports an error (`error: {paths.error.text}`): {excerpt(told)}")

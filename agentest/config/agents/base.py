@@ -310,8 +310,9 @@ class AnyAgent(AgentWithServers):
         ):
             ways = "".join(f"; or {alternative}" for alternative in (*self.ways_to_see, *self.ways_to_mock))
             raise ValueError(
-                f"tool_visibility: returned: an agent of type {self.type} with these settings hands no call "
-                f"to the caller; write `{self.natural_visibility}` (the default){ways}"
+                f"tool_visibility: returned: an agent of type {self.type} with these settings runs its tools "
+                "itself and hands no call to the caller; "
+                f"write `{self.natural_visibility}` (the default){ways}"
             )
         return self
 
@@ -357,13 +358,3 @@ class AnyAgent(AgentWithServers):
         """Raise ValueError for a `body` that is not JSON."""
         with errors_as(ValueError, f"the body of {self.name!r} "):
             check_json(getattr(self, "body", None))
-
-
-def check_runs_its_tools(value: ToolVisibility | None, who: str) -> ToolVisibility | None:
-    """Raise ValueError for `returned`, because these agents run their tools themselves."""
-    if value is ToolVisibility.RETURNED:
-        raise ValueError(
-            f"{who} runs its tools itself and hands no call to the caller; write `reported` (the default) or "
-            "`unseen`"
-        )
-    return value

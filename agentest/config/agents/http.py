@@ -166,15 +166,6 @@ class HttpTemplateAgent(HttpAgent):
         return [value] if isinstance(value, Mapping | HttpRequestSettings) else value
 
     @model_validator(mode="after")
-    def _hands_calls_to_somebody(self) -> Self:
-        if self.tool_visibility is ToolVisibility.RETURNED and not self.in_process:
-            raise ValueError(
-                "tool_visibility: an agent of type http runs its tools itself and hands no call to the "
-                "caller; set where its answers report them (`tool_calls`), or write `unseen`"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _body_has_its_form(self) -> Self:
         check_body(self.body, self.sent_headers)
         return self

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.base import AnyAgent, check_runs_its_tools
+from agentest.config.agents.base import AnyAgent
 from agentest.config.fields import AgentObject
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.files import read_user_bytes
@@ -49,11 +49,6 @@ class AdkModuleAgent(AnyAgent):
         raise ValueError(
             "names the module or the folder with the google-adk agent, like `my_agent` or `agents/my_agent`"
         )
-
-    @field_validator("tool_visibility")
-    @classmethod
-    def _runs_its_tools_itself(cls, value: ToolVisibility | None) -> ToolVisibility | None:
-        return check_runs_its_tools(value, "a google-adk agent")
 
     @model_validator(mode="after")
     def _has_no_server(self) -> Self:

@@ -18,13 +18,8 @@ from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, Usage
 from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, decide, output_text, result_text
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, gate_method
-from agentest.plugins.protocols.approvals import (
-    Decision,
-    approvals_of,
-    asked_tools,
-    question_text,
-    resume,
-)
+from agentest.plugins.protocols.approvals import Decision, approvals_of, asked_tools, question_text, resume
+from agentest.plugins.protocols.model_messages import texts_of
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 
@@ -204,14 +199,6 @@ def content_of(result: Any) -> Any:
     return result.content if is_message else result
 
 
-def text_of(content: Any) -> str:
-    """Return the text of a message's content."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "".join(part if isinstance(part, str) else str(part.get("text") or "") for part in parts)
-
-
 _PAST = "a node of the graph answers itself, without a tool of LangChain's"
 
 
@@ -261,7 +248,7 @@ class LangGraphConversation:
         structured = state.values.get("structured_response")
         last = new[-1] if new else None
         reply = AgentReply(
-            text_of(last.content) if last and structured is None else output_text(structured),
+            texts_of(last.content) if last and structured is None else output_text(structured),
             remarks=tuple(_remarks(new[:-1])),
             author=getattr(last, "name", None),
         )
@@ -276,7 +263,7 @@ def _messages_since(said_id: str, messages: Sequence[Any]) -> list[Any]:
 
 def _remarks(messages: Sequence[Any]) -> Iterator[Remark]:
     for message in messages:
-        if message.type == "ai" and (text := text_of(message.content).strip()):
+        if message.type == "ai" and (text := texts_of(message.content).strip()):
             yield Remark(message.name or "agent", text)
 
 
@@ -315,10 +302,10 @@ def _record_node_calls(messages: Sequence[Any], gate: ToolGate) -> None:
                 continue
             result = results.get(call["id"])
             if result is None or result.status == "error":
-                why = "no answer" if result is None else text_of(result.content)
+                why = "no answer" if result is None else texts_of(result.content)
                 gate.note_not_run(call["name"], call["args"], why, call["id"])
             else:
-                gate.note_past(call["name"], call["args"], text_of(result.content), _PAST)
+                gate.note_past(call["name"], call["args"], texts_of(result.content), _PAST)
 
 
 open_runnable = Framework("LangChain", prepare, takes_history=True).open

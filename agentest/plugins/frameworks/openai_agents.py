@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from agentest.agents.json_reader import read_arguments
 from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
@@ -15,7 +15,7 @@ from agentest.plugins.frameworks.client import AskedCall, Begin, Framework, deci
 from agentest.plugins.frameworks.tool_gate import FindGate, ToolGate, any_gate, current_gate, gate_method
 from agentest.plugins.protocols.response_items import written
 from agentest.support.errors import AgentError, UsageError
-from agentest.support.json_text import STRICT, safe_repr
+from agentest.support.json_text import safe_repr
 
 _LOCAL_TOOLS = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")
 """Tools that act on this machine without a function tool."""
@@ -88,18 +88,11 @@ def _by_the_gate(tool: Any, find: FindGate) -> Callable[[Any, str], Any]:
             return await tool.on_invoke_tool(context, arguments)
         call_id = getattr(context, "tool_call_id", None)
         answer = await gate.answer(
-            tool.name, _parsed_arguments(arguments), lambda: tool.on_invoke_tool(context, arguments), call_id
+            tool.name, read_arguments(arguments)[0], lambda: tool.on_invoke_tool(context, arguments), call_id
         )
         return result_text(answer.value) if answer.mocked else answer.value
 
     return on_invoke_tool
-
-
-def _parsed_arguments(arguments: Any) -> Any:
-    try:
-        return json.loads(arguments or "{}", **STRICT)
-    except (ValueError, TypeError, RecursionError):
-        return arguments
 
 
 class OpenAIAgentsConversation:
@@ -142,7 +135,7 @@ def _answered(result: Any, gate: ToolGate) -> Any:
     items = result.interruptions
     raws = [(item.name, item.raw_item) for item in items]
     asked = [
-        AskedCall(name, _parsed_arguments(_field(raw, "arguments")), _field(raw, "call_id"))
+        AskedCall(name, read_arguments(_field(raw, "arguments"))[0], _field(raw, "call_id"))
         for name, raw in raws
     ]
     try:
@@ -174,7 +167,7 @@ def _record_other_calls(items: Sequence[Any], gate: ToolGate) -> None:
         raw = item.raw_item
         call_id, kind = _field(raw, "call_id"), _field(raw, "type")
         name = _field(raw, "name") or str(kind).removesuffix("_call")
-        args = _parsed_arguments(_field(raw, "arguments"))
+        args = read_arguments(_field(raw, "arguments"))[0]
         if gate.saw(call_id, name, args):
             continue
         if kind == "function_call":

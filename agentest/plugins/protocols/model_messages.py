@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from agentest.agents.json_reader import read_count, read_result, text_at
+from agentest.agents.json_reader import read_count, read_result, reported_usage, text_at
 from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
@@ -244,15 +244,12 @@ def instructions_of(body: Json) -> str:
 def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens of an answer of any of the APIs. Those of a cache are part of the prompt."""
     used = entry(body, "usage") or entry(body, "usageMetadata")
-    details = entry(used, "prompt_tokens_details") or entry(used, "input_tokens_details")
-    prompt = read_count(used, "prompt_tokens", "promptTokenCount")
-    cached = read_count(details, "cached_tokens") or read_count(used, "cachedContentTokenCount")
-    if not prompt:  # Anthropic counts what a cache read or wrote apart from `input_tokens`
-        read = read_count(used, "cache_read_input_tokens")
-        prompt = read_count(used, "input_tokens") + read + read_count(used, "cache_creation_input_tokens")
-        cached = cached or read
-    output = read_count(used, "completion_tokens", "output_tokens", "candidatesTokenCount")
-    return Usage(prompt, output + read_count(used, "thoughtsTokenCount"), cached)
+    usage = reported_usage(used) or Usage()
+    apart = 0
+    if not read_count(used, "prompt_tokens", "promptTokenCount"):  # as with Anthropic, in `input_tokens`
+        apart = read_count(used, "cache_read_input_tokens") + read_count(used, "cache_creation_input_tokens")
+    output = usage.completion_tokens + read_count(used, "thoughtsTokenCount")
+    return Usage(usage.prompt_tokens + apart, output, usage.cached_tokens)
 
 
 def texts_of(content: Any) -> str:
@@ -260,7 +257,7 @@ def texts_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    texts = (part.get("text") if isinstance(part, Mapping) else part for part in parts)
     return "".join(text for text in texts if isinstance(text, str))
 
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import read_event, read_json, text_at
+from agentest.agents.json_reader import is_list_of_objects, read_event, read_json, read_result, text_at
+from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
     Agent,
     AgentNotes,
@@ -22,6 +23,7 @@ from agentest.agents.port import (
     IgnoredCounter,
     NoReply,
     Resources,
+    TurnContext,
 )
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
@@ -73,13 +75,6 @@ class ProtocolEndpoint:
         self.sender = HttpSender(config, resources.client, resources.timeout_s, place, timeout_hint)
 
 
-def with_header(config: Any, name: str, value: str) -> Any:
-    """Return the settings with a header of the protocol, unless they have one with its name."""
-    if any(each.lower() == name for each in config.sent_headers):
-        return config
-    return config.model_copy(update={"headers": {**config.headers, name: value}})
-
-
 @dataclass(slots=True)
 class ReplyTotals:
     """The sums and lists over all requests of one reply."""
@@ -126,6 +121,14 @@ class ReplyTotals:
         return NoReply(str(problem), retries, (*self.observed, *calls))
 
 
+@dataclass(slots=True, kw_only=True)
+class ProtocolTurn(ReplyTotals):
+    """One turn of a conversation, with the totals of its requests."""
+
+    ctx: TurnContext
+    values: TurnValues
+
+
 class ReportedResults:
     """The results that an agent has reported: by id and name of their calls, without ids in order."""
 
@@ -149,6 +152,13 @@ class ReportedResults:
 
 
 agent_call = partial(ToolCall, mocked=False, seen_by=SeenBy.AGENT)  # makes a call that the agent made itself
+
+
+def read_tool_result(content: Any) -> Any:
+    """Return the result that an agent has reported, whose text may be in parts."""
+    if content and is_list_of_objects(content) and all(isinstance(each.get("text"), str) for each in content):
+        content = "".join(each["text"] for each in content)
+    return read_result(content)
 
 
 def content_parts(

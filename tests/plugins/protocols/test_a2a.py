@@ -887,7 +887,7 @@ def test_fifty_conversations_at_once() -> None:
     [
         (
             {"tool_visibility": "returned"},
-            "an A2A agent runs its tools itself and hands no call to the caller",
+            "an agent of type a2a with these settings runs its tools itself and hands no call to the caller",
         ),
         ({"protocol_version": 2}, "Input should be '1.0' or '0.3'"),
         ({"protocolVersion": True}, "Input should be '1.0' or '0.3'"),

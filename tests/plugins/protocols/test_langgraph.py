@@ -434,7 +434,10 @@ def test_a_tool_that_ends_the_turn() -> None:
     ("wrong", "message"),
     [
         ({"endpoint": "http://h/runs/wait"}, "the address of the LangGraph server alone"),
-        ({"tool_visibility": "returned"}, "an agent behind a LangGraph server runs its tools itself"),
+        (
+            {"tool_visibility": "returned"},
+            "an agent of type langgraph with these settings runs its tools itself",
+        ),
         ({"reply": "answer["}, "answer\\["),
         ({"body": {"assistant_id": "x"}}, "`assistant_id` is set by Agentest: write `assistant_id` beside"),
         ({"body": {"input": []}}, "`input` must be an object"),

@@ -78,12 +78,11 @@ def prepare_custom_metrics(
     thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
     source = str(criteria.source or "criteria")
     try:
-        codes = {
-            n: evaluators.get(n) or _import_code(n, metric, root) for n, metric in criteria.custom.items()
-        }
         metrics = {
-            n: _custom_metric_code(n, criteria.custom[n], code, thresholds.get(n))
-            for n, code in codes.items()
+            n: _custom_metric_code(
+                n, metric, evaluators.get(n) or _import_code(n, metric, root), thresholds.get(n)
+            )
+            for n, metric in criteria.custom.items()
         }
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None

@@ -263,18 +263,13 @@ def turn_result(
 
 def overall_results(scenario: ScenarioResult) -> list[EvalMetricResult]:
     """Return the results of all metrics for the whole case."""
-    return [
-        *(_metric_result(each, _overall_reason(each.name, scenario)) for each in scenario.metric_verdicts),
-        *(
-            EvalMetricResult(
-                name,
-                None,
-                scenario.averages.get(name),
-                EvalStatus.INFORMATIONAL,
-                _overall_reason(name, scenario),
-            )
-            for name in scenario.information
-        ),
+    decided = [
+        _metric_result(each, _overall_reason(each.name, scenario)) for each in scenario.metric_verdicts
+    ]
+    reasons = {name: _overall_reason(name, scenario) for name in scenario.information}
+    return decided + [
+        EvalMetricResult(name, None, scenario.averages.get(name), EvalStatus.INFORMATIONAL, reason)
+        for name, reason in reasons.items()
     ]
 
 
@@ -297,13 +292,8 @@ def _overall_reason(name: str, scenario: ScenarioResult) -> str:
 
 
 def _metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
-    return EvalMetricResult(
-        metric_name=verdict.name,
-        threshold=verdict.threshold,
-        score=verdict.score,
-        eval_status=eval_status(verdict.status),
-        reason=reason,
-    )
+    status = eval_status(verdict.status)
+    return EvalMetricResult(verdict.name, verdict.threshold, verdict.score, status, reason)
 
 
 def _why(result: MetricResult) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -46,7 +46,7 @@ def rouge1(response: str, reference: str) -> Overlap:
 
 def words(text: str) -> list[str]:
     """Return the words that ROUGE counts, in order."""
-    spaced = _normalized(text).lower().translate(_SPACED)
+    spaced = "".join(map(_spaced, _normalized(text).lower()))
     return [stem(word) if len(word) > 3 and word.isascii() else word for word in spaced.split()]
 
 
@@ -59,35 +59,22 @@ def _normalized(text: str) -> str:
 def _with_few_marks(text: str) -> Iterator[str]:
     start = marks = 0
     for at, character in enumerate(text):
-        marks = marks + 1 if _IS_MARK[character] else 0
+        marks = marks + 1 if _is_mark(character) else 0
         if marks > _MOST_MARKS:
             yield text[start:at]
             start, marks = at, 1
     yield text[start:]
 
 
-class _IsMark(dict[str, bool]):
-    """Cache: True if a character is sorted among the combining marks of the one before it."""
-
-    def __missing__(self, character: str) -> bool:
-        self[character] = bool(unicodedata.combining(unicodedata.normalize("NFKD", character)[0]))
-        return self[character]
+@cache
+def _is_mark(character: str) -> bool:
+    """Return True if a character is sorted among the combining marks of the one before it."""
+    return bool(unicodedata.combining(unicodedata.normalize("NFKD", character)[0]))
 
 
-_IS_MARK = _IsMark()
-
-
-class _Spaced(dict[int, str]):
-    def __missing__(self, code: int) -> str:
-        self[code] = _spaced(code)
-        return self[code]
-
-
-_SPACED = _Spaced()
-
-
-def _spaced(code: int) -> str:
-    character = chr(code)
+@cache
+def _spaced(character: str) -> str:
+    code = ord(character)
     if _within(code, _BY_CHARACTER):
         return f" {character} "
     is_mark = unicodedata.category(character).startswith("M")

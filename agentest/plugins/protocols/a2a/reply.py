@@ -14,8 +14,8 @@ from agentest.agents.json_reader import (
     excerpt,
     is_list_of_objects,
     mapping_at,
-    read_count,
     read_result,
+    reported_usage,
     text_at,
 )
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
@@ -213,8 +213,7 @@ def _is_new_usage(metadata: Json, known: set[str]) -> bool:
 
 def _tokens(metadata: Json) -> Usage:
     reported = _with_integers(mapping_at(metadata, _USAGE))
-    keys = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
-    return Usage(*(read_count(reported, key) for key in keys))
+    return reported_usage(reported) or Usage()
 
 
 def _is_inner(part: A2aPart) -> bool:

@@ -38,15 +38,6 @@ class A2aAgent(HttpAgent):
     """Further fields of every message: `metadata`, `configuration`, `tenant`, `message`."""
 
     @model_validator(mode="after")
-    def _hands_calls_to_somebody(self) -> Self:
-        if self.tool_visibility is ToolVisibility.RETURNED and not self.in_process:
-            raise ValueError(
-                "tool_visibility: an A2A agent runs its tools itself and hands no call to the caller; write "
-                "`reported` if its answers report all calls, or `unseen` (the default)"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _body_leaves_room(self) -> Self:
         for key in ("message", "configuration", "metadata"):
             if not isinstance(self.body.get(key, {}), Mapping):

@@ -18,9 +18,9 @@ from agentest.agents.json_reader import (
     is_list_of_objects,
     mapping_at,
     objects_at,
-    read_count,
     read_json,
     read_text,
+    reported_usage,
     truncated_stream_error,
 )
 from agentest.agents.placeholders import TurnValues
@@ -31,7 +31,7 @@ from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.plugins.protocols.adk_server.settings import AdkAgent
 from agentest.plugins.protocols.approvals import Approver, Decision
 from agentest.plugins.protocols.protocol_client import (
-    ReplyTotals,
+    ProtocolTurn,
     ReportedResults,
     agent_call,
     read_json_body,
@@ -204,8 +204,8 @@ def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
     return AdkClient(config, resources.client, resources.timeout_s)
 
 
-@dataclass(slots=True)
-class _AdkRuns:
+@dataclass(slots=True, kw_only=True)
+class _AdkRuns(ProtocolTurn):
     """The runs of one turn: of the user's message, and of answers to confirmations."""
 
     asked: Asked
@@ -247,40 +247,38 @@ class AdkClient:
         `latency_ms` of the reply covers the runs without the session requests. The time limit applies to
         each request. Raises NoReply, SessionMismatch, CannotSend.
         """
-        key, values, total = self._place(ctx), TurnValues(messages, ctx), ReplyTotals()
+        key, values = self._place(ctx), TurnValues(messages, ctx)
         first_state = (
             await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
         )
-        total.retries = first_state.retries
         message, approver = last_user_message(messages), Approver(ctx.approve, self._approvals)
-        run = _AdkRuns(self._waiting.pop(key.session_id, {}))
+        asked = self._waiting.pop(key.session_id, {})
+        run = _AdkRuns(ctx=ctx, values=values, asked=asked, retries=first_state.retries)
         if run.asked:
             run.events.append({"content": {"parts": [{"functionCall": call} for call in run.asked.values()]}})
         given: Any = run.answer(approver, message.text) or user_content(message)
         try:
             while given is not None:
-                await self._send(key, given, run, total, values)
+                await self._send(key, given, run)
                 given = run.answer(approver)
         except AgentError as error:
             calls = read_run(run.events, ctx.turn_index, decided=run.decided)[0].observed
-            raise total.no_reply(error, calls) from error
+            raise run.no_reply(error, calls) from error
         if run.asked:
             self._waiting[key.session_id] = run.asked
-        reply = read_reply(run.events, ctx.turn_index, total.retries, self._streaming, run.decided)
+        reply = read_reply(run.events, ctx.turn_index, run.retries, self._streaming, run.decided)
         current_state = await self._sessions.read(key, values)
         return replace(
-            total.timed(reply),
+            run.timed(reply),
             state=current_state.state,
             state_error=current_state.error,
             state_before=first_state.state,
             approvals=approver.answered,
         )
 
-    async def _send(
-        self, key: SessionKey, given: Any, run: _AdkRuns, total: ReplyTotals, values: Values
-    ) -> None:
+    async def _send(self, key: SessionKey, given: Any, run: _AdkRuns) -> None:
         payload = {**asdict(key), "streaming": self._streaming, "new_message": given}
-        events = total.add(await self._sender.post(self._run_url, payload, self._read, values=values))
+        events = run.add(await self._sender.post(self._run_url, payload, self._read, values=run.values))
         run.events += events
         run.asked = confirmations(events)
 
@@ -421,8 +419,7 @@ def _event(item: Any) -> _Event | None:
     parts = _parts(item)
     final = error is not None or _is_final(item, parts)
     tokens = item.get("usageMetadata")
-    keys = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
-    usage = Usage(*(read_count(tokens, key) for key in keys))
+    usage = reported_usage(tokens) or Usage()
     is_model_response = isinstance(tokens, Mapping) or isinstance(item.get("modelVersion"), str)
     return _Event(author, parts, final, usage, error, is_model_response)
 

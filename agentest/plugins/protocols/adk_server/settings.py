@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 from urllib.parse import urljoin, urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
-from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugins.protocols.approvals import Approvals
@@ -52,12 +51,6 @@ class AdkAgent(HttpAgent):
         if parts.query or parts.fragment or parts.path.rstrip("/").endswith(("/run", "/run_sse")):
             raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
         return value
-
-    @model_validator(mode="after")
-    def _runs_its_tools_itself(self) -> Self:
-        if not self.in_process:
-            check_runs_its_tools(self.tool_visibility, "tool_visibility: an agent behind ADK's server")
-        return self
 
 
 _APPS_PATH = "/list-apps"

@@ -41,7 +41,7 @@ from agentest.plugins.protocols.approvals import Approver, Decision
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
-    ReplyTotals,
+    ProtocolTurn,
     json_events,
 )
 from agentest.support.errors import AgentError, errors_as
@@ -102,9 +102,7 @@ def _refuse_json(body: bytes) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _AgUiTurn(ReplyTotals):
-    ctx: TurnContext
-    values: TurnValues
+class _AgUiTurn(ProtocolTurn):
     body: Mapping[str, Any]  # the configured fields of its requests
     tools: tuple[ToolSpec, ...]  # the tools that are declared to the agent
     approver: Approver

@@ -17,8 +17,7 @@ from agentest.agents.json_reader import (
     objects_at,
     read_any,
     read_arguments,
-    read_count,
-    read_result,
+    reported_usage,
     text_at,
 )
 from agentest.domain.tool_visibility import Approval
@@ -34,7 +33,7 @@ from agentest.plugins.protocols.ag_ui.thread import (
     new_id,
 )
 from agentest.plugins.protocols.approvals import Decision
-from agentest.plugins.protocols.protocol_client import agent_call
+from agentest.plugins.protocols.protocol_client import agent_call, read_tool_result
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -93,16 +92,11 @@ class StreamedCall:
             name=self.name,
             args=args,
             turn_index=turn_index,
-            result=_read_result(self.content),
+            result=read_tool_result(self.content),
             invalid_arguments=problem,
             error=error,
             call_id=self.id,
         )
-
-
-def _read_result(content: Any) -> Any:
-    is_parts = is_list_of_objects(content) and all(isinstance(part.get("text"), str) for part in content)
-    return read_result("".join(part["text"] for part in content) if is_parts else content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,12 +473,8 @@ class AgUiRun:
 
     def _finish(self, event: Wire) -> None:
         self.finished, self.result = True, event.get("result")
-        models = objects_at(event, "usage")
-        counts = [
-            sum(read_count(model, key) for model in models)
-            for key in ("inputTokens", "outputTokens", "cachedInputTokens")
-        ]
-        self.usage = Usage(*counts)
+        counts = (reported_usage(model) or Usage() for model in objects_at(event, "usage"))
+        self.usage = sum(counts, Usage())
         outcome = event.get("outcome")
         if not isinstance(outcome, Mapping):
             return

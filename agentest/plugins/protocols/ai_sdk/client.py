@@ -37,7 +37,7 @@ from agentest.plugins.protocols.approvals import Approver
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
-    ReplyTotals,
+    ProtocolTurn,
     agent_call,
 )
 from agentest.support.errors import AgentError, CannotSend, errors_as
@@ -65,16 +65,16 @@ class _Backend(ProtocolEndpoint):
         super().__init__(config, resources, PLACE, handed_over=_HANDED_OVER)
         self.config = config
 
-    async def send(self, payload: Wire, result: StreamResult, values: TurnValues, total: ReplyTotals) -> None:
+    async def send(self, payload: Wire, result: StreamResult, turn: _StreamTotals) -> None:
         async def read(response: DirectResponse) -> None:
             await read_stream(response, result)
 
-        body = {**self.body.filled(values), **payload}
-        total.add(await self.sender.post(self.config.endpoint, body, read, values=values, headers=_ACCEPT))
+        body, url = {**self.body.filled(turn.values), **payload}, self.config.endpoint
+        turn.add(await self.sender.post(url, body, read, values=turn.values, headers=_ACCEPT))
 
 
-@dataclass(slots=True)
-class _StreamTotals(ReplyTotals):
+@dataclass(slots=True, kw_only=True)
+class _StreamTotals(ProtocolTurn):
     is_text: bool = False
     model_calls: int = 0
     said: tuple[str, ...] = ()
@@ -93,23 +93,24 @@ class AiSdkConversation:
         if not self._messages:
             self._backend.own_tools.check_before(ctx)
             self._messages += earlier_wire(messages[:-1])
-        current, total, message = self._current(), _StreamTotals(), messages[-1]
+        current, message = self._current(), messages[-1]
+        total = _StreamTotals(ctx=ctx, values=TurnValues(messages, ctx))
         approver = Approver(ctx.approve, self._backend.config.approvals)
         if isinstance(message, ToolResult):
             self._fill_results(current, messages)
             if waiting(current) and not _decide_waiting(current, approver):
-                return self._reply(current, total, ctx)
+                return self._reply(current, total)
         else:
             assert isinstance(message, UserText)
             if not _decide_waiting(current, approver, message.text):
                 self._messages.append(user_message(message))
         goes_on = True
         while goes_on:
-            current = await self._send(total, messages, ctx)
+            current = await self._send(total)
             with errors_as(total.no_reply, "", AgentError):
                 goes_on = not requested_calls(current) and _decide_waiting(current, approver)
         total.approvals = approver.answered
-        return self._reply(current, total, ctx)
+        return self._reply(current, total)
 
     def _current(self) -> AssistantMessage:
         last = self._messages[-1] if self._messages else None
@@ -129,10 +130,9 @@ class AiSdkConversation:
                 part.update(state=DONE, output=value)
             current.set_done(part)
 
-    async def _send(
-        self, total: _StreamTotals, messages: Sequence[Message], ctx: TurnContext
-    ) -> AssistantMessage:
+    async def _send(self, total: _StreamTotals) -> AssistantMessage:
         """Send all messages and add the stream to the message that it continues. Raises MockBypassed."""
+        ctx = total.ctx
         current, own_tools = self._current(), self._backend.own_tools
         before = len(current.parts)
         result = StreamResult(current)
@@ -145,7 +145,7 @@ class AiSdkConversation:
             **({"messageId": last.id} if isinstance(last, AssistantMessage) else {}),
         }
         try:
-            await self._backend.send(payload, result, TurnValues(messages, ctx), total)
+            await self._backend.send(payload, result, total)
         except NoReply as error:
             raise total.no_reply(error, made(current, ctx.turn_index)) from None
         if last is not current:
@@ -165,12 +165,12 @@ class AiSdkConversation:
         total.said += tuple(texts(current.parts[before:]))
         return current
 
-    def _reply(self, current: AssistantMessage, total: _StreamTotals, ctx: TurnContext) -> AgentReply:
+    def _reply(self, current: AssistantMessage, total: _StreamTotals) -> AgentReply:
         requests, pending_calls = requested_calls(current), waiting(current)
         *before, last = total.said or ("",)
         if pending_calls and not requests:
             last = _BETWEEN.join(filter(None, (last, *map(_approval_question, pending_calls))))
-        total.observed += tuple(_call(part, current, ctx.turn_index) for part in pending_calls)
+        total.observed += tuple(_call(part, current, total.ctx.turn_index) for part in pending_calls)
         total.remarks = tuple(Remark(self.name, text) for text in before)
         return total.reply(
             last,

@@ -16,14 +16,7 @@ from uuid import uuid4
 
 from agentest.agents.error_hints import is_page
 from agentest.agents.http_sender import EventStream, again
-from agentest.agents.json_reader import (
-    excerpt,
-    mapping_at,
-    read_count,
-    read_event,
-    read_json,
-    truncated_stream_error,
-)
+from agentest.agents.json_reader import excerpt, read_event, read_json, reported_usage, truncated_stream_error
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -277,12 +270,7 @@ class StreamResult:
         for source in (self.finish or {}, self._metadata):
             for key in ("totalUsage", "usage"):
                 if isinstance(reported := source.get(key), Mapping):
-                    cached = read_count(mapping_at(reported, "inputTokenDetails"), "cacheReadTokens")
-                    return Usage(
-                        read_count(reported, "inputTokens", "promptTokens"),
-                        read_count(reported, "outputTokens", "completionTokens"),
-                        cached or read_count(reported, "cachedInputTokens"),
-                    )
+                    return reported_usage(reported) or Usage()
         return Usage()
 
     def take(self, chunk: Chunk) -> bool:

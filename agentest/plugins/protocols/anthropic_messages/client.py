@@ -20,7 +20,6 @@ from agentest.agents.json_reader import (
     read_any,
     read_arguments,
     read_object,
-    read_result,
     text_at,
     truncated_stream_error,
 )
@@ -33,17 +32,17 @@ from agentest.plugins.protocols.model_messages import StreamedBlocks, usage_of
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
-    ReplyTotals,
+    ProtocolTurn,
     agent_call,
     content_parts,
     json_events,
-    with_header,
+    read_tool_result,
 )
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
-_VERSION = ("anthropic-version", "2023-06-01")
+_VERSION = {"anthropic-version": "2023-06-01"}
 _MAX_TOKENS = 4096
 """The limit for a reply if `body` has none, because the protocol requires one in every request."""
 _MAX_PAUSES = 10
@@ -73,14 +72,16 @@ def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> 
 
 class _MessagesEndpoint(ProtocolEndpoint):
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
-        super().__init__(with_header(config, *_VERSION), resources, _PLACE, handed_over=_HANDED_OVER)
+        super().__init__(config, resources, _PLACE, handed_over=_HANDED_OVER)
+        has_version = any(name.lower() in _VERSION for name in config.sent_headers)
+        self._headers = {} if has_version else _VERSION
         self._url = config.endpoint
         self._streaming = config.streaming
 
     async def send(
-        self, messages: Sequence[WrittenMessage], values: TurnValues, assembly: MessageAssembly
+        self, messages: Sequence[WrittenMessage], turn: ProtocolTurn, assembly: MessageAssembly
     ) -> HttpAnswer[ReceivedMessage]:
-        body = self.body.filled(values)
+        body = self.body.filled(turn.values)
         streamed = {"stream": True} if self._streaming else {}
         all_messages = merged([*body.get("messages", []), *messages])
         payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": all_messages}
@@ -88,7 +89,7 @@ class _MessagesEndpoint(ProtocolEndpoint):
         async def read(response: DirectResponse) -> ReceivedMessage:
             return await read_body(response, self._streaming, assembly.take, assembly.read)
 
-        return await self.sender.post(self._url, payload, read, values=values)
+        return await self.sender.post(self._url, payload, read, values=turn.values, headers=self._headers)
 
 
 class _MessagesConversation:
@@ -103,40 +104,39 @@ class _MessagesConversation:
         if not self._known:
             self._endpoint.own_tools.check_before(ctx)
         self._history += map(_written, messages[self._known :])
-        total, blocks = ReplyTotals(), list[Block]()
-        await self._receive(blocks, total, TurnValues(messages, ctx), ctx.turn_index)
+        turn, blocks = ProtocolTurn(ctx=ctx, values=TurnValues(messages, ctx)), list[Block]()
+        await self._receive(blocks, turn)
         try:
             reply = read_blocks(blocks, ctx.turn_index, self.name, self._endpoint.ignored, self._call_ids)
         except AgentError as error:
-            raise total.no_reply(error, _made(blocks, ctx.turn_index)) from None
+            raise turn.no_reply(error, _made(blocks, ctx.turn_index)) from None
         self._endpoint.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._history.append(as_received(blocks))
         self._call_ids |= _ids_of_calls(blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
-        total.observed, total.remarks = reply.observed, reply.remarks
-        return total.reply(reply.text, tool_requests=reply.tool_requests)
+        turn.observed, turn.remarks = reply.observed, reply.remarks
+        return turn.reply(reply.text, tool_requests=reply.tool_requests)
 
-    async def _receive(
-        self, blocks: list[Block], total: ReplyTotals, values: TurnValues, turn_index: int
-    ) -> None:
+    async def _receive(self, blocks: list[Block], turn: ProtocolTurn) -> None:
+        turn_index = turn.ctx.turn_index
         for _ in range(_MAX_PAUSES + 1):
             so_far = [as_received(blocks)] if blocks else []
             assembly = MessageAssembly(self._endpoint.ignored)
             try:
-                message = total.add(await self._endpoint.send([*self._history, *so_far], values, assembly))
-                total.usage += usage_of(message)
+                message = turn.add(await self._endpoint.send([*self._history, *so_far], turn, assembly))
+                turn.usage += usage_of(message)
                 blocks += blocks_of(message)
             except RecursionError:
-                raise total.no_reply(TOO_DEEP, _made(blocks, turn_index)) from None
+                raise turn.no_reply(TOO_DEEP, _made(blocks, turn_index)) from None
             except AgentError as error:
                 calls = (*_made(blocks, turn_index), *made_so_far(assembly.message(), turn_index))
-                raise total.no_reply(error, calls) from None
+                raise turn.no_reply(error, calls) from None
             if cut := _cut_reason(message):
                 self._endpoint.notes.add(cut, f"answers were cut before their end {cut}")
             if message.get("stop_reason") != _PAUSED:
                 return
         problem = f"the agent paused more than {_MAX_PAUSES} times (stop_reason: {_PAUSED})"
-        raise total.no_reply(problem, _made(blocks, turn_index))
+        raise turn.no_reply(problem, _made(blocks, turn_index))
 
 
 def as_received(blocks: Sequence[Block]) -> WrittenMessage:
@@ -412,21 +412,11 @@ def _made_call(block: Block, result: Block, turn_index: int) -> ToolCall:
         name=block["name"],
         args=args,
         turn_index=turn_index,
-        result=_result(content),
+        result=read_tool_result(content),
         invalid_arguments=problem,
         error=excerpt(content) if failed else None,
         call_id=identifier if isinstance(identifier, str) else None,
     )
-
-
-def _result(content: Any) -> Any:
-    if isinstance(content, list) and content and all(map(_is_text, content)):
-        return read_result("".join(block["text"] for block in content))
-    return read_result(content)
-
-
-def _is_text(block: Any) -> bool:
-    return isinstance(block, Mapping) and _kind(block) == "text" and isinstance(block.get("text"), str)
 
 
 def _results_by_id(blocks: Sequence[Block]) -> dict[str, Block]:

@@ -26,13 +26,7 @@ from agentest.agents.reply_detection import empty_path_message, text_of, where_t
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
-from agentest.plugins.protocols.approvals import (
-    Approver,
-    approvals_of,
-    asked_tools,
-    question_text,
-    resume,
-)
+from agentest.plugins.protocols.approvals import Approver, approvals_of, asked_tools, question_text, resume
 from agentest.plugins.protocols.langgraph.messages import (
     AI,
     MESSAGES,
@@ -58,7 +52,7 @@ from agentest.plugins.protocols.langgraph.settings import LangGraphAgent
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
-    ReplyTotals,
+    ProtocolTurn,
     read_json_body,
 )
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch, errors_as
@@ -285,15 +279,12 @@ class RunBodies:
         return {**self._body.filled(values), **self._streamed, "assistant_id": assistant}
 
 
-@dataclass(slots=True)
-class _TurnRuns:
+@dataclass(slots=True, kw_only=True)
+class _TurnRuns(ProtocolTurn):
     thread: str
-    index: int
-    values: TurnValues
     sent: SentMessage | None  # the user's message; None if it answers the graph's interrupts
     run: GraphRun = field(default_factory=GraphRun)
     updates: list[Wire] = field(default_factory=list)
-    total: ReplyTotals = field(default_factory=ReplyTotals)
     decided: dict[str, Approval] = field(default_factory=dict)
 
 
@@ -314,7 +305,7 @@ class GraphConversation:
         assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
         sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=user_message.text)
-        turn = _TurnRuns(thread_of(ctx.session_id), ctx.turn_index, values, sent)
+        turn = _TurnRuns(ctx=ctx, values=values, thread=thread_of(ctx.session_id), sent=sent)
         requests = self._graph.requests
         approver = Approver(ctx.approve, self._graph.approvals)
         if sent is None:
@@ -330,9 +321,9 @@ class GraphConversation:
             body = requests.run(assistant, new, sent, state, values)
         await self._run(turn, body)
         await self._answer_interrupts(turn, assistant, approver)
-        turn.total.approvals = approver.answered
+        turn.approvals = approver.answered
         self._check_state(turn, requests.state_keys(state))
-        return self._finish(turn, _state_before(ctx))
+        return self._finish(turn)
 
     async def _answer_interrupts(self, turn: _TurnRuns, assistant: str, approver: Approver) -> None:
         """Answer the graph's interrupts unless the user has to decide. Raises NoReply."""
@@ -346,7 +337,7 @@ class GraphConversation:
             await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
     async def _run(self, turn: _TurnRuns, body: dict[str, Any]) -> None:
-        turn.run = turn.total.add(await self._graph.run(turn.thread, body, turn.values))
+        turn.run = turn.add(await self._graph.run(turn.thread, body, turn.values))
         turn.updates += after_user(turn.run.messages, turn.sent)
         if turn.run.problem is not None:
             raise self._no_reply(turn, turn.run.problem)
@@ -378,7 +369,7 @@ class GraphConversation:
             calls = self._calls(turn)
         except AgentError:
             calls = ()
-        return turn.total.no_reply(problem, calls)
+        return turn.no_reply(problem, calls)
 
     def _looks_finished(self, turn: _TurnRuns) -> bool:
         messages = self._turn_messages(turn)
@@ -411,7 +402,7 @@ class GraphConversation:
         return self._known
 
     def _calls(self, turn: _TurnRuns) -> tuple[ToolCall, ...]:
-        calls = calls_of(self._turn_messages(turn), turn.index, self._waiting)
+        calls = calls_of(self._turn_messages(turn), turn.ctx.turn_index, self._waiting)
         by_user = turn.sent is None
         return tuple(
             replace(call, approval=turn.decided.get(call.name))
@@ -420,7 +411,7 @@ class GraphConversation:
             for call in calls
         )
 
-    def _finish(self, turn: _TurnRuns, before: Mapping[str, Any] | None) -> AgentReply:
+    def _finish(self, turn: _TurnRuns) -> AgentReply:
         values = turn.run.values
         with errors_as(partial(self._no_reply, turn), "", AgentError):
             messages, calls = self._turn_messages(turn), self._calls(turn)
@@ -428,15 +419,14 @@ class GraphConversation:
         self._interrupts = tuple(turn.run.interrupts)
         self._waiting = {c.call_id: c for c in calls if self._interrupts and c.call_id and _is_waiting(c)}
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
-        total = turn.total
-        total.usage = usage_of(distinct_messages)
-        total.observed = tuple(waiting(call) if call.call_id in self._waiting else call for call in calls)
-        total.remarks = remarks_of(distinct_messages, text, self.name)
-        return total.reply(
+        turn.usage = usage_of(distinct_messages)
+        turn.observed = tuple(waiting(call) if call.call_id in self._waiting else call for call in calls)
+        turn.remarks = remarks_of(distinct_messages, text, self.name)
+        return turn.reply(
             text,
             model_calls=sum(kind_of(m) == AI for m in distinct_messages) or None,
             state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
-            state_before=before,
+            state_before=_state_before(turn.ctx),
             state_error=turn.run.state_error,
             tells_calls=bool(messages) or state_messages(values) is not None,
         )

@@ -16,10 +16,10 @@ from agentest.agents.json_reader import (
     is_list_of_objects,
     mapping_at,
     objects_at,
-    read_count,
     read_json,
     read_result,
     read_text,
+    reported_usage,
     text_at,
     truncated_stream_error,
 )
@@ -212,14 +212,8 @@ def _result(answer: Wire | None) -> tuple[Any, str | None]:
 
 def usage_of(messages: Iterable[Wire]) -> Usage:
     """Return the sum of the tokens that messages report."""
-    usage = Usage()
-    for reported in (mapping_at(message, "usage_metadata") for message in messages):
-        usage += Usage(
-            read_count(reported, "input_tokens"),
-            read_count(reported, "output_tokens"),
-            read_count(mapping_at(reported, "input_token_details"), "cache_read"),
-        )
-    return usage
+    reported = (reported_usage(message.get("usage_metadata")) for message in messages)
+    return sum(filter(None, reported), Usage())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

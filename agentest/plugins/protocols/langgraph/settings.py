@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
-from agentest.config.agents.base import check_runs_its_tools
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
 from agentest.domain.tool_visibility import ToolVisibility
@@ -56,11 +55,6 @@ class LangGraphAgent(HttpAgent):
         if parts.query or parts.fragment or last in routes:
             raise ValueError("is the address of the LangGraph server alone, like http://localhost:2024")
         return value
-
-    @field_validator("tool_visibility")
-    @classmethod
-    def _runs_its_tools_itself(cls, value: ToolVisibility | None) -> ToolVisibility | None:
-        return check_runs_its_tools(value, "an agent behind a LangGraph server")
 
     @field_validator("body")
     @classmethod

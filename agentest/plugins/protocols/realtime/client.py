@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -101,8 +101,7 @@ class _RealtimeConversation:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         client, limit = self._client, TimeLimit(self._client.timeout_s)
-        assembly, retries = ResponseAssembly(client.ignored), 0
-        first: list[float] = []
+        assembly, retries, first_ms = ResponseAssembly(client.ignored), 0, None
         if not self._known:
             client.own_tools.check_before(ctx)
         new = [
@@ -120,8 +119,7 @@ class _RealtimeConversation:
                 for item in new:
                     await _send(self._socket, "conversation.item.create", item=item)
                 await _send(self._socket, "response.create")
-                on_text = lambda: first.append(limit.elapsed * 1000)  # noqa: E731
-                await _receive(self._socket, assembly, self._is_done, on_text, self._note)
+                first_ms = await self._receive(self._socket, assembly, limit)
             response = assembly.response()
             reply = reply_of(response, ctx.turn_index, self.name, client.ignored, self._items)
             self._items += items_of(response)
@@ -133,8 +131,38 @@ class _RealtimeConversation:
             raise NoReply(f"{client.endpoint}: {self._problem(error)}", retries, made) from None
         client.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
-        took = limit.elapsed * 1000
-        return replace(reply, latency_ms=took, first_token_ms=next(iter(first), None), retries=retries)
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first_ms, retries=retries)
+
+    async def _receive(self, socket: WebSocket, assembly: ResponseAssembly, limit: TimeLimit) -> float | None:
+        """Read the events of one response. Returns when its text began. Raises AgentError."""
+        received_chars = 0
+        text_ms: list[float] = []
+        while True:
+            text = await socket.next()
+            received_chars += len(text)
+            if received_chars > MAX_BODY_BYTES:
+                raise AgentError(f"the messages of one response are larger than {MAX_BODY_BYTES // 2**20} MB")
+            event = read_event(text)
+            kind = text_at(event, "type")
+            response_id = text_at(event, "response_id") or text_at(mapping_at(event, "response"), "id")
+            if kind == "response.created":
+                self._is_done[response_id] = False
+            if kind == "error":
+                raise AgentError(_error(event))
+            if self._is_done.get(response_id) or kind.startswith(_SKIPPED):
+                self._note(event)
+                continue
+            if kind == "response.done":
+                response = _finished(mapping_at(event, "response"))
+                kind, event = f"response.{response['status']}", {"response": response}
+                if response_id in self._is_done:
+                    self._is_done[response_id] = True
+            else:
+                name, _, step = kind.rpartition(".")
+                kind = f"{_TEXTS.get(name, name)}.{step}"
+                event = {**event, "text": event.get("transcript", event.get("text"))}
+            if assembly.add(event, kind, lambda: text_ms.append(limit.elapsed * 1000)):
+                return text_ms[0] if text_ms else None
 
     def _note(self, event: Mapping[str, Any]) -> None:
         item = mapping_at(event, "item")
@@ -189,43 +217,6 @@ class _RealtimeConversation:
         if mocks and not objects_at(given, "tools"):
             session.setdefault("tools", [_function(spec) for spec in mocks])
         await _send(socket, "session.update", session=session)
-
-
-async def _receive(
-    socket: WebSocket,
-    assembly: ResponseAssembly,
-    is_done: dict[str, bool],
-    on_text: Callable[[], None],
-    on_other: Callable[[Mapping[str, Any]], None],
-) -> None:
-    """Read the events of one response until it is done, and note it in `is_done`. Raises AgentError."""
-    received_chars = 0
-    while True:
-        text = await socket.next()
-        received_chars += len(text)
-        if received_chars > MAX_BODY_BYTES:
-            raise AgentError(f"the messages of one response are larger than {MAX_BODY_BYTES // 2**20} MB")
-        event = read_event(text)
-        kind = text_at(event, "type")
-        response_id = text_at(event, "response_id") or text_at(mapping_at(event, "response"), "id")
-        if kind == "response.created":
-            is_done[response_id] = False
-        if kind == "error":
-            raise AgentError(_error(event))
-        if is_done.get(response_id) or kind.startswith(_SKIPPED):
-            on_other(event)
-            continue
-        if kind == "response.done":
-            response = _finished(mapping_at(event, "response"))
-            kind, event = f"response.{response['status']}", {"response": response}
-            if response_id in is_done:
-                is_done[response_id] = True
-        else:
-            name, _, step = kind.rpartition(".")
-            kind = f"{_TEXTS.get(name, name)}.{step}"
-            event = {**event, "text": event.get("transcript", event.get("text"))}
-        if assembly.add(event, kind, on_text):
-            return
 
 
 def _finished(response: Mapping[str, Any]) -> dict[str, Any]:

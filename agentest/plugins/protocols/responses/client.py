@@ -18,7 +18,7 @@ from agentest.domain.messages import Message
 from agentest.plugins.protocols.protocol_client import (
     ProtocolClient,
     ProtocolEndpoint,
-    ReplyTotals,
+    ProtocolTurn,
     read_json_body,
 )
 from agentest.plugins.protocols.response_items import (
@@ -38,7 +38,6 @@ from agentest.plugins.protocols.responses.settings import History, ResponsesAgen
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values
 
 _HANDED_OVER = "have the agent answer with the call alone, without its output (a tool of body.tools)"
@@ -61,12 +60,6 @@ class InvalidRequest(NoReply):
         return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
 
 
-@dataclass(slots=True, kw_only=True)
-class _ResponsesTurn(ReplyTotals):
-    index: int
-    values: Values
-
-
 class _ResponsesEndpoint(ProtocolEndpoint):
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
         super().__init__(config, resources, RESPONSES_PLACE, handed_over=_HANDED_OVER)
@@ -78,7 +71,7 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         self._creates_conversations = False
 
     async def send(
-        self, history: Mapping[str, Any], items: Sequence[Item], turn: _ResponsesTurn, *, first: bool
+        self, history: Mapping[str, Any], items: Sequence[Item], turn: ProtocolTurn, *, first: bool
     ) -> Response:
         body = self.body.filled(turn.values)
         streamed = {"stream": True} if self._streaming else {}
@@ -100,13 +93,13 @@ class _ResponsesEndpoint(ProtocolEndpoint):
                 ended = await self._poll_until_ended(ended, assembly, turn)
             return ended
         except NoReply as error:
-            calls_so_far = made_so_far(assembly.response(), turn.index)
+            calls_so_far = made_so_far(assembly.response(), turn.ctx.turn_index)
             raise (InvalidRequest if refused else NoReply)(str(error), error.retries, calls_so_far) from None
         except RecursionError:
             raise NoReply(TOO_DEEP) from None
 
     async def _poll_until_ended(
-        self, response: Response, assembly: ResponseAssembly, turn: _ResponsesTurn
+        self, response: Response, assembly: ResponseAssembly, turn: ProtocolTurn
     ) -> Response:
         parts = urlsplit(self._url)
         url = parts._replace(path=f"{parts.path.rstrip('/')}/{quote(response['id'], '')}").geturl()
@@ -127,10 +120,11 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         turn.latency_ms += limit.elapsed * 1000
         return response
 
-    async def start_conversation(self, values: Values, ctx: TurnContext) -> Any:
+    async def start_conversation(self, turn: ProtocolTurn) -> Any:
         if self._names_conversation:
-            return self.body.filled(values)["conversation"]
-        return await self.create_conversation(values) if self._creates_conversations else ctx.session_id
+            return self.body.filled(turn.values)["conversation"]
+        creates = self._creates_conversations
+        return await self.create_conversation(turn.values) if creates else turn.ctx.session_id
 
     def should_create(self, refused: InvalidRequest) -> bool:
         is_possible = _conversations_url(self._url) is not None and not self._names_conversation
@@ -177,8 +171,8 @@ class _ResponsesConversation:
         if not self._known:
             self._endpoint.own_tools.check_before(ctx)
         new = written(messages[self._known :], requested_by_id(self._items))
-        turn = _ResponsesTurn(index=ctx.turn_index, values=TurnValues(messages, ctx))
-        response = await self._send(new, turn, ctx)
+        turn = ProtocolTurn(ctx=ctx, values=TurnValues(messages, ctx))
+        response = await self._send(new, turn)
         try:
             reply = reply_of(response, ctx.turn_index, self.name, self._endpoint.ignored, self._items)
             self._store(new, response, ctx)
@@ -188,7 +182,7 @@ class _ResponsesConversation:
         self._known = len(messages) + 1  # the reply will be the next of them
         return turn.timed(reply)
 
-    async def _send(self, new: list[dict[str, Any]], turn: _ResponsesTurn, ctx: TurnContext) -> Response:
+    async def _send(self, new: list[dict[str, Any]], turn: ProtocolTurn) -> Response:
         endpoint = self._endpoint
         history: dict[str, Any] = {}
         if endpoint.history is History.INPUT:
@@ -196,7 +190,7 @@ class _ResponsesConversation:
         first = self._previous is None and self._conversation is None
         if endpoint.history is History.CONVERSATION:
             if first:
-                self._conversation = await endpoint.start_conversation(turn.values, ctx)
+                self._conversation = await endpoint.start_conversation(turn)
             history = {"conversation": self._conversation}
         elif not first:
             history = {"previous_response_id": self._previous}
