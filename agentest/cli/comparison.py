@@ -38,7 +38,6 @@ from agentest.history.comparison_report import (
 )
 from agentest.report.console.printer import open_console
 from agentest.report.content import Regression
-from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
@@ -162,7 +161,7 @@ def read_baseline(prepared: Prepared) -> MeasuredRun | None:
             )
         return None
     with errors_as(UsageError, "baseline: ", UsageError):
-        path = run_file(wanted, output_dir(prepared), folder)
+        path = run_file(wanted, prepared.output_dir, folder)
         run = read_run(path, run_label(path, Project(request.root, folder)))
         entries = prepared.plan.entries
         agents, scenarios = tuple(prepared.plan.agents), tuple(map(_unmeasured, entries))

@@ -26,13 +26,14 @@ from agentest.cli.options import (
 )
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, judged_run
+from agentest.domain.events import ReportOptions
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Conversation
 from agentest.plugin import PLUGINS, if_command
 from agentest.runner.plan import Options, Plan, Unit, make_plan, unrun_result, with_entries
-from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepare, prepared_for
+from agentest.runner.prepare import Prepared, RunRequest, configure, prepare, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.store.reader import UnreadableRunError, conversations_of, read_results

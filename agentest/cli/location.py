@@ -16,8 +16,9 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
 if TYPE_CHECKING:
+    from agentest.domain.events import ReportOptions
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
+    from agentest.runner.prepare import Prepared, RunRequest
 
 _DEFAULT_OUTPUT = ".agentest"
 
@@ -148,9 +149,10 @@ def request_of(
 
     Raises UsageError if the engine options exclude each other, even if nothing runs.
     """
+    from agentest.domain.events import ReportOptions
     from agentest.runner.engines import engine_of
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import ReportOptions, RunRequest
+    from agentest.runner.prepare import RunRequest
     from agentest.scenarios.discovery import parse_path_choice
 
     options = options or Options()

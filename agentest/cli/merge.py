@@ -15,14 +15,12 @@ from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, output_options, path_option, where
 from agentest.cli.run import STATUSES
 from agentest.cli.run_output import RESULTS_REPORT, RunOutput, claim_names, open_reporters
-from agentest.config.fields import parse_reports
-from agentest.domain.events import ReportRequest, RunFinished
+from agentest.config.fields import check_can_be_written, parse_reports, requested_reports
+from agentest.domain.events import ReportOptions, ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.history.merge import MergedRun, check_complete, check_parts, find_parts, part_names
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
-from agentest.runner.environment import check_can_be_written
-from agentest.runner.prepare import ReportOptions, requested_reports
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
 from agentest.support.errors import ConfigError, ExitCode

@@ -18,7 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 GROUPS = {
     "location": ("agentest.cli.location", "Location"),
     "options": ("agentest.runner.plan", "Options"),
-    "reports": ("agentest.runner.prepare", "ReportOptions"),
+    "reports": ("agentest.domain.events", "ReportOptions"),
     "selection": ("agentest.cli.rerun_selection", "ScenarioSelection"),
 }
 """Maps a parameter of commands to the class, with its module, that groups the options of its fields."""

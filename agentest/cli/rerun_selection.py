@@ -19,7 +19,6 @@ from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.shards import Shard, ShardedRun, split
 from agentest.domain.truncation import without_unneeded_parts
 from agentest.domain.verdict import metric_verdicts
-from agentest.runner.environment import output_dir
 from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, narrow_plan, with_units
 from agentest.runner.prepare import Prepared
 from agentest.scenarios.discovery import ENDINGS
@@ -87,7 +86,7 @@ def verdicts_of(prepared: Prepared) -> LatestVerdicts:
     """Return the latest verdicts on the scenarios of a run."""
     from agentest.store.runs.past_runs import latest_verdicts
 
-    return latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
+    return latest_verdicts(prepared.output_dir, list(map(_tried, prepared.plan.entries)))
 
 
 def has_failed(entry: PlanEntry, verdicts: LatestVerdicts) -> bool:
@@ -159,7 +158,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     if reference:
         run: finding.StoredRunFolder | None = _run_named(prepared, reference, kind)
     else:
-        run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
+        run = finding.latest_unfinished(prepared.output_dir, kind, str(shard) if shard else None)
     earlier_part = run.record.part if run and run.record else None
     if earlier_part and shard not in (None, earlier_part.shard):
         raise UsageError(
@@ -245,7 +244,7 @@ def name_of(entry: PlanEntry) -> str:
 
 def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.StoredRunFolder:
     working_dir = prepared.request.here or prepared.request.root
-    run = finding.StoredRunFolder(finding.run_file(reference, output_dir(prepared), working_dir).parent)
+    run = finding.StoredRunFolder(finding.run_file(reference, prepared.output_dir, working_dir).parent)
     if run.under_way:
         raise UsageError(
             f"{_RESUME} {reference}: the run is still in progress; wait for its end, or interrupt it"
@@ -367,10 +366,10 @@ def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[s
     if source == COUNTS:
         return _BY_COUNTS, None
     if source is None:
-        latest = latest_complete_run(output_dir(prepared), kind)
+        latest = latest_complete_run(prepared.output_dir, kind)
         earlier = read_earlier_run(latest.file) if latest and latest.file else None
         return (f"durations of run {latest.id}", earlier) if latest and earlier else (_BY_COUNTS, None)
-    file = run_file(source, output_dir(prepared), prepared.request.here or prepared.request.root)
+    file = run_file(source, prepared.output_dir, prepared.request.here or prepared.request.root)
     earlier = read_earlier_run(file)
     if earlier is None:
         raise UsageError(

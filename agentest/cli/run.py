@@ -21,13 +21,13 @@ from agentest.cli.run_output import (
     selection_hash,
     store_finished,
 )
+from agentest.config.fields import check_can_be_written
 from agentest.domain.events import ReportRequest
 from agentest.domain.figures import Forecast, PastRun, PlannedUnit, budget_warning, forecast
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.engines import engine_of
-from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs, report_file
@@ -86,7 +86,7 @@ def _with_earlier_runs(prepared: Prepared, variant: RunVariant) -> Prepared:
         prepared = with_fingerprints(prepared)
     if variant.name not in _AGENT_KINDS or prepared.earlier is not None:
         return prepared
-    earlier = verdicts_of_selection(output_dir(prepared), variant.name, selection_hash(prepared, variant))
+    earlier = verdicts_of_selection(prepared.output_dir, variant.name, selection_hash(prepared, variant))
     return replace(prepared, earlier=earlier)
 
 
@@ -124,7 +124,7 @@ def _broadcast(
     request = prepared.request
     context = ReporterContext(
         root=request.root,
-        folder=output_dir(prepared),
+        folder=prepared.output_dir,
         environ=os.environ,
         verbosity=request.reports.verbosity,
         detailed=request.reports.detailed,
@@ -282,7 +282,7 @@ def comparable_run(prepared: Prepared, kind: RunKind) -> PastRun | None:
         return None
     places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
     offline = not any(prepared.model_names.values())
-    return find_earlier_run(complete_runs(output_dir(prepared), kind), places, offline=offline)
+    return find_earlier_run(complete_runs(prepared.output_dir, kind), places, offline=offline)
 
 
 def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:

@@ -17,8 +17,8 @@ from agentest.support.errors import UsageError
 if TYPE_CHECKING:
     from agentest.cli.location import Location
     from agentest.cli.rerun_selection import ScenarioSelection
+    from agentest.domain.events import ReportOptions
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import ReportOptions
 
 
 @click.command(cls=RunCommand)

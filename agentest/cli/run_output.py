@@ -17,7 +17,6 @@ from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
 from agentest.report.registry import ReporterContext, make_reporters
-from agentest.runner.environment import output_dir
 from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
 from agentest.store.run_results import conversations_in_memory, document
@@ -106,13 +105,13 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
     with ExitStack() as stack:
         _lock_cassettes(prepared, stack)
         try:
-            folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
+            folder = stack.enter_context(new_run_folder(prepared.output_dir, datetime.now(UTC)))
             stack.callback(_remove_if_empty, folder.path)
             record = _record(prepared, variant, folder)
             write_record(folder.path, record)
             folder = claim_names(folder, variant.latest_name, stack, note)
         except OSError as error:
-            runs = output_dir(prepared) / RUNS
+            runs = prepared.output_dir / RUNS
             taken = runs if runs.is_symlink() or runs.exists() else runs.parent
             problem = f"output_dir: {taken} cannot be written to ({error.strerror}); set another `output_dir`"
             if any(map(_in_folder, prepared.reports)) or prepared.is_recorded:
@@ -291,8 +290,8 @@ def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
         return
     folder = cassette_folder(prepared.loaded.config, prepared.request.options, prepared.request.root)
     try:
-        if folder.is_relative_to(output_dir(prepared)):
-            make_output_folder(output_dir(prepared))
+        if folder.is_relative_to(prepared.output_dir):
+            make_output_folder(prepared.output_dir)
         make_folder(folder)
         stack.enter_context(locked(folder, datetime.now(UTC).isoformat(timespec="seconds")))
     except FolderLocked as taken:

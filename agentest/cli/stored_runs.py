@@ -14,11 +14,10 @@ import click
 
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, format_option, names_option, option, verbosity_options, where
-from agentest.domain.events import ConversationFinished, ReportRequest
+from agentest.config.fields import check_can_be_written, requested_reports
+from agentest.domain.events import ConversationFinished, ReportOptions, ReportRequest
 from agentest.domain.results import RunResult
 from agentest.plugin import PLUGINS
-from agentest.runner.environment import check_can_be_written
-from agentest.runner.prepare import ReportOptions, requested_reports
 from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import StoredConversations, events_of, read_results
 from agentest.store.runs.folder import (

@@ -21,7 +21,6 @@ from agentest.cli.run import run_once
 from agentest.cli.watch_keys import ENTER, QUIT, Keys, open_keys
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import PLUGINS
-from agentest.runner.environment import output_dir
 from agentest.runner.plan import PlanEntry, Unit
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.scenarios.discovery import is_scenario_file, search
@@ -109,7 +108,7 @@ class _Watcher:
         if prepared:
             servers = prepared.managed_servers.of_any(prepared.plan.agents)
             watched = (entry for each in servers for entry in each.server.watch)
-            self._servers = parse_watch_entries(watched, prepared.request.root, [output_dir(prepared)])
+            self._servers = parse_watch_entries(watched, prepared.request.root, [prepared.output_dir])
         # A file that changed after the last look may have been read before or after that.
         before = _stamps(self._known | self._candidates())
         before |= {file: stamp for file, stamp in self._seen.items() if file in before}
@@ -215,7 +214,7 @@ class _Watcher:
 
     @property
     def _output_dir(self) -> Path:
-        return output_dir(self._prepared) if self._prepared else self._request.root / ".agentest"
+        return self._prepared.output_dir if self._prepared else self._request.root / ".agentest"
 
     def _settled(self, changed: frozenset[Path]) -> frozenset[Path]:
         deadline = monotonic() + _LONGEST_SERIES_S
@@ -262,7 +261,7 @@ class _Watcher:
 
     def _open_page(self) -> None:
         prepared = self._prepared
-        run = latest_run(output_dir(prepared), [RunKind.RUN]) if prepared else None
+        run = latest_run(prepared.output_dir, [RunKind.RUN]) if prepared else None
         if run is None or run.file is None:
             tell("agentest: no run is stored")
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +13,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from agentest.domain.events import ReportRequest
 from agentest.plugin import PLUGINS, Kind, PluginError
-from agentest.support.errors import errors_as
+from agentest.support.errors import ConfigError, errors_as
+from agentest.support.files import check_writable, readable
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.text import snake_case, snake_keys
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/|$)|localhost(/|$)")
+_SOURCES = (".py", ".yaml", ".yml", ".toml")  # suffixes of source files, which no report may overwrite
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -191,6 +193,31 @@ def parse_reports(texts: Iterable[str], root: Path) -> tuple[ReportRequest, ...]
             other = owners[report.path.resolve()]
             raise ValueError(f"{other} and {report.name} are both to be written to {report.path}")
     return wanted
+
+
+def requested_reports(words: Sequence[str], folder: Path) -> tuple[ReportRequest, ...]:
+    """Return the reports of the command line, relative to the user's folder. Raises ConfigError."""
+    with errors_as(ConfigError, "--reporter: "):
+        return parse_reports(words, folder)
+
+
+def check_can_be_written(reports: Iterable[ReportRequest]) -> None:
+    """Create the folders of reports. Raises ConfigError, also if a report would replace a source file."""
+    for report in reports:
+        if report.path is not None:
+            if report.path.suffix in _SOURCES and report.path.exists():
+                raise ConfigError(
+                    f"reporter {report.name}: {readable(str(report.path))} already exists and "
+                    "looks like a source file, which a report would replace: name another file"
+                )
+            try:
+                check_writable(report.path)
+            except OSError as error:
+                why = error.strerror or error
+                raise ConfigError(
+                    f"reporter {report.name}: {readable(str(report.path))} cannot be written ({why}); "
+                    "name a file in a folder that you may write to"
+                ) from None
 
 
 PORT = "{port}"  # the normal form. Users may also write `{{port}}`.

@@ -189,3 +189,20 @@ class ReportRequest:
 
     name: str
     path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """Options for what a run reports."""
+
+    reporters: tuple[str, ...] = ()
+    verbosity: int = 0  # -1: quiet, 1: passed scenarios and conversations, 2: transcripts
+    detailed: bool = False
+    """True if the console shows every invocation of an evaluation set next to the expected one."""
+    baseline: str | None = None  # the run to compare with at the end; None: as configured
+    fail_on_regression: bool = False
+
+    @property
+    def shows_conversations(self) -> bool:
+        """True if reports show conversations even of scenarios that passed."""
+        return self.verbosity > 0

@@ -13,11 +13,12 @@ import pytest
 from agentest.cli.location import project_of
 from agentest.cli.rerun_selection import name_of
 from agentest.config.file import NAMES, config_in
+from agentest.domain.events import ReportOptions
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import if_command
 from agentest.report.content import ScenarioReport
 from agentest.runner.plan import Options, Unit, make_plan, with_entries
-from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepared_for
+from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError, UsageError

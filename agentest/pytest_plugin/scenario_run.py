@@ -19,12 +19,13 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 from agentest.cli.rerun_selection import with_fingerprints
 from agentest.cli.run import forecast_of
 from agentest.cli.run_output import LIVE, RunOutput, open_reporters, open_run_output
+from agentest.config.fields import check_can_be_written
 from agentest.domain.events import Event, Noted, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.pytest_plugin.project import Entry, PytestProject, ScenarioItem
 from agentest.report.registry import Broadcast, ReporterContext
 from agentest.runner.agents import speaks_of_calls
-from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
+from agentest.runner.environment import limited_to_connections
 from agentest.runner.plan import Unit, unrun_result
 from agentest.runner.prepare import Prepared
 from agentest.runner.run import RunMode
@@ -317,7 +318,7 @@ def open_output_files(
     with open_run_output(prepared, LIVE, note) as output:
         context = ReporterContext(
             root=prepared.request.root,
-            folder=output_dir(prepared),
+            folder=prepared.output_dir,
             environ=os.environ,
             next_step=LIVE.resumed_by,
             forecast=forecast_of(prepared, RunKind.RUN),

@@ -113,6 +113,8 @@ class _PublicEvents:
     def __init__(self, texts: Iterable[str]) -> None:
         self._hide = CredentialFilter()
         self._last: tuple[Event, Event] | None = None
+        self._stored: dict[int, tuple[ScenarioResult, ScenarioResult]] = {}
+        """Id of a stored scenario, which the end of the run has again → the scenario and its hidden form."""
         for text in texts:
             self._hide(text)
 
@@ -136,9 +138,11 @@ class _PublicEvents:
         """Hide the conversations of a stored run when they are read."""
         if isinstance(scenario.conversations, tuple | list):
             return self._hide(scenario)
-        stored = cast("StoredConversations", scenario.conversations)
-        hidden = self._hide(replace(scenario, conversations=()))
-        return replace(hidden, conversations=stored.mapped(self._hide))
+        if id(scenario) not in self._stored:
+            stored = cast("StoredConversations", scenario.conversations)
+            hidden = self._hide(replace(scenario, conversations=()))
+            self._stored[id(scenario)] = scenario, replace(hidden, conversations=stored.mapped(self._hide))
+        return self._stored[id(scenario)][1]
 
 
 class _ForeignReporter:

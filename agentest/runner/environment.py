@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import example_url
-from agentest.domain.events import ReportRequest
 from agentest.runner.agents import is_opened_per_worker
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ConfigError
-from agentest.support.files import check_writable, readable
 from agentest.support.http.address_guard import is_loopback
 from agentest.support.text import count
 
 if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
-
-_SOURCES = (".py", ".yaml", ".yml", ".toml")  # suffixes of source files, which no report may overwrite
-
-
-def output_dir(prepared: Prepared) -> Path:
-    """Return the folder for reports."""
-    return prepared.request.root / prepared.loaded.config.output_dir
-
-
-def check_can_be_written(reports: Iterable[ReportRequest]) -> None:
-    """Create the folders of reports. Raises ConfigError, also if a report would replace a source file."""
-    for report in reports:
-        if report.path is not None:
-            if report.path.suffix in _SOURCES and report.path.exists():
-                raise ConfigError(
-                    f"reporter {report.name}: {readable(str(report.path))} already exists and "
-                    "looks like a source file, which a report would replace: name another file"
-                )
-            try:
-                check_writable(report.path)
-            except OSError as error:
-                why = error.strerror or error
-                raise ConfigError(
-                    f"reporter {report.name}: {readable(str(report.path))} cannot be written ({why}); "
-                    "name a file in a folder that you may write to"
-                ) from None
-
 
 _SHOWN = 3
 

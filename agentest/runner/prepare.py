@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import AGENTS_SERVER, Server
 from agentest.config.config import Config
-from agentest.config.fields import parse_reports
+from agentest.config.fields import parse_reports, requested_reports
 from agentest.config.file import LoadedConfig, config_in, find_config, load
 from agentest.config.models import RequestedModel
-from agentest.domain.events import ReportRequest
+from agentest.domain.events import ReportOptions, ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration, Status
 from agentest.plugin import if_command
@@ -160,23 +160,6 @@ CONFIRM = "judge.confirm"
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOptions:
-    """Options for what a run reports."""
-
-    reporters: tuple[str, ...] = ()
-    verbosity: int = 0  # -1: quiet, 1: passed scenarios and conversations, 2: transcripts
-    detailed: bool = False
-    """True if the console shows every invocation of an evaluation set next to the expected one."""
-    baseline: str | None = None  # the run to compare with at the end; None: as configured
-    fail_on_regression: bool = False
-
-    @property
-    def shows_conversations(self) -> bool:
-        """True if reports show conversations even of scenarios that passed."""
-        return self.verbosity > 0
-
-
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """A request for a run: its folders, its configuration file and its options."""
@@ -218,6 +201,11 @@ class Prepared:
     part: ShardedRun | None = None
     earlier: Mapping[tuple[str, str, str], Status] | None = None
     """File, scenario and agent → the verdict in the last run of the same selection; None: not looked up."""
+
+    @property
+    def output_dir(self) -> Path:
+        """The folder for reports."""
+        return self.request.root / self.loaded.config.output_dir
 
     @property
     def is_partial(self) -> bool:
@@ -364,12 +352,6 @@ def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredS
     if paths and (problem := missed_place(discovered, paths)):
         raise UsageError(problem)
     return discovered.redacted(loaded.redact)
-
-
-def requested_reports(words: Sequence[str], folder: Path) -> tuple[ReportRequest, ...]:
-    """Return the reports of the command line, relative to the user's folder. Raises ConfigError."""
-    with errors_as(ConfigError, "--reporter: "):
-        return parse_reports(words, folder)
 
 
 def prepared_for(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cache
+from itertools import chain
 from os.path import commonprefix
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -63,6 +64,9 @@ _PATTERNS_BY_PARTS = {
     "@": r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)""",
 }
 """Parts in lower case, one of which a text has if the pattern matches → the pattern. Parts are found fast."""
+_BEFORE = {"key": 8, "k-": 2, "k_": 2, "_pat": 6, "pat_": 2}
+"""Part → the most characters of a match before it; a match begins with any other part, except with "@"."""
+_COST = 30  # what it takes to try a pattern in one place, in characters that it reads
 _PATTERNS = [(parts.split(), re.compile(pattern)) for parts, pattern in _PATTERNS_BY_PARTS.items()]
 _QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+""")
 _NAMED_CREDENTIAL = re.compile(rf"(?i)(?:{_NAME}|authorization|{_KEY})$")
@@ -343,24 +347,44 @@ def _hidden(match: re.Match[str]) -> str:
     return groups.get("keep", "") + HIDDEN
 
 
-def _matching(text: str) -> Iterator[re.Pattern[str]]:
-    folded = text.casefold()
-    return (pattern for parts, pattern in _PATTERNS if any(part in folded for part in parts))
-
-
 def _without_credentials(text: str) -> str:
-    for pattern in _matching(text):
-        text = pattern.sub(_hidden, text)
+    folded = text.casefold()
+    for parts, pattern in _PATTERNS:
+        if any(part in folded for part in parts):
+            text = pattern.sub(_hidden, text)
     return _QUERY.sub(_hidden, text)
 
 
 def _credentials_in(text: str) -> Iterator[str]:
-    for pattern in (*_matching(text), _QUERY):
-        for match in pattern.finditer(text):
-            hidden = _hidden(match)
-            found = match[0].removeprefix(hidden.removesuffix(HIDDEN))
-            if hidden != match[0] and not found.startswith(HIDDEN):
-                yield found
+    folded = text.replace("İ", "i").lower().replace("ſ", "s")  # of the same length, unlike casefold()
+    matches = (match for parts, pattern in _PATTERNS for match in _matches(pattern, text, parts, folded))
+    for match in chain(matches, _QUERY.finditer(text)):
+        hidden = _hidden(match)
+        found = match[0].removeprefix(hidden.removesuffix(HIDDEN))
+        if hidden != match[0] and not found.startswith(HIDDEN):
+            yield found
+
+
+def _matches(
+    pattern: re.Pattern[str], text: str, parts: Sequence[str], folded: str
+) -> Iterator[re.Match[str]]:
+    """Yield what `pattern.finditer` finds. A text that is full of parts is read from end to end."""
+    places: list[tuple[int, int]] = []
+    for part in parts:
+        before = _BEFORE.get(part, 0)
+        at = folded.find(part)
+        while at >= 0 and len(places) * _COST < len(text):
+            places.append((at - before, at))
+            at = folded.find(part, at + 1)
+    if ("@" in parts and places) or len(places) * _COST >= len(text):
+        yield from pattern.finditer(text)
+        return
+    done = 0
+    for first, last in sorted(places):
+        tried = (pattern.match(text, start) for start in range(max(first, done), last + 1))
+        if match := next(filter(None, tried), None):
+            yield match
+            done = match.end()
 
 
 def _spellings(character: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentest.config.fields import check_can_be_written
+from agentest.domain.events import ReportOptions
 from agentest.domain.results import RunResult
 from agentest.plugins.adk.cases import CaseSet, unchecked_notes
 from agentest.plugins.adk.formats.criteria import CRITERIA_FILE, default_criteria, parse_criteria
@@ -32,8 +34,7 @@ from agentest.plugins.adk.plan import EvalRequest, agent_at, eval_plan, prepare_
 from agentest.plugins.adk.set_commands import migrate
 from agentest.report.console.scenario import block
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
-from agentest.runner.environment import check_can_be_written, output_dir
-from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, prepared_for
+from agentest.runner.prepare import Prepared, RunRequest, prepared_for
 from agentest.support.errors import AgentestError, UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean_for_log
@@ -240,7 +241,7 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     root, detailed = prepared.request.root, prepared.request.reports.detailed
     reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
     check_can_be_written(reports)
-    folder = output_dir(prepared)
+    folder = prepared.output_dir
     reporters = make_reporters(
         reports, ReporterContext(root=root, folder=folder, environ=os.environ, detailed=detailed)
     )

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from agentest.cli.location import Location, Project
     from agentest.cli.rerun_selection import ScenarioSelection
     from agentest.cli.run_output import RunVariant
+    from agentest.domain.events import ReportOptions
     from agentest.plugins.adk.plan import EvalRequest
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
+    from agentest.runner.prepare import Prepared, RunRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

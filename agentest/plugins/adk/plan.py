@@ -14,6 +14,7 @@ from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, vi
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
+from agentest.config.fields import requested_reports
 from agentest.config.file import LoadedConfig, find_config, load, secrets_of, with_instructions
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import Mock
@@ -44,7 +45,7 @@ from agentest.plugins.adk.metrics.grader import AgentFacts
 from agentest.plugins.frameworks.adk_settings import AdkModuleAgent, agent_folder
 from agentest.runner.known_tools import instructions_of, known_tools, served_tools, tools_of
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
-from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
+from agentest.runner.prepare import Prepared, RunRequest, prepared_for
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, ScenarioError, UsageError, errors_as
 from agentest.support.importing import import_file, user_traceback

@@ -33,8 +33,8 @@ from agentest.plugins.explore.options import ExploreOptions
 if TYPE_CHECKING:
     from agentest.cli.location import Location
     from agentest.cli.rerun_selection import ScenarioSelection
+    from agentest.domain.events import ReportOptions
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import ReportOptions
 
 
 class ExploreCommand(RunCommand):

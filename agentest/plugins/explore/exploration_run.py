@@ -41,7 +41,6 @@ from agentest.plugins.explore.saving import (
     saved_findings,
 )
 from agentest.plugins.explore.search import ordered
-from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit, narrow_plan, with_units
 from agentest.runner.prepare import Prepared, prepare
 from agentest.store.journal import RetryingLineFile
@@ -55,10 +54,10 @@ from agentest.support.text import count, quoted_names
 if TYPE_CHECKING:
     from agentest.cli.location import Project
     from agentest.cli.rerun_selection import ScenarioSelection
+    from agentest.domain.events import ReportOptions
     from agentest.runner.engines import Engine
     from agentest.runner.executor import UnitResults
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import ReportOptions
     from agentest.runner.session import RunSession, UnitConnections
 
 BASE_CONVERSATIONS = 3  # conversations of each unchanged scenario, all of which must pass
@@ -106,7 +105,7 @@ class ExplorationRun:
         """Open the engine, and the journal of the exploration in the folder of the run."""
         resumed, earlier, more = prepared.resumed_run, None, 0
         if resumed is not None:
-            earlier = output_dir(prepared) / RUNS / resumed.id / EXPLORE_JOURNAL
+            earlier = prepared.output_dir / RUNS / resumed.id / EXPLORE_JOURNAL
         self._run_id = output.folder.path.name if output else ""
         path = output.folder.path / EXPLORE_JOURNAL if output else None
         file = RetryingLineFile(path, lambda text: tell(f"agentest: {text}")) if path else None

@@ -33,7 +33,6 @@ from agentest.plugins.servers.server_calls import MockServerCalls, ServerCalls
 from agentest.plugins.servers.worker_calls import MockProxy
 from agentest.runner import plan as plans
 from agentest.runner.call_sources import CallObservations, RunResources, ServerReports
-from agentest.runner.environment import output_dir
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError, errors_as
@@ -116,7 +115,7 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
         only_way=not handed_to_us and len(agents[0].mock_servers) == 1,
         passthrough=prepared.unmocked_tools == "passthrough",
         root=prepared.request.root,
-        outputs=output_dir(prepared),
+        outputs=prepared.output_dir,
         client=resources.client,
         stack=resources.closing,
         on_note=resources.reports.on_note,

@@ -115,9 +115,9 @@ def _cause_details(
     brief: bool,
 ) -> Iterator[ConsoleLine]:
     indent, most = (4, _BRIEF_ROWS) if brief else (6, MOST_ROWS)
-    conversations = {each.conversation.conversation_id: each for each in report.result.conversations}
-    id = cause.conversation_id or ""
-    if (result := conversations.get(id)) and (id, cause.turn_index) not in shown:
+    id, conversations = cause.conversation_id or "", report.result.conversations
+    result = next((each for each in conversations if id and each.conversation.conversation_id == id), None)
+    if result and (id, cause.turn_index) not in shown:
         shown.add((id, cause.turn_index))
         yield from _decisive_turn(result, cause, indent, _BRIEF_CHARS if brief else _QUOTED_CHARS)
     if result and cause.kind is CauseKind.TRAJECTORY and (id, -1) not in shown:
@@ -133,9 +133,7 @@ def _cause_details(
     if not (is_check or is_in(cause.text, cause.title)):
         yield from _rows_of_cause(report, cause, indent, brief=brief)
     if cause.kind is CauseKind.THRESHOLD:
-        counted = (
-            (each, found) for each in conversations.values() for found in threshold_counted_lines(each)
-        )
+        counted = ((each, found) for each in conversations for found in threshold_counted_lines(each))
         for each, (trajectory, text) in islice(counted, 1):
             yield line(indent, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
             if table := alignment_of_trajectory(trajectory, each.conversation, most):

@@ -20,7 +20,6 @@ from agentest.plugins.adk.formats.criteria import Criteria
 from agentest.plugins.adk.plan import EvalRequest, read_sets
 from agentest.plugins.authoring.coverage import Coverage, as_json, as_markdown, measure, print_text
 from agentest.report.console.printer import open_console
-from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, RunRequest, is_configured, prepare
 from agentest.scenarios.discovery import matches_name
@@ -111,7 +110,7 @@ def measure_coverage(
 
 
 def _last_results(prepared: Prepared) -> list[Path]:
-    folder = output_dir(prepared)
+    folder = prepared.output_dir
     latest = [latest_run(folder, kinds) for kinds in _KINDS]
     files = [run.file for run in latest if run and run.file] or [folder / "results.json"]
     return [file for file in files if file.exists()]
@@ -122,7 +121,7 @@ def _explored(
 ) -> ExploredCoverage | None:
     runs = list(given)
     if prepared and is_latest:
-        run = latest_run(output_dir(prepared), [RunKind.EXPLORE])
+        run = latest_run(prepared.output_dir, [RunKind.EXPLORE])
         runs += [read_results(run.file)] if run and run.file and run.file.exists() else []
     found = [each.explored.coverage for each in runs if each.explored and each.explored.coverage]
     if not (found and prepared):

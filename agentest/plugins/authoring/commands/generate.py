@@ -15,7 +15,7 @@ import click
 from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location, Project, request_of
 from agentest.cli.options import exits, flag, model_option, offline_option, option, path_option, where, which
-from agentest.domain.events import Event, Noted
+from agentest.domain.events import Event, Noted, ReportOptions
 from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.transcript import Blame, call_text
 from agentest.plugins.authoring.generation import (
@@ -35,10 +35,9 @@ from agentest.plugins.authoring.generation import (
     source_of,
     without_idle_mocks,
 )
-from agentest.runner.environment import output_dir
 from agentest.runner.known_tools import KnownTool, agent_traits, joined_tools, served_tools, tools_of_unit
 from agentest.runner.plan import Options, agents_under_test, make_plan
-from agentest.runner.prepare import Prepared, ReportOptions, prepare, prepared_for
+from agentest.runner.prepare import Prepared, prepare, prepared_for
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.variations import base_mocks
@@ -146,7 +145,7 @@ def gather(
     names, agents = agents_under_test(config, prepared.request.options.agent)
     agent = agents[names[0]]
     traits = agent_traits(names[0], agent, served_tools(agent, root, config.output_dir, scenarios))
-    latest = latest_run(output_dir(prepared), (RunKind.RUN, RunKind.MERGE))
+    latest = latest_run(prepared.output_dir, (RunKind.RUN, RunKind.MERGE))
     runs = [read_results(latest.file)] if latest and latest.file else []
     failing_first = sorted(scenarios, key=has_failing_mock, reverse=True)
     mocks = recorded_answers(runs)
