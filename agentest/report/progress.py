@@ -288,6 +288,7 @@ class ProgressLogReporter:
     """Reports progress at intervals, through `say`."""
 
     name = "pulse"
+    counts_conversations = True
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ def make_reporters(reports: Iterable[ReportRequest], context: ReporterContext) -
     """
     wanted = [replace(each, path=path_of(each, context.folder)) for each in reports]
     made = [_make(each, wanted, context) for each in wanted]
-    if not context.credentials:
+    if not (context.credentials or all(_has(each, "receives_credentials") for each in made)):
         public = _PublicEvents(context.texts)
         made = [
             each if _has(each, "receives_credentials") else _PublicReporter(each, public) for each in made

@@ -84,6 +84,8 @@ _LONGEST_WORD = 11
 """A secret that is a single word of at most this many letters stays in transcripts, because agents use such
 words.
 """
+_MAX_CLEAN = 20_000
+_SEPARATOR = "\n\0\n"
 _SHORTEST_PART = 6
 _CUT = "…"
 _SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
@@ -201,6 +203,9 @@ class _SecretIndex:
         self._by_part: dict[str, dict[_Secret, None]] = {}
         """Each part of fixed length → the secrets that contain it."""
         self._others: dict[_Secret, None] = {}  # secrets that are too short for such a part
+
+    def __bool__(self) -> bool:
+        return bool(self._by_part or self._others)
 
     def add(self, secret: _Secret) -> None:
         if len(secret.run) < 2 * self._CHARS - 1:
@@ -435,6 +440,8 @@ class CredentialFilter:
     def __init__(self) -> None:
         self.has_hidden = False
         self._found: set[str] = set()
+        self._clean: set[str] = set()
+        """Short texts without a credential, because conversations have many texts in common."""
         self._distinctive = _SecretIndex()
         """Those that may stand elsewhere without the words that make them credentials."""
 
@@ -452,8 +459,12 @@ class CredentialFilter:
             keep: texts that stay, such as the names by which a page asks for more.
         """
         named: list[str] = []
-        text = "\n\0\n".join(each for each in _texts(value, named) if each not in keep)
-        found = {each.replace("\\n", "\n") for each in (*named, *_credentials_in(text))}
+        texts = [each for each in _texts(value, named) if each not in keep]
+        unknown = _SEPARATOR.join(each for each in texts if each not in self._clean)
+        found = {each.replace("\\n", "\n") for each in (*named, *_credentials_in(unknown))}
+        if not found and len(self._clean) < _MAX_CLEAN:
+            self._clean.update(each for each in texts if len(each) < MAX_ERROR_CHARS)
+        text = _SEPARATOR.join(texts) if self._distinctive or found else ""
         for new in found - self._found if len(self._found) < _MAX_LEARNED else ():
             if _is_distinctive(new):
                 self._distinctive.add(_Secret.of(new))
