@@ -92,4 +92,7 @@ def _value(name: str, schema: dict[str, Any], shared: dict[str, Any]) -> Any:
 
 
 def _best(values: list[Any]) -> Any:
-    return "no failure" if "no failure" in values else max(values)
+    """Return the best choice; choices in words have the worst first."""
+    if "no failure" in values:
+        return "no failure"
+    return values[-1] if isinstance(values[0], str) else max(values)

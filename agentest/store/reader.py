@@ -442,6 +442,8 @@ def index_journal(path: Path) -> StoredJournal:
 
 def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, length: int) -> StoredJournal:
     if isinstance(line, RunLine):
+        if line.schema_version != SCHEMA_VERSION:
+            raise OtherVersionError(f"it has form {line.schema_version}, this version {SCHEMA_VERSION}")
         return StoredJournal(path=path, run=line)
     if index is None:
         raise JournalError("is not the first line of a journal")
@@ -461,8 +463,6 @@ def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, 
 
 
 def _run_in(journal: StoredJournal) -> RunResult:
-    if journal.run.schema_version > SCHEMA_VERSION:
-        raise OtherVersionError(f"it has form {journal.run.schema_version}, this version {SCHEMA_VERSION}")
     head = journal.end or _killed_head(journal.run)
     run = run_of({**(journal.document or CODECS.write(head)), "mode": Mode.SINGLE, "scenarios": []})
     planned = () if journal.end else journal.parts
@@ -552,11 +552,8 @@ def read_finished(path: Path) -> StoredJournal:
     Raises UsageError if it is not a journal of this version.
     """
     try:
-        journal = index_journal(path)
-        if journal.run.schema_version != SCHEMA_VERSION:
-            raise ValueError(f"it has form {journal.run.schema_version}, this version {SCHEMA_VERSION}")
+        return index_journal(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except _UNREADABLE as error:
+    except JournalError as error:
         raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
-    return journal

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentest.domain.figures import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
@@ -23,14 +23,11 @@ from agentest.store.runs.folder import (
     read_record,
     recorded_scenario,
 )
-from agentest.store.shapes import CONVERSATION, RunLine, ScenarioLine
 from agentest.support.errors import UsageError
-from agentest.support.json_text import Json, encoded
+from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
-_OF_CONVERSATION = encoded({"type": CONVERSATION}).removesuffix(b"}")
-"""The beginning of lines without a verdict, which most lines and all long lines are."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -102,32 +99,24 @@ def verdicts_of_selection(
 
 
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    try:
-        if not (run.path / JOURNAL).is_file():
-            yield from map(_verdict, entries(json.loads((run.path / RESULTS).read_bytes())))
-            return
-        from agentest.store.reader import read_line
+    from agentest.store.reader import index_journal
 
-        with (run.path / JOURNAL).open("rb") as lines:
-            for line in lines:
-                if line.startswith(_OF_CONVERSATION) or not line.endswith(b"\n"):
-                    continue
-                match read_line(json.loads(line)):
-                    case RunLine(planned=planned):
-                        for each in planned:
-                            yield ScenarioWithAgent("", each.scenario, each.agent), None
-                    case ScenarioLine(scenario=entry):
-                        yield _verdict(entry)
+    try:
+        if (run.path / JOURNAL).is_file():
+            index = index_journal(run.path / JOURNAL)
+            yield from ((ScenarioWithAgent("", *place), None) for place in index.parts)
+            results: Iterable[ScenarioResult] = index.scenarios.values()
+        else:
+            stored = entries(json.loads((run.path / RESULTS).read_bytes()))
+            results = [CODECS.read(ScenarioResult, {**each, "conversations": ()}) for each in stored]
     except (OSError, *_UNREADABLE):
         return
-
-
-def _verdict(entry: Any) -> tuple[ScenarioWithAgent, Status | None]:
-    result = CODECS.read(ScenarioResult, {**entry, "conversations": ()})
-    status = result.verdict.status
-    cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
-    undecided = cut_short and status is not Status.FAILED
-    return ScenarioWithAgent(result.file, result.name, result.agent), None if undecided else status
+    for result in results:
+        status = result.verdict.status
+        cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
+        undecided = cut_short and status is not Status.FAILED
+        tried = ScenarioWithAgent(result.file, result.name, result.agent)
+        yield tried, None if undecided else status
 
 
 RecordOf = Callable[[StoredRunFolder], RunRecord | None]
