@@ -169,9 +169,12 @@ class Severities:
     def of(cls, groups: Iterable[UniqueError], *, graded: bool) -> Severities:
         return cls(frozenset(id for group in groups if group.fails for id in group.occurrences), graded)
 
+    def __bool__(self) -> bool:
+        return bool(self.severe) or not self.graded
+
     def mark(self, result: ConversationResult) -> ConversationResult:
         """Return the conversation with its severe failures."""
-        if not result.failures or (self.graded and not self.severe):
+        if not (result.failures and self):
             return result
         severe = tuple(failure.id for failure in result.failures if failure.id in self.severe)
         return replace(result, severe_failures=severe, severity_unknown=not self.graded)

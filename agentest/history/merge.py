@@ -325,17 +325,11 @@ class MergedRun:
     @cached_property
     def entries(self) -> list[MergedEntry]:
         """Scenarios in the order in which a single run would report them."""
-        entries = list(
-            {
-                entry.place: entry
-                for entry in reversed(
-                    [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
-                )
-            }.values()
-        )[::-1]
-        if self.parts[0].record.part:
-            return sorted(entries, key=_by_plan)
-        return sorted(entries, key=_by_file)
+        entries: dict[Place, MergedEntry] = {}
+        for part in self.parts:
+            for place in part.places:
+                entries.setdefault(place, MergedEntry(part=part, place=place))
+        return sorted(entries.values(), key=_by_plan if self.parts[0].record.part else _by_file)
 
     @cached_property
     def agents(self) -> dict[str, str]:
@@ -410,6 +404,7 @@ class MergedRun:
 
     def _started(self) -> RunStarted:
         planned = [each.planned for each in self.entries if each.planned]
+        agents = {name: each for part in self.parts for name, each in part.journal.run.agents.items()}
         return RunStarted(
             version=self.parts[0].record.version,
             started_at=self.started_at,
@@ -422,13 +417,7 @@ class MergedRun:
             planned=tuple((each.scenario, each.agent, each.conversations) for each in planned),
             fingerprints={(each.scenario, each.agent): each.fingerprint for each in planned},
             used={(each.scenario, each.agent): each.usage for each in planned if each.usage},
-            visibilities={
-                name: each.tool_calls
-                for name, each in {
-                    name: each for part in self.parts for name, each in part.journal.run.agents.items()
-                }.items()
-                if each.tool_calls
-            },
+            visibilities={name: each.tool_calls for name, each in agents.items() if each.tool_calls},
             calibrations=self.calibrations,
         )
 

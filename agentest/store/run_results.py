@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentest.domain.figures import agent_effort, run_pass_rate
-from agentest.domain.results import CauseJoin, RootCause, RunResult, ScenarioResult, Status, UniqueError
+from agentest.domain.results import CauseJoin, RootCause, RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.domain.verdict import run_status
+from agentest.domain.verdict import Severities, run_status
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.store.shapes import (
     SCHEMA_VERSION,
@@ -166,21 +166,11 @@ def _counts(result: RunResult) -> Counts:
     )
 
 
-def severe_failures(groups: Iterable[UniqueError]) -> frozenset[str]:
-    """Return the ids of failures in groups that fail their scenario."""
-    return frozenset(id for group in groups if group.fails for id in group.occurrences)
-
-
-def with_severity(conversation: Json, severe: Collection[str], *, unknown: bool) -> Json:
-    """Add the severity of its failures to a stored conversation.
-
-    Args:
-        severe: the ids of the failures that fail the scenario.
-        unknown: True if the severity of the scenario's failures is unknown.
-    """
+def with_severity(conversation: Json, severities: Severities) -> Json:
+    """Add the severity of its failures to a stored conversation."""
     failures = [failure["id"] for failure in conversation["labelledFailures"]]
-    severe_failures = [id for id in failures if id in severe]
-    unknown = unknown and bool(failures)
+    severe_failures = [id for id in failures if id in severities.severe]
+    unknown = bool(failures) and not severities.graded
     if not severe_failures and not unknown:
         return conversation
     marks = {"severeFailures": severe_failures} if severe_failures else {}
@@ -239,13 +229,13 @@ def completed_by(result: RunResult, conversations: Conversations) -> Conversatio
     silent = silent_agents(result)
 
     def completed(scenario: ScenarioResult) -> Iterable[bytes]:
-        severe, unknown = severe_failures(scenario.errors), scenario.severity_unknown
+        severities = Severities.of(scenario.errors, graded=not scenario.severity_unknown)
         is_silent = scenario.agent in silent
         for piece in conversations(scenario):
-            if not (severe or unknown or is_silent):
+            if not (severities or is_silent):
                 yield piece
                 continue
-            conversation = with_severity(json.loads(piece), severe, unknown=unknown)
+            conversation = with_severity(json.loads(piece), severities)
             yield encoded(mark_vacuous(conversation) if is_silent else conversation)
 
     return completed

@@ -15,6 +15,7 @@ from threading import RLock
 from typing import IO, Any
 
 from agentest.domain.results import ConversationResult, ScenarioResult
+from agentest.domain.verdict import Severities
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.store.reader import JournalError, Line, is_journal, read_checked, read_line, unfinished
 from agentest.store.run_results import entries, with_severity
@@ -74,7 +75,8 @@ class IndexedScenario:
         if self.scenario is None:
             return conversation
         severe = {id for each in self.scenario["errors"] if each.get("fails") for id in each["occurrences"]}
-        return with_severity(conversation, severe, unknown=self.scenario.get("severityUnknown", False))
+        graded = not self.scenario.get("severityUnknown", False)
+        return with_severity(conversation, Severities(frozenset(severe), graded))
 
     def lost(self) -> Json:
         """Return a placeholder for a scenario whose run was killed before its end."""
