@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agentest.support.redaction import (
     HIDDEN,
     MAX_ERROR_CHARS,
+    CredentialFilter,
     Redactor,
     environment_secrets,
     header_secrets,
@@ -105,6 +106,42 @@ def test_a_shortened_error_ends_with_an_ellipsis() -> None:
 def test_credential_formats_are_hidden(text: str, shown: str) -> None:
     """A text in the format of a credential is hidden, known or not."""
     assert Redactor()(text) == shown
+
+
+PIECES = [
+    *(
+        "sk-",
+        "gsk_",
+        "github_pat_",
+        "glpat-",
+        "shpat_",
+        "xoxb-",
+        "AKIAABCDEFGHIJKLMNOP",
+        "abcdefgh12",
+        "11AAAA",
+    ),
+    *("token", "TOKEN=", "password: ", "ſecret", "api_key", "account-key", "client_secret", "access-token"),
+    *(
+        "bearer ",
+        "Basic ",
+        "QWxhZGRpbjpvcGVu",
+        "eyJabcdefghij.abc",
+        "-----BEGIN PRIVATE KEY-----",
+        "://",
+        "@",
+    ),
+    *('"', "\\", "=", ":", " ", "\n", "\0", ".", "?", "&sig=", "hunter2222", "İ", "ß", "K", "1", "x"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["", " " * 4000]))
+@example(["github_pat_", "11AAAA", "abcdefgh12"], " " * 4000)
+@example(["account-key", "=", "hunter2222"], " " * 4000)
+@example(["İ", "ſecret", "=", "hunter2222"], " " * 4000)
+def test_reports_find_what_errors_hide(pieces: list[str], rest: str) -> None:
+    """Reports try a pattern only where a part of it is, unless the text is full of parts."""
+    text = "".join(pieces) + rest
+    assert (CredentialFilter()(text) == text) is (Redactor()(text) == text)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +295,7 @@ def test_redaction_time_is_linear(unit: str) -> None:
     for end in ("", "!"):
         assert len(redact.error(unit * (LONG // len(unit)) + end)) <= MAX_ERROR_CHARS
         redact(unit * (LONG // len(unit)) + end)
+        CredentialFilter()(unit * (LONG // len(unit)) + end)
 
 
 @given(st.integers(0, 9_000), st.integers(1, 3_000))

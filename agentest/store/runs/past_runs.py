@@ -115,8 +115,7 @@ def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status 
         status = result.verdict.status
         cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
         undecided = cut_short and status is not Status.FAILED
-        tried = ScenarioWithAgent(result.file, result.name, result.agent)
-        yield tried, None if undecided else status
+        yield ScenarioWithAgent(result.file, result.name, result.agent), None if undecided else status
 
 
 RecordOf = Callable[[StoredRunFolder], RunRecord | None]
