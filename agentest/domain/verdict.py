@@ -361,7 +361,7 @@ _FAILING = (Status.FAILED, Status.ERRORED)
 
 
 def changes_since(earlier: Mapping[tuple[str, str, str], Status], result: RunResult) -> Changes:
-    """Compare the verdicts of a run with earlier ones; new, skipped and unfinished scenarios are left out.
+    """Compare the verdicts of a run with earlier ones; scenarios that are new or not decided are left out.
 
     Args:
         earlier: file, scenario and agent → the earlier verdict.
@@ -370,10 +370,10 @@ def changes_since(earlier: Mapping[tuple[str, str, str], Status], result: RunRes
     for each in result.finished:
         before, now = earlier.get((each.file, each.name, each.agent)), each.verdict.status
         changed = ChangedScenario(name=each.name, agent=each.agent, file=each.file, line=each.line)
-        if before is Status.PASSED and now in _FAILING:
+        if before is Status.PASSED and now is Status.FAILED:
             failing.append(changed)
         elif before in _FAILING and now is Status.PASSED:
             fixed.append(changed)
-        elif before in _FAILING and now in _FAILING:
+        elif before in _FAILING and now is Status.FAILED:
             still.append(changed)
     return Changes(newly_failing=tuple(failing), newly_fixed=tuple(fixed), still_failing=tuple(still))

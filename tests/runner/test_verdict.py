@@ -43,6 +43,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
 from agentest.domain.verdict import (
     averages,
+    changes_since,
     decide,
     metric_verdicts,
     run_status,
@@ -647,3 +648,24 @@ def test_a_metric_that_decides_nothing_may_be_unscored() -> None:
     assert result.verdict.status is Status.PASSED, result.verdict
     [turn, *_] = result.conversations[0].turns
     assert isinstance(turn.metrics["helpfulness"], Skipped)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "what"),
+    [
+        (Status.PASSED, Status.FAILED, "newly_failing"),
+        (Status.PASSED, Status.ERRORED, ""),
+        (Status.FAILED, Status.ERRORED, ""),
+        (Status.ERRORED, Status.FAILED, "still_failing"),
+        (Status.ERRORED, Status.PASSED, "newly_fixed"),
+        (None, Status.FAILED, ""),
+    ],
+)
+def test_a_scenario_without_a_verdict_has_not_changed(before: Status | None, now: Status, what: str) -> None:
+    """A judge that does not answer is no failure of the agent."""
+    result = builders.scenario_result("a")
+    result = replace(result, verdict=replace(result.verdict, status=now))
+    earlier = {(result.file, "a", result.agent): before} if before else {}
+    found = changes_since(earlier, builders.run_result(result))
+    names = ("newly_failing", "newly_fixed", "still_failing")
+    assert [name for name in names if getattr(found, name)] == [what] * bool(what)

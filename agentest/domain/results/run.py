@@ -425,7 +425,7 @@ class ChangedScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The scenarios that fail or are errored, or were, compared with the last run of the same selection."""
+    """The scenarios that fail, or did not pass before, compared with the last run of the same selection."""
 
     newly_failing: tuple[ChangedScenario, ...] = ()  # they passed in that run
     newly_fixed: tuple[ChangedScenario, ...] = ()

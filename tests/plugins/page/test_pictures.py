@@ -20,8 +20,15 @@ def run(id: str, passed: int, failed: int, *statuses: str) -> dict[str, Any]:
 
 
 def test_runs_have_shares_with_intervals_and_a_map_of_what_failed() -> None:
-    """A scenario that always passed is not in the map; one that did not run has no state there."""
-    found = pictures([], [run("1", 2, 0, "passed", "passed"), run("2", 2, 1, "passed", "failed", "passed")])
+    """A scenario that always passed is not in the map; one that did not run has no state there.
+
+    The share of a selection is not comparable with that of all scenarios.
+    """
+    selection = run("3", 0, 1, "") | {"partial": True}
+    whole = [run("1", 2, 0, "passed", "passed"), run("2", 2, 1, "passed", "failed", "passed")]
+    assert pictures([], [whole[0], selection])["runs"] == []
+    assert [each["id"] for each in pictures([], [*whole, selection])["runs"]] == ["1", "2"]
+    found = pictures([], whole)
     assert [(each["value"], each["low"] < each["value"] <= each["high"]) for each in found["runs"]] == [
         (1.0, True),
         (2 / 3, True),

@@ -6,16 +6,20 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import builders
 import httpx
+import page_at
 import pytest
 from project import DEADLINE_S, wait_until
 from project import Project as Folder
 from ui_server import Client, with_server
 
+from agentest.domain.results import Status
 from agentest.plugins.page.server.commands import JobCommand, requested_command
 from agentest.plugins.page.server.jobs import Job, JobOutput, Jobs, JobState
 from agentest.plugins.page.server.json_routes import WebProject
@@ -35,7 +39,8 @@ def folder(tmp_path: Path) -> Path:
 
 def words(folder: Path, **given: Any) -> list[str]:
     project = WebProject(root=folder, config=None, output_dir=folder / ".agentest")
-    return requested_command(given, project, WebRuns(project)).words()
+    with closing(WebRuns(project)) as runs:
+        return requested_command(given, project, runs).words()
 
 
 def test_command_lines_of_jobs(folder: Path) -> None:
@@ -83,6 +88,15 @@ def test_jobs_that_cannot_start_have_a_reason(folder: Path, given: dict[str, Any
     """Each mistake names its key or file."""
     with pytest.raises(UsageError, match=says):
         words(folder, **given)
+
+
+def test_recorded_sessions_cannot_run_again(folder: Path) -> None:
+    """No scenario is behind them: the message names the command that judges them."""
+    session = builders.scenario_result("s1", file="traces.jsonl", line=0)
+    session = replace(session, verdict=replace(session.verdict, status=Status.FAILED))
+    (id,) = page_at.keep_runs(folder, [builders.run_result(session)])
+    with pytest.raises(UsageError, match=r"'s1' was recorded, .* agentest judge traces\.jsonl"):
+        words(folder, kind="rerun", run=id)
 
 
 async def ended(client: Client, job: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.plugins.page.server.run_index import WebRuns
+from agentest.report.agent import rerun
 from agentest.store.runs.folder import RunKind
 from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
@@ -107,6 +108,9 @@ def _rerun(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> Job
     record, failed = runs.failed(name)
     if not failed:
         raise UsageError(f"nothing failed or errored in the run {name[:80]}")
+    if recorded := [each for each in failed if each["file"] and not rerun(each, several=False)]:
+        judge = shlex.join(["agentest", "judge", recorded[0]["file"]])
+        raise UsageError(f"{recorded[0]['name']!r} was recorded, so nothing can run it again: use {judge}")
     agents = {each["agent"] for each in failed}
     several = record is not None and len(record.agents) > 1
     only = {"agent": agents.pop()} if several and len(agents) == 1 else {}

@@ -328,8 +328,9 @@ def pictures(rows: Sequence[Json], trend: Sequence[Json]) -> Json:
         rows: the results of `overview.scenario_row`.
         trend: one entry for each run, the latest last.
     """
+    whole = [each for each in trend if _known(each) and not each.get("partial")]  # shares of the same whole
     return {
-        "runs": [_rate(each) for each in trend if _known(each)] if len(trend) > 1 else [],
+        "runs": list(map(_rate, whole)) if len(whole) > 1 else [],
         "heat": _heat(trend),
         "latencies": _latencies(rows),
         "scores": _scores(rows),

@@ -86,6 +86,14 @@ def test_from_a_run_to_the_words_that_changed(page: Any, kept: tuple[str, list[s
     expect(page.locator("tr.scenario")).to_contain_text("failed → passed")
 
 
+def test_the_verdict_is_seen_on_a_phone(page: Any, kept: tuple[str, list[str]]) -> None:
+    """The column stays while the figures scroll below it."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, kept, base=kept[1][0], new=kept[1][2])
+    cell = page.locator("tr.scenario > :last-child").first.bounding_box()
+    assert cell["x"] + cell["width"] <= 390
+
+
 def test_agents_of_one_run(page: Any, kept: tuple[str, list[str]]) -> None:
     """They are chosen in the same places; a run in place of an agent changes both sides."""
     from playwright.sync_api import expect

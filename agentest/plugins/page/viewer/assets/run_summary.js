@@ -277,7 +277,7 @@ function coveragePart({ pictures: { tools, levels } }) {
 function trendPart({ trend, run, pictures: { runs, heat } }, served) {
   if (trend.length < 2) return null;
   const ran = (each) => {
-    const name = [foreign(moment(each.startedAt) || each.id), each.id === run.id && " (this run)"];
+    const name = [foreign(moment(each.startedAt) || each.id), each.partial && " (a selection)", each.id === run.id && " (this run)"];
     const counts = [each.passed, each.failed, each.errored].map(number);
     const shown = served ? h("a", { href: address("run", { of: each.id }) }, name) : name;
     return [shown, badge(each.state || "unknown"), ...counts, duration(each.durationMs), cost(each.cost)];
