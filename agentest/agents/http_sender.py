@@ -28,14 +28,15 @@ from agentest.support.http.bodies import CODINGS, BadBody
 from agentest.support.http.client import Client, DirectResponse, Headers, Sender
 from agentest.support.http.retries import (
     CONNECTION_ERRORS,
+    Loss,
     describe,
     describe_shortage,
     find_shortage,
     is_certificate_error,
     is_tls_error,
+    loss_before_response,
     pause_before_retry,
     retry_after,
-    was_refused,
 )
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
@@ -83,11 +84,11 @@ class OutgoingRequest:
 
 class _RetryableFailure(Exception):
     def __init__(
-        self, problem: str, wait: float | None = None, *, lost: bool = False, ours: bool = False
+        self, problem: str, wait: float | None = None, *, lost: Loss = "", ours: bool = False
     ) -> None:
         super().__init__(problem)
         self.wait = wait
-        self.lost = lost  # True if the connection was lost, so there is no response at all
+        self.lost = lost  # how the connection was lost, if there is no response at all
         self.ours = ours  # True if this machine could not open a connection, so the agent is not at fault
 
 
@@ -213,12 +214,13 @@ class HttpSender:
         for an invalid header, or if this machine cannot open a connection.
         """
         headers = self._headers_of(request, values)
+        was_reset = False  # True once the agent may have handled the request, which is then repeated once
         for attempt in range(1, self._retries + 2):
             limit = TimeLimit(self._timeout_s)
             try:
                 value, response = await self._attempt(request, headers, read, also, limit)
             except _RetryableFailure as error:
-                if attempt > self._retries:
+                if attempt > self._retries or (was_reset and error.lost == "reset"):
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
                     problem = f"{error}{tries}"
                     if error.ours:
@@ -226,6 +228,7 @@ class HttpSender:
                     if error.lost and self._was_held_up(limit):
                         raise ProgramDelayed(problem, limit.delay) from None
                     raise NoReply(problem, attempt - 1) from None
+                was_reset = was_reset or error.lost == "reset"
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except _UnusableResponse as error:
@@ -332,9 +335,8 @@ class HttpSender:
             problem = f"{request.url}: {describe(error)}"
             if self.is_unproven and (advice := await self._tls_advice(request.url, error)):
                 raise AccessDenied(f"{problem}{advice}") from None
-            if was_refused(error):
-                # The server refused the connection, so a retry cannot make the agent answer twice.
-                raise _RetryableFailure(problem, lost=True) from None
+            if lost := loss_before_response(error):
+                raise _RetryableFailure(problem, lost=lost) from None
             raise self._connection_lost(problem, limit) from None
 
     async def _read(

@@ -150,11 +150,23 @@ def test_reset_before_the_first_byte(hang_up: Answer) -> None:
     assert (reply.text, reply.retries, len(opened.requests)) == ("Hello.", 1, 2)
 
 
+@pytest.mark.parametrize("hang_up", [reset, _goodbye])
+def test_a_request_that_may_have_been_handled_is_repeated_once(hang_up: Answer) -> None:
+    """Further attempts are for failures of which the agent knows nothing, or that it reports itself."""
+    problem, opened = refused(hang_up, hang_up, GOOD, retries=5)
+    assert "closed before the answer was complete (2 attempts)" in problem
+    assert len(opened.requests) == 2
+    reply, opened = asked(
+        http(b"busy", "503 Busy", [NOW]), hang_up, http(b"busy", "503 Busy", [NOW]), GOOD, retries=3
+    )
+    assert (reply.retries, len(opened.requests)) == (3, 4)
+
+
 def test_refused_to_the_end() -> None:
     """If the server is never reachable, the error says so and counts the attempts."""
-    with pytest.raises(NoReply, match=r"connection refused: nobody listens there \(2 attempts\)") as caught:
-        anyio.run(lambda: ask(f"http://127.0.0.1:{closed_port()}/", retries=1))
-    assert caught.value.retries == 1
+    with pytest.raises(NoReply, match=r"connection refused: nobody listens there \(3 attempts\)") as caught:
+        anyio.run(lambda: ask(f"http://127.0.0.1:{closed_port()}/", retries=2))
+    assert caught.value.retries == 2
 
 
 SSE = ["content-type: text/event-stream"]

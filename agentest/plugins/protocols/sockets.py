@@ -26,8 +26,8 @@ from agentest.support.http.retries import (
     describe_shortage,
     find_shortage,
     is_tls_error,
+    loss_before_response,
     pause_before_retry,
-    was_refused,
 )
 from agentest.support.http.websockets import RedirectRefused, WebSocket
 from agentest.support.trace_context import note_request, turn_of_requests
@@ -106,7 +106,7 @@ class WebSocketConnector:
                 if isinstance(error, aiohttp.WSServerHandshakeError):
                     retryable = error.status in _RETRIED
                 else:
-                    retryable = was_refused(error)
+                    retryable = bool(loss_before_response(error))
                 if last or not (shortage or retryable):
                     problem = await self._problem(request.url, error)
                     is_denied = _denies_access(error) and not AGENT_ANSWERED.get()

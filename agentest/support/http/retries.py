@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from math import isnan
 from random import uniform
 from time import time
+from typing import Literal
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
@@ -17,14 +18,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from agentest.support.http.bodies import BadBody
 
 MAX_RETRY_AFTER_S = 30.0
-
-
 _FIRST_PAUSE_S = 0.1
-
-
 _LONGEST_PAUSE_S = 8.0
-
-
+Loss = Literal["", "refused", "reset"]
 CONNECTION_ERRORS = (BadBody, aiohttp.ClientError, OSError, UnicodeError)
 """Errors of a request that are caused by the address or the connection, not by the response's content."""
 
@@ -57,19 +53,20 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None if isnan(seconds) else seconds
 
 
-def was_refused(error: BaseException) -> bool:
-    """Return True if a connection was refused, or ended before the first byte of a response.
+def loss_before_response(error: BaseException) -> Loss:
+    """Return how a connection was lost before the first byte of a response, if a retry may help.
 
-    False for names that do not resolve and for TLS failures, because a retry would not help.
+    "refused": nothing was sent. "reset": the server may have handled the request. "" for names that do not
+    resolve and for TLS failures, and for later losses.
     """
     chain = list(_causes(error))
     if any(isinstance(e, aiohttp.ClientConnectorDNSError | aiohttp.ClientSSLError) for e in chain):
-        return False
+        return ""
     if any(isinstance(e, aiohttp.ClientConnectorError) for e in chain):
-        return True
-    if isinstance(chain[-1], aiohttp.ServerDisconnectedError):
-        return isinstance(chain[-1].message, str)  # else it is the received part of a head
-    return isinstance(chain[-1], ConnectionError)
+        return "refused"
+    if isinstance(chain[-1], aiohttp.ServerDisconnectedError):  # its message may be a part of a head
+        return "reset" if isinstance(chain[-1].message, str) else ""
+    return "reset" if isinstance(chain[-1], ConnectionError) else ""
 
 
 def find_shortage(error: BaseException) -> OSError | None:

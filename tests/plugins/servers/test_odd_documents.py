@@ -12,7 +12,7 @@ from openapi_documents import SHOP
 from project import Project
 
 from agentest.plugins.servers.mcp.real_server import read_tools
-from agentest.plugins.servers.rest.document import read_file
+from agentest.plugins.servers.rest.document import Document
 from agentest.support.errors import ConfigError
 from agentest.support.files import MOST_BYTES
 
@@ -33,7 +33,7 @@ def test_the_size_is_looked_at_first(tmp_path: Path) -> None:
     large = tmp_path / "large.json"
     with large.open("wb") as file:
         file.truncate(MOST_BYTES + 1)  # it takes no room
-    for read in (read_file, read_tools):
+    for read in (Document, read_tools):
         with pytest.raises((OSError, ValueError, ConfigError), match="50,000,001 bytes; at most"):
             read(large)
 
@@ -49,7 +49,7 @@ def test_a_number_of_very_many_digits(project: Project, suffix: str) -> None:
     with pytest.raises(
         ConfigError, match="a number has more than 4,300 digits; write it as a text"
     ) as caught:
-        read_file(path)
+        Document(path)
     assert str(caught.value).startswith(str(path) + (":2: " if suffix == "yaml" else ": "))
     tools = project.write("tools.json", f'{{"tools": [], "n": {digits}}}')
     with pytest.raises(ValueError, match="is not JSON: a number has more than 4,300 digits"):
@@ -79,4 +79,4 @@ def test_very_many_keys_that_are_given_twice(tmp_path: Path) -> None:
     path = tmp_path / "api.json"
     path.write_text("{" + ", ".join(f'"key {n // 2}": 1' for n in range(80_000)) + "}")
     with pytest.raises(ConfigError, match="the key 'key 0' is given twice"):
-        read_file(path)
+        Document(path)

@@ -73,12 +73,8 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 _Loader.add_constructor("tag:yaml.org,2002:map", _object)
 
 
-def read_file(path: Path) -> Any:
-    """Read a file as JSON values with string keys. Raises ConfigError with file and line."""
-    return _parsed(_text_of(path), path)
-
-
 def _parsed(text: str, path: Path) -> Any:
+    """Read a text as JSON values with string keys. Raises ConfigError with file and line."""
     if text.lstrip().startswith(("{", "[")):
         try:
             return json_value(text, object_pairs_hook=_unique)
