@@ -80,8 +80,7 @@ def party_violations(seen: Observation) -> Iterator[Violation]:
     scenario = seen.base.unit.scenario
     usual = {
         (call.name, path)
-        for each in seen.base.conversations
-        for call in each.conversation.tool_calls
+        for call in seen.base.calls
         for path, _ in text_leaves(call.args)
         if _sent(scenario, call, path)
     }

@@ -110,13 +110,9 @@ class InjectionSweep(Sweep):
 
     def _aims(self, base: Base, canary: str) -> Iterator[Sequence[Injection]]:
         scenario, known = base.scenario, base.effects
-        called = [
-            call
-            for each in base.conversations
-            for call in each.conversation.tool_calls
-            if known.is_write(call.name) and isinstance(call.args, Mapping) and not call.failed
-        ]
-        names = {call.name for each in base.conversations for call in each.conversation.tool_calls}
+        writes = [call for call in base.calls if known.is_write(call.name) and not call.failed]
+        called = [call for call in writes if isinstance(call.args, Mapping)]
+        names = {call.name for call in base.calls}
         uncalled = [name for name in scenario.tools if name not in names and known.is_write(name)]
         values = {name: _usual_arguments(scenario, name) or None for name in uncalled}
         yield [
@@ -228,11 +224,10 @@ def places(base: Base) -> Iterator[InjectionPlace]:
     """Yield the places that the agent has read in the conversations of a base."""
     mocks = base.scenario.tools
     texts: dict[str, dict[str, int]] = {}
-    for result in base.conversations:
-        for call in result.conversation.tool_calls:
-            is_named = not set(call.name) & set(".[")
-            if call.name in mocks and is_named and call.mocked and not call.failed:
-                texts.setdefault(call.name, {}).update(_text_paths(call.result))
+    for call in base.calls:
+        is_named = not set(call.name) & set(".[")
+        if call.name in mocks and is_named and call.mocked and not call.failed:
+            texts.setdefault(call.name, {}).update(_text_paths(call.result))
     for tool, paths in texts.items():
         for path, rank in sorted(paths.items(), key=lambda each: each[1])[:_MOST_PATHS]:
             separator = "." if path and not path.startswith("[") else ""

@@ -149,9 +149,8 @@ def _no_repeated_write(seen: Observation) -> Iterator[Violation]:
     calls = seen.conversation.tool_calls
     met = {each.position: each.fault.kind for each in met_faults(seen.scenario, seen.conversation)}
     usual: Counter[tuple[str, str]] = Counter()  # how often another conversation made equal calls, at most
-    for each in seen.base.conversations:
-        if each is not seen.result:
-            usual |= Counter(map(_plain_call, each.conversation.tool_calls))
+    for each in seen.base_conversations:
+        usual |= Counter(map(_plain_call, each.tool_calls))
     applied: dict[tuple[str, str], int] = {}
     keys: dict[tuple[str, str], list[Any]] = {}
     counted: Counter[tuple[str, str]] = Counter()

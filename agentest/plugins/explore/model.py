@@ -109,6 +109,11 @@ class Base:
         return as_base(replace(self.unit.written or self.unit.scenario, date=self.unit.scenario.date))
 
     @property
+    def calls(self) -> list[ToolCall]:
+        """The calls of all its conversations."""
+        return [call for each in self.conversations for call in each.conversation.tool_calls]
+
+    @property
     def without(self) -> tuple[str, ...]:
         """The names of changes and invariants that the scenario leaves out."""
         exclusions = self.unit.scenario.explore

@@ -183,7 +183,7 @@ def _joint_tools(first: Base, second: Base) -> dict[str, Mock] | None:
     for name in first.scenario.tools.keys() & second.scenario.tools.keys():
         mocks = [each.scenario.tools[name] for each in (first, second)]
         functions = [getattr(each, "function", None) for each in mocks]
-        calls = [*_calls(first, name), *_calls(second, name)]
+        calls = [call for call in (*first.calls, *second.calls) if call.name == name]
         if not calls or (functions[0] is functions[1] and (functions[0] or mocks[0] == mocks[1])):
             continue
         answers = {canonical(call.args): call.result for call in reversed(calls)}
@@ -200,13 +200,8 @@ def _by_arguments(answers: Mapping[str, Any], other: Any) -> Mock:
     return bind(lambda args: answers.get(canonical(args), other))
 
 
-def _calls(base: Base, name: str) -> list[ToolCall]:
-    return [call for each in base.conversations for call in each.conversation.calls(name)]
-
-
 def _writes(base: Base) -> set[tuple[str, str]]:
-    calls = (call for each in base.conversations for call in each.conversation.tool_calls)
-    return {(call.name, canonical(call.args)) for call in calls if took_effect(call, base.effects)}
+    return {(call.name, canonical(call.args)) for call in base.calls if took_effect(call, base.effects)}
 
 
 # Values at limits
@@ -264,7 +259,7 @@ def _foreign_ids(base: Base) -> Iterator[_Around]:
     """Yield ids that nobody used, for which tools that return values answer with another owner."""
     known = "\n".join((base.unit.traits.instructions, *base.scenario.knowledge))
     ids = dict.fromkeys(found for turn in base.scenario.turns for found in _ID.findall(turn.user_message))
-    calls = [call for each in base.conversations for call in each.conversation.tool_calls if not call.failed]
+    calls = [call for call in base.calls if not call.failed]
     for found in ids:
         answers = [call for call in calls if any(found == text for _, text in text_leaves(call.args))]
         owners = {str(owner) for call in answers for owner in owners_in(call) if str(owner) in known}
