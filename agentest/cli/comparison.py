@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, format_option, path_option, where
-from agentest.cli.run_output import RunOutput
 from agentest.domain.events import Event, Reporter, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
 from agentest.history.compared_runs import (
@@ -38,8 +37,6 @@ from agentest.history.comparison_report import (
 )
 from agentest.report.console.printer import open_console
 from agentest.report.content import Regression
-from agentest.runner.plan import Unit
-from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
 from agentest.support.errors import ExitCode, UsageError, errors_as
@@ -47,6 +44,11 @@ from agentest.support.files import write_atomically, write_for_user
 from agentest.support.json_text import Json
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import Output, clean_rows, source, tell
+
+if TYPE_CHECKING:
+    from agentest.cli.run_output import RunOutput
+    from agentest.runner.plan import Unit
+    from agentest.runner.prepare import Prepared
 
 Form = Literal["console", "json", "markdown"]
 COMPARISON = "comparison.json"
