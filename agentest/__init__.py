@@ -58,6 +58,8 @@ _HOME = {name: f"agentest.{module}" for module, names in _NAMES.items() for name
 
 _ELSEWHERE = {
     "KnowledgeItem": 'write `knowledge` as texts, or as {"content": text}',
+    "AgentBuilder": 'describe the agent in the configuration: `define_config(agent={"endpoint": URL})`',
+    "InMemoryRunner": "run scenarios with `Runner`",
     "ToolCallRecord": "tool calls of a conversation are values of `ToolCall`",
 }
 

@@ -145,6 +145,10 @@ def test_a_public_name_of_a_missing_plugin(face: str, plugin: str, monkeypatch: 
 def test_a_name_of_another_tool_says_what_to_use() -> None:
     with pytest.raises(ImportError, match="write `knowledge` as texts"):
         from agentest import KnowledgeItem  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(ImportError, match="run scenarios with `Runner`"):
+        from agentest import InMemoryRunner  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match=r"define_config\(agent="):
+        from agentest import AgentBuilder  # type: ignore[attr-defined]  # noqa: F401
     with pytest.raises(ImportError, match=r"give the agent's URL, or the agent itself, to AgentEvaluator"):
         from agentest.adk import InMemoryRunner  # type: ignore[attr-defined]  # noqa: F401
 

@@ -252,15 +252,11 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
     earlier: dict[Place, MergedPart] = {}
     both: list[tuple[MergedPart, MergedPart, Place]] = []
     for part in parts:
-        both += [
-            (earlier[place], part, place)
-            for place in part.places
-            if (
-                place in earlier
-                and not (place in part.journal.not_run and place in earlier[place].journal.not_run)
-            )
-        ]
-        earlier |= dict.fromkeys(part.places, part)
+        for place in part.places:
+            other = earlier.setdefault(place, part)
+            ran = place not in part.journal.not_run or place not in other.journal.not_run
+            if other is not part and ran:
+                both.append((other, part, place))
     if both:
         first, second, _ = both[0]
         shared = quoted_names(name for *_, (name, _) in both)
@@ -373,9 +369,8 @@ class MergedRun:
     @property
     def interrupted(self) -> bool:
         """True if a shard is missing, or a part was interrupted or killed."""
-        return bool(self.missing) or any(
-            part.journal.end is None or part.journal.end.interrupted for part in self.parts
-        )
+        ends = self._ends
+        return bool(self.missing) or len(ends) < len(self.parts) or any(end.interrupted for end in ends)
 
     def events(self) -> Iterator[Event]:
         """Yield the events of the run, scenario by scenario, with one scenario's conversations in memory.

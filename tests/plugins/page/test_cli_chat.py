@@ -43,6 +43,15 @@ def test_chat_needs_one_scenario(project: Project) -> None:
     assert "no mock" in failed.stdout
 
 
+def test_a_project_without_scenarios_needs_none(project: Project) -> None:
+    with ScriptedAgent([tool_call("book", day="Friday"), "Booked."]) as agent:
+        project.config(agent.endpoint)
+        done = chat(project, "Book Friday\n")
+    assert done.returncode == 0, done.stderr
+    assert "book(day='Friday') → None" in done.stdout
+    assert "agent  Booked." in done.stdout
+
+
 def test_an_agent_that_reports_no_calls(project: Project) -> None:
     """A ban on calls, which no run could judge, does not prevent a chat."""
     project.scenario('scenario("one", turns=["x"], trajectory={"forbidden": ["pay"]})')

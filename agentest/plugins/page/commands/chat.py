@@ -89,8 +89,8 @@ def chat(
 ) -> ExitCode:
     """Talk to the agent yourself, with the mocks of one scenario.
 
-    --send needs no scenario: without one, calls are answered with null. Its conversation ends with the
-    message /quit, or after 10 minutes without a message.
+    A project without scenarios, and --send, need none: calls are then answered with null. A conversation of
+    --send ends with the message /quit, or after 10 minutes without a message.
 
     Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not start.
     """
@@ -102,7 +102,7 @@ def chat(
         return _show(_sent(text, _file_of(project.output_dir, id)), as_json=as_json)
     with redirect_stdout(sys.stdout if text is None else sys.stderr):  # scenario files may print
         request = request_of(project, options, offline=True)
-        prepared, unit = _chosen(request, may_be_free=not options.filtered and (keep or text) is not None)
+        prepared, unit = _chosen(request, may_be_free=not options.filtered, sends=(keep or text) is not None)
     if keep:
         file = _file_of(project.output_dir, keep)
         try:
@@ -120,13 +120,13 @@ def chat(
     return _show(_sent(text, file), as_json=as_json)
 
 
-def _chosen(request: RunRequest, *, may_be_free: bool) -> tuple[Prepared, Unit]:
+def _chosen(request: RunRequest, *, may_be_free: bool, sends: bool) -> tuple[Prepared, Unit]:
     """Return the only scenario, or a conversation without one. Raises UsageError if neither can be meant."""
     prepared = prepare(request, may_be_empty=may_be_free)
     units = prepared.plan.units
     if len(units) == 1:
         return prepared, units[0]
-    if may_be_free:
+    if may_be_free and (sends or not units):
         free = replace(request, options=replace(request.options, unmocked_tools="passthrough"))
         talk = prepare_talk(free, TalkChoice(agent=request.options.agent))
         return talk.prepared, talk.unit
