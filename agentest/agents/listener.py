@@ -7,6 +7,8 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -63,7 +65,7 @@ def callers_of(settings: CompanionServer, key: str) -> CallerGuard:
 
 
 async def listen(
-    app: web.Application,
+    app: web.Application | Handler,
     settings: CompanionServer,
     key: str,
     stack: AsyncExitStack,
@@ -75,6 +77,7 @@ async def listen(
     """Serve an application until the stack closes it. Returns its origin, like `http://127.0.0.1:8080`.
 
     Args:
+        app: a handler takes every request, without the costs of routes.
         key: the key of the configuration, like `mcp_mock of agent 'shop'`, for errors.
         on_note: receives a note about the first requests that are refused because of their origin.
         refused: makes the response to them, given the reason.
@@ -93,18 +96,25 @@ async def listen(
 
     connections = connections or ConnectionLimit(most=_MOST_CONNECTIONS)
     guard = callers_of(settings, key).middleware(refuse)
-    app.middlewares[:0] = [guard, connections.middleware(), _faults(key, on_note, on_fault)]
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=_LOGGER,
-        shutdown_timeout=_GRACE_S,
-        handler_cancellation=True,
-        auto_decompress=False,
-        lingering_time=_LINGER_S,
-        max_line_size=_MOST_LINE_BYTES,
-        max_field_size=_MOST_LINE_BYTES,
-    )
+    around = (guard, connections.middleware(), _faults(key, on_note, on_fault))
+    options: dict[str, Any] = {
+        "access_log": None,
+        "logger": _LOGGER,
+        "handler_cancellation": True,
+        "auto_decompress": False,
+        "lingering_time": _LINGER_S,
+        "max_line_size": _MOST_LINE_BYTES,
+        "max_field_size": _MOST_LINE_BYTES,
+    }
+    runner: web.BaseRunner
+    if isinstance(app, web.Application):
+        app.middlewares[:0] = around
+        runner = web.AppRunner(app, shutdown_timeout=_GRACE_S, **options)
+    else:
+        handler: Any = app
+        for each in reversed(around):
+            handler = partial(each, handler=handler)
+        runner = web.ServerRunner(web.Server(handler, **options), shutdown_timeout=_GRACE_S)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:

@@ -314,10 +314,8 @@ async def open_receivers(
         if settings.port not in opened:
             receiver = opened[settings.port] = WebhookReceiver(settings)
             stack.callback(opened.pop, settings.port)
-            app = web.Application(client_max_size=MAX_BODY_BYTES)
-            app.router.add_route("*", "/{path:.*}", receiver.handle)
             key, on_fault = f"reply_webhook of agent {agent.name!r}", receiver.report_fault
-            await listen(app, settings, key, stack, on_note, on_fault=on_fault)
+            await listen(receiver.handle, settings, key, stack, on_note, on_fault=on_fault)
         elif opened[settings.port].settings != settings:
             raise ConfigError(
                 f"reply_webhook of agent {agent.name!r}: port {settings.port} belongs to another agent with "

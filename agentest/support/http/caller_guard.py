@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
-from functools import partial
+from functools import lru_cache, partial
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -67,7 +67,7 @@ class CallerGuard:
             return f"the request must have one header Host, and has {len(named)}"
         # An absolute URL in the request line takes precedence over the header.
         for host in (named[0], request.host):
-            if not self._is_ours(host):
+            if not _is_ours(host, self.hosts, self.port):
                 known = ", ".join((*LOOPBACK, *self.hosts))
                 excerpt = host[:_SHOWN_CHARS]
                 return f"this server does not answer to the host {excerpt!r}, only to {known}{self._way()}"
@@ -95,16 +95,22 @@ class CallerGuard:
     def allows(self, origin: str) -> bool:
         """Return True if pages of an origin may call the server."""
         scheme, _, host = origin.lower().partition("://")
-        return scheme in ("http", "https") and self._is_ours(host) and (self.port is None or scheme == "http")
-
-    def _is_ours(self, host: str) -> bool:
-        match = _HOST.fullmatch(host)
-        if match is None or match["name"].lower() not in (*LOOPBACK, *self.hosts):
-            return False
-        return self.port is None or int(match["port"] or _HTTP_PORT) == self.port
+        return (
+            scheme in ("http", "https")
+            and _is_ours(host, self.hosts, self.port)
+            and (self.port is None or scheme == "http")
+        )
 
     def _way(self) -> str:
         return f"; {self.setting} allows more" if self.setting else ""
+
+
+@lru_cache
+def _is_ours(host: str, hosts: tuple[str, ...], port: int | None) -> bool:
+    match = _HOST.fullmatch(host)
+    if match is None or match["name"].lower() not in (*LOOPBACK, *hosts):
+        return False
+    return port is None or int(match["port"] or _HTTP_PORT) == port
 
 
 def json_refusal(problem: str) -> web.Response:
@@ -167,7 +173,7 @@ class ConnectionLimit:
         return noted
 
     @asynccontextmanager
-    async def accepted(self, runner: web.AppRunner, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
+    async def accepted(self, runner: web.BaseRunner, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
         """Serve on these sockets until the block ends."""
         loop = asyncio.get_running_loop()
         server = runner.server

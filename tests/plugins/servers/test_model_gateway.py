@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_provider import FORM_OF, FORMS, ROOTS, Conversation, Provider, Refused, Said, served
 
+from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
@@ -22,7 +23,7 @@ from agentest.mocks.binding import RecordedAnswer, bind
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
-from agentest.plugins.servers.model_gateway.server import gateway_application
+from agentest.plugins.servers.model_gateway.server import gateway_handler
 from agentest.plugins.servers.port import Identity, ModelAccess, ModelFaults
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard
@@ -129,8 +130,8 @@ async def gateway(
             overrides={"shop": config.override},
             lanes=lanes,
         )
-        app = gateway_application(config, traffic, client, TOKEN)
-        origin = f"{await stack.enter_async_context(served(app))}/{TOKEN}"
+        handler = gateway_handler(config, traffic, client, TOKEN)
+        origin = f"{await listen(handler, config, 'model_gateway', stack, notes.append)}/{TOKEN}"
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))
         yield Gateway(provider, traffic, agents, origin, notes, config.upstream)
 

@@ -27,7 +27,6 @@ from agentest.support.text import shortened
 
 MOST_ROUNDS = 25
 NOT_PASSED_ON = CONNECTION_HEADERS | {"accept-encoding", "content-encoding"}  # bodies are unpacked
-_NOT_RETURNED = NOT_PASSED_ON | {"date", "server"}
 _FINAL = {"x-should-retry": "false"}
 """Tells the clients of OpenAI and Anthropic that a repetition gets the same answer."""
 _PATIENCE = 0.9
@@ -86,9 +85,8 @@ class Reply:
         if self._request.transport is not None:
             self._request.transport.abort()
 
-    async def whole(self, response: ModelResponse, body: bytes) -> None:
-        headers = CIMultiDict(_response_headers(response))
-        self.response = web.Response(status=response.status_code, headers=headers, body=body)
+    def whole(self, response: ModelResponse, body: bytes) -> None:
+        self.response = _WholeResponse(response.status_code, _response_headers(response), body)
 
     async def refuse(self, status: int, message: str) -> None:
         if self.begun:
@@ -97,8 +95,35 @@ class Reply:
             self.response = json_error(status, message, self._form)
 
 
+class _WholeResponse(web.StreamResponse):
+    """A response to POST that is written in one piece, at a third of the costs of aiohttp's."""
+
+    def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        super().__init__(status=status)
+        self._lines = [f"{name}: {value}" for name, value in headers]
+        self._whole = body
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        if (transport := request.transport) is None or transport.is_closing():
+            raise ConnectionResetError
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        connection = "keep-alive" if self._keep_alive else "close"
+        lines = [
+            f"HTTP/1.1 {self._status} {self._reason}",
+            *self._lines,
+            f"Content-Length: {len(self._whole)}",
+            f"Connection: {connection}",
+        ]
+        head = "\r\n".join(lines)
+        if not len(lines) - 1 == head.count("\r") == head.count("\n"):
+            raise ValueError("a header of the model's answer has a line break, which HTTP does not allow")
+        transport.write(b"%b\r\n\r\n%b" % (head.encode(), self._whole))
+        self._eof_sent = True
+
+
 def _response_headers(response: ModelResponse) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED]
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in NOT_PASSED_ON]
 
 
 def json_error(status: int, message: str, form: wire.WireForm | None) -> web.Response:
@@ -304,7 +329,7 @@ class ModelExchange:
         text = data.decode(errors="replace")
         self.conversation.note_error(response.status_code, self.address, text)
         if stream is None or not self.reply.begun:
-            await self.reply.whole(response, data)
+            self.reply.whole(response, data)
         else:
             await self.reply.write(stream.error(f"the model answered {response.status_code}: {text[:2000]}"))
 
@@ -342,7 +367,7 @@ class ModelExchange:
             leaves = wire.encoded(body) if stream is None else stream.end(body, hidden)
         _check_calls(leaves, [call.name for call in shown.calls], streams=stream is not None)
         if stream is None:
-            await self.reply.whole(response, leaves)
+            self.reply.whole(response, leaves)
         else:
             shown = replace(shown, text=stream.text or shown.text, ids=(*stream.ids, *shown.ids))
             await self.reply.write(leaves)

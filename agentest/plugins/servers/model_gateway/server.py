@@ -43,6 +43,7 @@ from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireReque
 from agentest.support.errors import described
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
+from agentest.support.http.caller_guard import Handler
 from agentest.support.http.client import Client, DirectResponse, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import parse_json
@@ -102,21 +103,17 @@ async def open_model_gateway(
     )
     token = gateway_token(opening.outputs, os.environ)
     opening.redact.learn([token])
-    app = gateway_application(settings, traffic, opening.client, token)
+    handler = gateway_handler(settings, traffic, opening.client, token)
     key, on_fault = opening.key_location("model_gateway"), opening.report_fault
-    origin = await listen(app, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
+    origin = await listen(handler, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
     return f"{origin}/{token}"
 
 
-def gateway_application(
-    settings: ModelGateway, traffic: GatewayTraffic, client: Client, token: str
-) -> web.Application:
-    """Return the gateway's application, which answers only requests whose path begins with the token."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _Gateway(settings, traffic, client, token).handle)
-    return app
+def gateway_handler(settings: ModelGateway, traffic: GatewayTraffic, client: Client, token: str) -> Handler:
+    """Return the gateway's handler, which answers only requests whose path begins with the token."""
+    return _Gateway(settings, traffic, client, token).handle
 
 
 class _Gateway:
