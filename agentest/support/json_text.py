@@ -195,7 +195,7 @@ def json_value(text: str | bytes, **how: Any) -> Any:
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON like `json.loads`, several times faster. Raises ValueError or RecursionError."""
     try:
-        return from_json(text)
+        return from_json(text, cache_strings="keys")
     except (ValueError, TypeError):  # Python accepts more: half surrogate pairs, deep nesting, encodings
         return json.loads(text)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_count, read_result, reported_usage, text_at
 from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
-from agentest.support.lazy_dataclasses import dataclass
 
 Json = dict[str, Any]  # a JSON object of a model API
 _ROLES = {
@@ -41,7 +40,7 @@ _KNOWN = frozenset(_KNOWN_BY)
 _MOST_HISTORIES = 256
 _MOST_HISTORY_BYTES = 200_000
 _MOST_NEW = 8
-_LIST_HEAD_BYTES = 5  # of a list in marshal's form: the rest are its items one after the other
+LIST_HEAD_BYTES = 5  # of a list in marshal's form: the rest are its items one after the other
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
 
@@ -69,27 +68,26 @@ class MessagePart(NamedTuple):
         return _texts(self.id, *(self.raw.get(key) for key in _KNOWN_BY))
 
 
-@dataclass(frozen=True)
-class ModelMessage:
-    """A message of a request or an answer. What was read of it once is stored."""
+class ModelMessage(NamedTuple):
+    """A message of a request or an answer."""
 
     role: str | None  # `user`, `assistant`, `tool`, `instructions`, or None if it is unknown
     parts: tuple[MessagePart, ...]
     raw: Mapping[str, Any]
 
-    @cached_property
+    @property
     def text(self) -> str:
         return "".join([part.value for part in self.parts if part.kind == "text"])
 
-    @cached_property
+    @property
     def calls(self) -> tuple[MessagePart, ...]:
         return tuple([part for part in self.parts if part.kind == "call"])
 
-    @cached_property
+    @property
     def results(self) -> tuple[MessagePart, ...]:
         return tuple([part for part in self.parts if part.kind == "result"])
 
-    @cached_property
+    @property
     def ids(self) -> tuple[str, ...]:
         """The ids of all but results, and that of the message if it is an item of Responses."""
         found = [known for part in self.parts if part.kind != "result" for known in part.ids]
@@ -194,39 +192,50 @@ def read_history(messages: list[Any], text_of: Callable[[Sequence[MessagePart]],
     Args:
         text_of: returns the text of a message of the model.
     """
-
-    def key(number: int) -> _Key:
-        return text_of, number, marshal.dumps(messages[number - 1 : number], 2)
-
-    written = marshal.dumps(messages, 2)
-    history, known = MessageHistory(), 0
+    written, history, known, keys = marshal.dumps(messages, 2), MessageHistory(), 0, list[_Key]()
     for number in range(len(messages), max(0, len(messages) - _MOST_NEW), -1):
-        found = _HISTORIES.get(key(number))
-        if found is not None and written.startswith(found.written, _LIST_HEAD_BYTES):
-            history, known = _HISTORIES.pop(key(number)), number
+        keys.append((text_of, number, marshal.dumps(messages[number - 1], 2)))
+        found = _HISTORIES.get(keys[-1])
+        if found is not None and written.startswith(found.written, LIST_HEAD_BYTES):
+            history, known = _HISTORIES.pop(keys[-1]), number
             break
-    new = [read_message(each) for each in messages[known:]]
-    names = {**history.names, **{str(call.id): call.name for each in new for call in each.calls}}
-    last = max((at for at, each in enumerate(new) if each.role == "assistant"), default=-1)
-    # Without ids, earlier results cannot be told apart.
-    earlier = [part for part in history.results if part.id is not None or last < 0]
-    results = [
-        part for at, each in enumerate(new) for part in each.results if part.id is not None or at > last
-    ]
-    history = MessageHistory(
-        written=written[_LIST_HEAD_BYTES:],
-        instructions=(*history.instructions, *(each.text for each in new if each.role == "instructions")),
-        user_texts=(*history.user_texts, *(each.text for each in new if each.role == "user" and each.text)),
-        ids=(*history.ids, *(known for each in new for known in each.ids)),
-        names=names,
-        results=(*earlier, *results),
-        texts=(*history.texts, *(text_of(each.parts) for each in new if each.role == "assistant")),
-    )
-    if len(written) <= _MOST_HISTORY_BYTES:
+    if known < len(messages):
+        history = _read_on(history, messages[known:], text_of)._replace(written=written[LIST_HEAD_BYTES:])
+    if keys and len(written) <= _MOST_HISTORY_BYTES:
         if len(_HISTORIES) >= _MOST_HISTORIES:
             del _HISTORIES[next(iter(_HISTORIES))]
-        _HISTORIES[key(len(messages))] = history
+        _HISTORIES[keys[0]] = history
     return history
+
+
+def _read_on(
+    history: MessageHistory, new: Sequence[Any], text_of: Callable[[Sequence[MessagePart]], str]
+) -> MessageHistory:
+    instructions, user_texts, texts, ids = list[str](), list[str](), list[str](), list[str]()
+    names, results = dict(history.names), list(history.results)
+    for message in map(read_message, new):
+        ids += message.ids
+        if message.role == "instructions":
+            instructions.append(message.text)
+        elif message.role == "user" and (text := message.text):
+            user_texts.append(text)
+        elif message.role == "assistant":
+            texts.append(text_of(message.parts))
+            # Without ids, earlier results cannot be told apart.
+            results = [part for part in results if part.id is not None]
+        for part in message.parts:
+            if part.kind == "call":
+                names[str(part.id)] = part.name
+            elif part.kind == "result":
+                results.append(part)
+    return MessageHistory(
+        instructions=(*history.instructions, *instructions),
+        user_texts=(*history.user_texts, *user_texts),
+        ids=(*history.ids, *ids),
+        names=names,
+        results=tuple(results),
+        texts=(*history.texts, *texts),
+    )
 
 
 def messages_of(body: Json) -> list[Json]:

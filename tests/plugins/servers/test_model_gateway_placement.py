@@ -20,7 +20,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
-from agentest.plugins.servers.model_gateway.wire_form import ModelCall, PassedAnswer, normalized
+from agentest.plugins.servers.model_gateway.wire_form import ModelCall, PassedAnswer
 from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.errors import AgentError
@@ -55,7 +55,7 @@ class Talk:
         self.known.passed(
             PassedAnswer(before=[], message=[message], owed=[], hidden_calls=(), shown=shown, user_text="")
         )
-        self.known.arguments.extend(normalized(argument) for _, argument in calls)
+        self.known.note_arguments([argument for _, argument in calls])
         self.history.append(message)
         self.history += [
             {"role": "tool", "tool_call_id": call_id, "content": argument} for call_id, argument in calls

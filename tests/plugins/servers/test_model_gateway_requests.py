@@ -14,10 +14,13 @@ from test_model_gateway_faults import Faulty
 from agentest.conversation.turn_progress import busy_ms
 from agentest.domain.transcript import ModelRequest, Usage
 from agentest.plugins.servers.model_gateway.request_log import MOST_CHARS, MOST_PROMPT_CHARS, RequestLog
+from agentest.plugins.servers.model_gateway.wire_form import WireRequest
 from agentest.support.redaction import Redactor
 
 __all__ = ["anyio_backend"]
 pytestmark = pytest.mark.anyio
+
+REQUEST = WireRequest(body={}, streams=False)
 
 
 def calls_of(request: ModelRequest) -> list[tuple[str, str, bool]]:
@@ -103,7 +106,7 @@ async def post(gate: Gateway, text: str, **more: Any) -> httpx.Response:
 
 def new_in(log: RequestLog, *messages: dict[str, Any], **body: Any) -> list[tuple[str, str]]:
     """Send a request. Returns role and text of its new messages."""
-    with log.under_way({"messages": [*messages], **body}, 0):
+    with log.under_way({"messages": [*messages], **body}, 0, REQUEST):
         pass
     (request,) = log.end_turn()
     return [(message.role, message.text) for message in request.prompt]
@@ -147,7 +150,7 @@ def test_long_prompts_keep_their_last_messages() -> None:
     log = RequestLog(redact=Redactor(["key-of-hunter2"]))
     long = "x" * (MOST_CHARS - 5) + " key-of-hunter2"
     messages = [message("user", f"{n} {long}") for n in range(5)]
-    with log.under_way({"messages": [*messages, message("user", "key-of-hunter2 last")]}, 0):
+    with log.under_way({"messages": [*messages, message("user", "key-of-hunter2 last")]}, 0, REQUEST):
         pass
     (request,) = log.end_turn()
     assert request.prompt[-1].text == "[redacted] last"
@@ -170,7 +173,7 @@ def test_long_prompts_keep_their_last_messages() -> None:
 )
 def test_strange_requests_are_recorded(body: dict[str, Any]) -> None:
     log = RequestLog()
-    with log.under_way(body, 0):
+    with log.under_way(body, 0, REQUEST):
         pass
     (request,) = log.end_turn()
     for each in request.prompt:

@@ -183,8 +183,8 @@ class GatewayConversation:
     unfinished: list[tuple[wire.WireRequest, Rounds]] = field(default_factory=list)
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: list[PendingCall] = field(default_factory=list)
-    _known: tuple[str, tuple[str, ...]] | None = None
-    """Texts and arguments in one, and these with the model's texts; None if one has been added."""
+    told: str = ""  # texts and arguments in one
+    known: tuple[str, ...] = ()  # texts, arguments and the model's texts
     _outputs: tuple[Mapping[str, ToolSpec] | None, frozenset[str]] = (None, frozenset())
     """The tools of a request, and the output tools among them."""
 
@@ -196,14 +196,6 @@ class GatewayConversation:
     @property
     def has_just_ended(self) -> bool:
         return self.idle_at != math.inf and anyio.current_time() < self.idle_at
-
-    def may_begin(self, text: str) -> bool:
-        """Return True if a text is in one of its texts or arguments, or begins with what it knows."""
-        if self._known is None:
-            told = *self.texts, *self.arguments
-            self._known = "\n".join(told), (*told, *self.model_texts)
-        joined, known = self._known
-        return text in joined or text.startswith(known)
 
     def mock_name(self, name: str) -> str | None:
         """Return the mock for a tool, whose name an MCP client may have lengthened; None if there is none."""
@@ -242,7 +234,7 @@ class GatewayConversation:
         text = wire.normalized(text)
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
-            self._known = None
+            self._note_known()
         if not self.waiting:
             self.fault, self.recovered, self.hangs = None, False, None
         self.waiting += 1
@@ -260,31 +252,15 @@ class GatewayConversation:
     async def has_heard(self) -> None:
         """Return at once: this is the gateway's own process."""
 
-    @contextmanager
-    def requested(self, request: wire.WireRequest) -> Iterator[int]:
-        """Note a request until the block ends. Yields the turn whose calls its answer shows, or -1."""
+    def begin_request(self, request: wire.WireRequest) -> int:
+        """Count an open request. Returns the turn whose calls its answer shows; -1 if it shows none."""
         if not self.waiting and any(map(self.mock_name, request.tools)):
             self.given_up = True
         self.open_requests += 1
-        try:
-            yield self.turn if self.waiting and request.tools else -1
-        finally:
-            self.open_requests -= 1
+        return self.turn if self.waiting and request.tools else -1
 
-    @contextmanager
-    def asking(self, address: str) -> Iterator[None]:
-        """Note that a model has to answer until the block ends. A client that gives up may be right."""
-        since = monotonic()
-        self.asked[since] = address
-        try:
-            yield
-        except BaseException:
-            self._note_hanging()
-            raise
-        finally:
-            self.asked.pop(since, None)
-
-    def _note_hanging(self) -> None:
+    def note_hanging(self) -> None:
+        """Note if a model is asked for long. A client that gives up then may be right."""
         since = min(self.asked, default=math.inf)
         waited_s = monotonic() - since
         if waited_s >= self.timeout_s / 2 and self.faults is None:
@@ -385,11 +361,20 @@ class GatewayConversation:
         self.answers.append(answer)
         self.has_calls = self.has_calls or bool(answer.shown.calls) or answer.hides
         self.model_texts.extend(filter(None, [wire.normalized(answer.shown.text)]))
-        self._known = None
+        self._note_known()
         for known in answer.shown.ids:
             self.ids.add(known)
             if self.gateway.owners.setdefault(known, self) is not self:
                 self.gateway.owners[known] = None
+
+    def note_arguments(self, arguments: object) -> None:
+        """Remember the texts in arguments of a call, which a sub-agent may be given."""
+        self.arguments.extend(_texts_in(arguments))
+        self._note_known()
+
+    def _note_known(self) -> None:
+        told = *self.texts, *self.arguments
+        self.told, self.known = "\n".join(told), (*told, *self.model_texts)
 
     def forget(self) -> None:
         """Forget the ids, long after the end."""
@@ -419,7 +404,7 @@ class GatewayConversation:
             return self.problem
         if self.lost:
             return MockError(self.lost)
-        self._note_hanging()
+        self.note_hanging()
         if self.hangs and agent_error and not self.recovered:
             return MockError(f"{self.hangs}, and the agent did not reply")
         if self.fault and (agent_error or not self.recovered):
@@ -505,8 +490,7 @@ class GatewayConversation:
             return None  # how the agent takes it is part of the test
         if answer.how is port.CallOutcome.REAL:
             self._pending.append(PendingCall(call=call, number=answer.number))
-            self.arguments.extend(_texts_in(call.arguments))
-            self._known = None
+            self.note_arguments(call.arguments)
             return None
         failed = answer.how is not port.CallOutcome.ANSWERED
         result = {"error": answer.message} if failed and answer.result is None else answer.result

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from time import monotonic
 from typing import Protocol
 
 from aiohttp import web
@@ -218,7 +219,7 @@ class ModelExchange:
     ) -> None:
         while rounds.number <= MOST_ROUNDS:
             body = rounds.body
-            with self.conversation.log.under_way(body, rounds.number, self.request.model) as record:
+            with self.conversation.log.under_way(body, rounds.number, self.request) as record:
                 answered = await self._answered(body, stream, record)
             if answered is None:  # an error of the model, which was passed on
                 return
@@ -226,7 +227,8 @@ class ModelExchange:
             results = await self._results(answer, rounds, outputs)
             rounds.output_tokens += answer.usage.completion_tokens
             hidden = [each for each in results if each is not None]
-            record.note_calls(answer.calls, [each is not None for each in results])
+            if hidden:
+                record.note_calls(answer.calls, [each is not None for each in results])
             if hidden and len(hidden) == len(answer.calls):
                 lift = not outputs and self._lifts(answer.calls, rounds)
                 rounds.body, new = self.form.next_round(body, answer, hidden, lift=lift)
@@ -248,13 +250,17 @@ class ModelExchange:
         self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
     ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
         limit_s = self.conversation.timeout_s * _PATIENCE
-        with self.conversation.asking(self.address):
-            try:
-                async with asyncio.timeout(limit_s) as limit:
-                    return await self._round(body, stream, record)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
+        since = monotonic()
+        self.conversation.asked[since] = self.address
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                return await self._round(body, stream, record)
+        except BaseException as error:
+            if not isinstance(error, TimeoutError) or not limit.expired():
+                self.conversation.note_hanging()
+                raise
+        finally:
+            self.conversation.asked.pop(since, None)
         raise GatewayError(f"the model at {self.address} has not answered within {limit_s:g} s", 504)
 
     async def _results(

@@ -54,7 +54,7 @@ def place(
         ended = [each for each in ended if len("".join(each.texts[-1:])) >= _LEAST_CHARS]
     owner = _by_id(request, active, owners)
     if owner is None:
-        texts = [text for each in request.user_texts if (text := _read(each)).text]
+        texts = [text for text in map(_read, request.user_texts) if text.text]
         # Those that have ended are no rivals of one that accounts for everything, and there are many.
         owner = _by_text(texts, _likely(texts, [*active, *filter(_is_rival, ended)]), wholly=True)
         if not isinstance(owner, GatewayConversation):
@@ -94,9 +94,7 @@ def _several(conversations: Sequence[GatewayConversation]) -> str:
 def _by_id(
     request: WireRequest, active: Collection[GatewayConversation], owners: Owners
 ) -> GatewayConversation | str | None:
-    found = _owners(request.ids, owners) or _owners(
-        (known for text in reversed(request.history.texts) for known in _written_ids(text)), owners
-    )
+    found = _owners(request.ids, owners) or _owners(_written_ids(request.history.texts), owners)
     if not found:
         return None
     newest, *others = found
@@ -113,13 +111,13 @@ def _by_id(
 
 
 @lru_cache(500)
-def _written_ids(text: str) -> tuple[str, ...]:
-    return tuple(_WRITTEN_ID.findall(text))
+def _written_ids(texts: Sequence[str]) -> Collection[str]:
+    return dict.fromkeys(known for text in reversed(texts) for known in _WRITTEN_ID.findall(text))
 
 
-def _owners(ids: Iterable[str], owners: Owners) -> list[GatewayConversation]:
+def _owners(ids: Collection[str], owners: Owners) -> list[GatewayConversation]:
     found: dict[str, GatewayConversation] = {}
-    for known in ids if owners else ():
+    for known in ids if not owners.keys().isdisjoint(ids) else ():
         if owner := owners.get(known):
             found.setdefault(owner.who.key, owner)
     return list(found.values())
@@ -130,10 +128,10 @@ def _likely(
 ) -> Sequence[GatewayConversation]:
     """Leave out conversations that cannot account for the whole newest text, if one has said all texts."""
     said = [text.text for text in texts]
-    tellers = [each for each in conversations if said and said[0] in each.texts]
-    if not any(set(said).issubset(each.texts) for each in tellers):
+    if not any(said and said[0] in each.texts and set(said).issubset(each.texts) for each in conversations):
         return conversations
-    return [each for each in conversations if each.may_begin(said[-1])]
+    newest = said[-1]
+    return [each for each in conversations if newest in each.told or newest.startswith(each.known)]
 
 
 def _by_text(

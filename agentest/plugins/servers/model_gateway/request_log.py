@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import marshal
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from operator import attrgetter, eq
+from operator import eq, itemgetter
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ModelToolCall, PromptMessage
-from agentest.plugins.protocols.model_messages import Json, instructions_of, messages_of, objects, texts_of
+from agentest.plugins.protocols.model_messages import (
+    LIST_HEAD_BYTES,
+    Json,
+    instructions_of,
+    messages_of,
+    objects,
+    texts_of,
+)
 from agentest.plugins.servers import port
 from agentest.plugins.servers.model_gateway.responses import conversation_id
 from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireAnswer, WireRequest, model_of
@@ -41,49 +48,47 @@ _INSTRUCTIONS = ("system", "developer")
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request to the model, as far as it is known. Its `begin_ms` is that of the process's clock."""
+    """A request to the model while it is under way. Its `begin_ms` is that of the process's clock."""
 
-    _begun: ModelRequest
-    _redact: Redactor
-    _facts: dict[str, Any] = field(default_factory=dict)
+    _log: RequestLog
+    _facts: dict[str, Any]
 
-    @property
-    def request(self) -> ModelRequest:
-        return replace(self._begun, **self._facts)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (*CONNECTION_ERRORS, BadBody)):
+            self.failed(describe(error))
+        elif error is not None:
+            self.failed(str(error) or type(error).__name__)
+        self._facts["latency_ms"] = _now_ms() - self._facts["begin_ms"]
+        self._log.requests.append(self._facts)
 
     def responded(self, status: int) -> None:
         """Note that the head of a response came."""
-        self._note(status=status)
+        self._facts["status"] = status
 
     def answered(self, answer: WireAnswer) -> None:
         """Note the model's answer."""
         texts = (texts_of(each.get("content", each.get("parts"))) for each in answer.message)
-        self._note(
-            model=_name(model_of(answer.body)) or self._begun.model,
-            usage=answer.usage,
-            answer=_shortened("".join(texts), self._redact.transcript),
-        )
+        self._facts["usage"] = answer.usage
+        self._facts["answer"] = _shortened("".join(texts), self._log.redact.transcript)
+        self._facts["model"] = _name(model_of(answer.body)) or self._facts["model"]
         self.note_calls(answer.calls, [False] * len(answer.calls))
 
     def failed(self, error: str) -> None:
         """Note why there is no usable answer."""
-        self._note(error=_shortened(error, self._redact))
+        self._facts["error"] = _shortened(error, self._log.redact)
 
     def note_calls(self, calls: Sequence[ModelCall], inside: Sequence[bool]) -> None:
         """Note the calls of the answer, and which of them the gateway answered."""
-        hide = self._redact.transcript
-        made = (
-            ModelToolCall(_shortened(call.name, hide), _shortened(_json(call.arguments), hide), answered)
-            for call, answered in zip(calls[:_MOST_CALLS], inside, strict=False)
+        hide = self._log.redact.transcript
+        self._facts["calls"] = tuple(
+            [
+                ModelToolCall(_shortened(call.name, hide), _shortened(_json(call.arguments), hide), answered)
+                for call, answered in zip(calls[:_MOST_CALLS], inside, strict=False)
+            ]
         )
-        self._note(calls=tuple(made))
-
-    def ended(self) -> None:
-        """Note that nothing more of the answer will come."""
-        self._note(latency_ms=_now_ms() - self._begun.begin_ms)
-
-    def _note(self, **facts: Any) -> None:
-        self._facts |= facts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,8 +97,11 @@ class RequestLog:
 
     redact: Redactor = field(default_factory=Redactor)
     _turn_began_ms: float | None = None
-    _records: list[RequestRecord] = field(default_factory=list)
-    _sent: deque[list[Json]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    """The fields of the requests that have ended since the last turn."""
+    _sent: deque[tuple[bytes, list[Json]]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
+    """The messages of the last request of each agent, as bytes with which a longer history begins, and as
+    they are."""
     _briefing: ModelBriefing = ModelBriefing()
     """What the agent told its model, of all agents that belong to it."""
     _told: ModelBriefing = ModelBriefing()
@@ -127,43 +135,28 @@ class RequestLog:
         if self._turn_began_ms is None:
             self._turn_began_ms = _now_ms()
 
-    @contextmanager
-    def under_way(self, body: Json, round: int, model: str | None = None) -> Iterator[RequestRecord]:
-        """Record a request to a model until the block ends."""
-        prompt, more = self._prompt(body)
-        request = ModelRequest(
-            begin_ms=_now_ms(),
-            latency_ms=0.0,
-            model=_name(model),
-            round=round,
-            prompt=prompt,
-            prompt_more=more,
-        )
-        record = RequestRecord(request, self.redact)
-        try:
-            yield record
-        except (*CONNECTION_ERRORS, BadBody) as error:
-            record.failed(describe(error))
-            raise
-        except BaseException as error:
-            record.failed(str(error) or type(error).__name__)
-            raise
-        finally:
-            record.ended()
-            self._records.append(record)
+    def under_way(self, body: Json, round: int, request: WireRequest) -> RequestRecord:
+        """Return the record of a request to a model, which is added when its `with` block ends.
+
+        Args:
+            request: the agent's, of which `body` is that of a round.
+        """
+        prompt, more = self._prompt(body, request.history.written if body is request.body else None)
+        facts = {"begin_ms": _now_ms(), "model": _name(request.model), "round": round}
+        return RequestRecord(self, {**facts, "prompt": prompt, "prompt_more": more})
 
     def end_turn(self) -> tuple[ModelRequest, ...]:
         """Return the requests that have ended since the last turn, in order of their begin."""
-        requests = sorted((each.request for each in self._records), key=attrgetter("begin_ms"))
+        requests = sorted(self.requests, key=itemgetter("begin_ms"))
         zero = self._turn_began_ms
         if zero is None:
-            zero = requests[0].begin_ms if requests else 0.0
-        self._records, self._turn_began_ms = [], None
-        return tuple(replace(each, begin_ms=each.begin_ms - zero) for each in requests)
+            zero = requests[0]["begin_ms"] if requests else 0.0
+        self.requests, self._turn_began_ms = [], None
+        return tuple(ModelRequest(**{**each, "begin_ms": each["begin_ms"] - zero}) for each in requests)
 
-    def _prompt(self, body: Json) -> tuple[tuple[PromptMessage, ...], int]:
+    def _prompt(self, body: Json, written: bytes | None) -> tuple[tuple[PromptMessage, ...], int]:
         try:
-            new = self._new_messages(body)
+            new = self._new_messages(body, written)
         except RecursionError:
             return (), 0
         prompt: list[PromptMessage] = []
@@ -178,24 +171,29 @@ class RequestLog:
             prompt.append(message)
         return tuple(reversed(prompt)), len(new) - len(prompt)
 
-    def _new_messages(self, body: Json) -> list[Json]:
-        items = _messages(body)
+    def _new_messages(self, body: Json, written: bytes | None) -> list[Json]:
+        instructions, items = instructions_of(body), messages_of(body)
+        written = marshal.dumps(items, 2)[LIST_HEAD_BYTES:] if written is None else written
+        if instructions:
+            items = [{"role": "system", "content": instructions}, *items]
+            written = instructions.encode(errors="surrogatepass") + written
         if "previous_response_id" in body or "conversation" in body:  # the provider has the rest
             return items
-        whole = [each for each in self._sent if items[: len(each)] == each]
-        before = max(whole, key=len, default=list[Json]())
-        told, new = list[Json](), items[len(before) :]
-        if not before:  # it is new, or its instructions or its oldest messages are
+        whole = [each for each in self._sent if written.startswith(each[0])]
+        before = max(whole, key=itemgetter(0), default=None)
+        if before is not None:
+            told, new = list[Json](), items[len(before[1]) :]
+        else:  # it is new, or its instructions or its oldest messages are
             told, said = _parted(items)
-            same = [_common(said, _parted(each)[1]) for each in self._sent]
+            same = [_common(said, _parted(each)[1]) for _, each in self._sent]
             known = max(same, default=0)
-            before = self._sent[same.index(known)] if known else before
-            told, new = [each for each in told if each not in before], said[known:]
-        if before:
+            before = self._sent[same.index(known)] if known else None
+            told, new = [each for each in told if not before or each not in before[1]], said[known:]
+        if before is not None:
             self._sent.remove(before)
             while new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
                 del new[0]
-        self._sent.append(items)
+        self._sent.append((written, items))
         return [*told, *new]
 
 
@@ -217,11 +215,6 @@ def _parted(items: Iterable[Json]) -> tuple[list[Json], list[Json]]:
 
 def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
     return [*map(eq, one, other), False].index(False)
-
-
-def _messages(body: Json) -> list[Json]:
-    told = instructions_of(body)
-    return [*([{"role": "system", "content": told}] if told else []), *messages_of(body)]
 
 
 def _role(item: Json) -> str:

@@ -225,11 +225,14 @@ class _Gateway:
             upstream.given = body, data
         api = self._api(placed, target, upstream)
         model = self._model_of(placed, form, read, api, reply)
-        with placed.requested(read) as shows:
+        shows = placed.begin_request(read)
+        try:
             if read.unmockable:
                 await self._unread_request(read, placed, model, reply)
                 return
             await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0], shows).run()
+        finally:
+            placed.open_requests -= 1
 
     async def _unread_request(
         self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: Reply
@@ -240,7 +243,7 @@ class _Gateway:
                 f"the calls of a request to the model cannot be seen: {request.unmockable}"
             )
         try:
-            with conversation.log.under_way(request.body, 0, request.model) as record:
+            with conversation.log.under_way(request.body, 0, request) as record:
                 response = await model.send(request.body)
                 record.responded(response.status_code)
                 await _pass_on(response, reply, calls=not conversation.guards_any)
