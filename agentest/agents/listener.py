@@ -71,7 +71,6 @@ async def listen(
     stack: AsyncExitStack,
     on_note: Callable[[str], None],
     refused: Callable[[str], web.Response] = json_refusal,
-    connections: ConnectionLimit | None = None,
     on_fault: OnFault | None = None,
 ) -> str:
     """Serve an application until the stack closes it. Returns its origin, like `http://127.0.0.1:8080`.
@@ -81,7 +80,6 @@ async def listen(
         key: the key of the configuration, like `mcp_mock of agent 'shop'`, for errors.
         on_note: receives a note about the first requests that are refused because of their origin.
         refused: makes the response to them, given the reason.
-        connections: the maximum number of connections; None for as many as a large run needs.
         on_fault: receives requests whose handler raised, with the problem; it ends their conversations.
 
     Raises ConfigError if the port is not available.
@@ -94,7 +92,7 @@ async def listen(
             on_note(f"{key} refused a request, which no report counts as a call: {problem}")
         return refused(problem)
 
-    connections = connections or ConnectionLimit(most=_MOST_CONNECTIONS)
+    connections = ConnectionLimit(most=_MOST_CONNECTIONS)
     guard = callers_of(settings, key).middleware(refuse)
     around = (guard, connections.middleware(), _faults(key, on_note, on_fault))
     options: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.lowlevel import checkpoint
@@ -172,28 +172,18 @@ async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> 
         if len(body) > most:
             raise _too_large(most)
         return body
-    pieces: list[bytes] = []
-    await _receive(request, most, body_s, pieces.append)
-    return b"".join(pieces)
-
-
-async def skip_body(request: web.Request, most: int, body_s: float = BODY_S) -> None:
-    """Read a body to its end and discard it. Raises BodyRefused as `read_body` does."""
-    await _receive(request, most, body_s, lambda _: None)
-
-
-async def _receive(request: web.Request, most: int, body_s: float, take: Callable[[bytes], object]) -> None:
     from aiohttp import web
 
-    left = most
+    pieces, left = list[bytes](), most
     try:
         async with asyncio.timeout(body_s):
             async for piece in _unpacked(request, most):
                 left -= len(piece)
                 if left < 0:
                     raise _too_large(most)
-                take(piece)
+                pieces.append(piece)
                 await checkpoint()  # a few received bytes may decompress to millions
+            return b"".join(pieces)
     except TimeoutError:
         raise BodyRefused(f"has not come within {body_s:g} s", 408) from None
     except UnknownCoding:

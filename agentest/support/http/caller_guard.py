@@ -95,11 +95,8 @@ class CallerGuard:
     def allows(self, origin: str) -> bool:
         """Return True if pages of an origin may call the server."""
         scheme, _, host = origin.lower().partition("://")
-        return (
-            scheme in ("http", "https")
-            and _is_ours(host, self.hosts, self.port)
-            and (self.port is None or scheme == "http")
-        )
+        schemes = ("http", "https") if self.port is None else ("http",)
+        return scheme in schemes and _is_ours(host, self.hosts, self.port)
 
     def _way(self) -> str:
         return f"; {self.setting} allows more" if self.setting else ""

@@ -18,7 +18,6 @@ from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import Traces
 from agentest.plugins.servers.traces.server import InvalidSpans, spans_in_protobuf
 from agentest.support.http.bodies import read_body
-from agentest.support.http.caller_guard import ConnectionLimit
 
 OURS = "Host: 127.0.0.1:PORT"
 FORM = ("Content-Type: application/x-www-form-urlencoded", "Content-Length: 8")
@@ -273,8 +272,9 @@ IDLE = {
 
 
 @pytest.mark.parametrize("what", IDLE)
-def test_idle_connections_do_not_block_agents(what: str) -> None:
+def test_idle_connections_do_not_block_agents(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is closed to make room unless its request is complete and being answered."""
+    monkeypatch.setattr("agentest.agents.listener._MOST_CONNECTIONS", 5)
 
     async def answer(request: web.Request) -> web.Response:
         if await read_body(request, 100) == b"wait":
@@ -289,10 +289,7 @@ def test_idle_connections_do_not_block_agents(what: str) -> None:
 
     async def go() -> None:
         async with AsyncExitStack() as stack:
-            app = web.Application()
-            app.router.add_post("/", answer)
-            few = ConnectionLimit(most=5)
-            origin = await listen(app, Traces(), "traces", stack, lambda _: None, connections=few)
+            origin = await listen(answer, Traces(), "traces", stack, lambda _: None)
             port = int(origin.rpartition(":")[2])
             busy, _ = await connected(port, HEAD + b"Content-Length: 4\r\n\r\nwait")
             held = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from agentest.config.agents.companion_servers import Override
@@ -34,7 +35,7 @@ class ChatCompletions(wire.WireForm):
         if body.get("functions"):
             unmockable = "it offers `functions`, which APIs have replaced by `tools`"
         forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
-        return {"forced": forced, "unmockable": unmockable, "observed": _observed(body)}
+        return {"forced": forced, "unmockable": unmockable, "observed": partial(_observed, body)}
 
     def is_incomplete(self, body: Json) -> bool:
         return _choice(body).get("finish_reason") == "length"

@@ -117,10 +117,6 @@ class Rounds:
     seen_calls: set[str] = field(default_factory=set)
     output_tokens: int = 0
 
-    def drop(self) -> None:
-        for _, task in self.calls:
-            task.cancel()
-
 
 @dataclass(slots=True, kw_only=True)
 class GatewayConversation:
@@ -351,8 +347,8 @@ class GatewayConversation:
             each.call = again if each.call is call else each.call
 
     def _drop_unfinished(self) -> None:
-        for _, rounds in self.unfinished:
-            rounds.drop()
+        for _, task in (each for _, rounds in self.unfinished for each in rounds.calls):
+            task.cancel()
         self.unfinished.clear()
 
     def passed(self, answer: wire.PassedAnswer) -> None:

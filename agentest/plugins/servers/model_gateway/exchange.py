@@ -60,9 +60,8 @@ class Reply:
     def __init__(self, request: web.Request, form: wire.WireForm | None) -> None:
         self._request = request
         self._form = form
-        self._headers: list[tuple[str, str]] = [("Content-Type", "text/event-stream")]
-        self._status = 200
         self.response: web.StreamResponse
+        self._like: ModelResponse
         self.begun = False
 
     @property
@@ -72,12 +71,13 @@ class Reply:
         return transport is not None and not transport.is_closing()
 
     def like(self, response: ModelResponse) -> None:
-        self._status, self._headers = response.status_code, _response_headers(response)
+        self._like = response
 
     async def write(self, data: bytes) -> None:
         if not self.begun:
             self.begun = True
-            self.response = web.StreamResponse(status=self._status, headers=CIMultiDict(self._headers))
+            headers = CIMultiDict(_response_headers(self._like))
+            self.response = web.StreamResponse(status=self._like.status_code, headers=headers)
             await self.response.prepare(self._request)
         await self.response.write(data)
 
@@ -89,7 +89,7 @@ class Reply:
     def whole(self, response: ModelResponse, body: bytes) -> None:
         self.response = _WholeResponse(response.status_code, _response_headers(response), body)
 
-    async def refuse(self, status: int, message: str) -> None:
+    def refuse(self, status: int, message: str) -> None:
         if self.begun:
             self.cut()  # so that the agent does not take a part for the whole
         else:
@@ -97,7 +97,7 @@ class Reply:
 
 
 class _WholeResponse(web.StreamResponse):
-    """A response to POST that is written in one piece, at a third of the costs of aiohttp's."""
+    """A response to POST that is written in one piece, which costs a third of aiohttp's."""
 
     def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         super().__init__(status=status)
@@ -159,7 +159,7 @@ def check_no_call(data: bytes) -> None:
         raise HiddenCall(_HIDDEN.format(found[0].decode()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelExchange:
     """One request of an agent in a conversation."""
 
@@ -173,7 +173,7 @@ class ModelExchange:
 
     async def run(self) -> None:
         if self.conversation.ended_by:  # an agent, or its caller, that tries again
-            await self.reply.refuse(409, self.conversation.ended_by)
+            self.reply.refuse(409, self.conversation.ended_by)
             return
         self.conversation.log.note_briefing(self.request, self.conversation.plain_name)
         await self.conversation.read_results(self.request)
@@ -185,8 +185,7 @@ class ModelExchange:
         except CallsEnded as error:
             await self._fail(409, str(error), stream)
         except GatewayError as error:
-            self.conversation.note_fault(str(error))
-            await self._fail(error.status, str(error), stream)
+            await self._fault(str(error), stream, error.status)
         except wire.CutStream as error:
             if not error.told:
                 await self._fault(f"{error} ({self.address})", stream)
@@ -204,15 +203,15 @@ class ModelExchange:
         self.conversation.note_completed(self.request, answers, body)
         return body
 
-    async def _fault(self, message: str, stream: wire.AnswerStream | None) -> None:
+    async def _fault(self, message: str, stream: wire.AnswerStream | None, status: int = 502) -> None:
         self.conversation.note_fault(message)
-        await self._fail(502, message, stream)
+        await self._fail(status, message, stream)
 
     async def _fail(self, status: int, message: str, stream: wire.AnswerStream | None) -> None:
         if stream is not None and self.reply.begun:
             await self.reply.write(stream.error(message))
         else:
-            await self.reply.refuse(status, message)
+            self.reply.refuse(status, message)
 
     async def _rounds(
         self, rounds: Rounds, stream: wire.AnswerStream | None, outputs: Collection[str]
@@ -276,7 +275,9 @@ class ModelExchange:
             )
             known = next(same, None)
             if known is None:
-                known = call, asyncio.ensure_future(self._result(call, answer))
+                forced = self.request.forced == wire.ANY_TOOL
+                answering = self.conversation.answer(call, cut=answer.incomplete, forced=forced)
+                known = call, asyncio.ensure_future(answering)
                 known[1].add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 rounds.calls.append(known)
             else:
@@ -285,10 +286,6 @@ class ModelExchange:
             result = await asyncio.shield(known[1])
             results.append(result and replace(result, call_id=call.call_id))
         return results
-
-    async def _result(self, call: wire.ModelCall, answer: wire.WireAnswer) -> wire.CallResult | None:
-        forced = self.request.forced == wire.ANY_TOOL
-        return await self.conversation.answer(call, cut=answer.incomplete, forced=forced)
 
     async def _round(
         self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord

@@ -142,10 +142,8 @@ def _by_text(
         (only,) = conversations
         if {text.text for text in texts}.issubset(only.texts):
             return only
-    joined, outer = (
-        "\n".join([text.text for text in texts]),
-        [text.text for text in (*texts[:1], *texts[-1:])],
-    )
+    joined = "\n".join([text.text for text in texts])
+    outer = [text.text for text in (*texts[:1], *texts[-1:])]
 
     def may_account(conversation: GatewayConversation) -> bool:  # most conversations do not: look once
         return any(map(joined.__contains__, conversation.texts)) or (

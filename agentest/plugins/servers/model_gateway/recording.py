@@ -15,7 +15,7 @@ from agentest.support.errors import ModelError
 from agentest.support.http.client import StoredResponse
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.redaction import HIDDEN, header_secrets, looks_secret, url_secrets
+from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 
 _KEPT_HEADERS = re.compile(
     r"content-type|retry-after(-ms)?|x-should-retry|(x-)?request-id|(x|anthropic)-ratelimit-.+"
@@ -26,16 +26,9 @@ _SHORTEST_KEY = 12
 """Shorter credentials, which agents have where none is needed, may be words of the conversation."""
 
 
-_names_secret = lru_cache(looks_secret)
-
-
+@lru_cache
 def keys_in(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
     """Return the keys with which an agent calls its model."""
-    return _keys_in(tuple(each for each in headers if _names_secret(each[0])), url if "?" in url else "")
-
-
-@lru_cache
-def _keys_in(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
     secrets = (*header_secrets(dict(headers)), *url_secrets(url))
     return tuple(secret for secret in secrets if len(secret) >= _SHORTEST_KEY)
 

@@ -46,7 +46,7 @@ from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.caller_guard import Handler
 from agentest.support.http.client import Client, DirectResponse, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import parse_json
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_BODY_BYTES = 64 * 2**20  # maximum size of a request, and of an answer of the model
@@ -146,7 +146,9 @@ class _Gateway:
             problem = f"the body {error}"
             self._traffic.note_refused(problem, target.conversation, target.lane)
             return json_error(error.status, problem, target.form)
-        url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), target.url)
+        url = target.url
+        if "/responses/" in url:
+            url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
         headers = tuple(each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON)
         self._traffic.learn(keys_in(headers, url))
         upstream = _Upstream(self._client, request.method, url, headers)
@@ -157,11 +159,11 @@ class _Gateway:
             else:
                 await self._model_request(target, target.form, data, upstream, reply)
         except GatewayError as error:
-            await reply.refuse(error.status, str(error))
+            reply.refuse(error.status, str(error))
         except Exception as error:  # noqa: BLE001 - what cannot be read never passes by
             problem = f"the gateway cannot read it or its answer: {described(error)}"
             self._traffic.note_refused(problem, target.conversation, target.lane)
-            await reply.refuse(502, problem)
+            reply.refuse(502, problem)
         return reply.response
 
     def _without_token(self, request: web.Request, target: Target) -> web.Response:
@@ -194,11 +196,7 @@ class _Gateway:
     ) -> None:
         self._traffic.state.reached = True
         self._traffic.on_request()
-        try:
-            body = parse_json(data)
-        except (ValueError, RecursionError) as error:
-            raise GatewayError(f"the request is not JSON: {error}", 400) from None
-        if not isinstance(body, dict):
+        if not isinstance(body := json_or(data), dict):
             raise GatewayError("the request is not a JSON object", 400)
         read = form.request(body, target.url)
         owner = self._traffic.named(target.conversation) if target.conversation else None

@@ -1,7 +1,8 @@
 """What the gateway reads in, and changes of, the requests and answers of a model API.
 
 `WireForm` has what is the same for each API, and a subclass the rest. Requests and answers stay JSON objects
-of that API, because whatever the gateway does not understand must pass through unchanged.
+of that API, because whatever the gateway does not understand must pass through unchanged. Nothing changes
+requests and answers once they are read. They are not frozen only because that took a tenth of a call.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import marshal
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ class CallResult:
     custom: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WireRequest:
     """A request of an agent to its model."""
 
@@ -75,7 +76,8 @@ class WireRequest:
     instructions: str = ""
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
     ids: tuple[str, ...] = ()  # ids of the model's earlier answers and calls, newest first
-    observed: tuple[CallResult, ...] = ()  # results of tools that a framework wrote as text
+    observed: Callable[[], Sequence[CallResult]] = tuple
+    """Returns the results of tools that a framework wrote as text."""
     forced: str | None = None
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
     chained: bool = False  # True if the provider has the history
@@ -95,10 +97,10 @@ class WireRequest:
     @property
     def results(self) -> Sequence[CallResult]:
         """All results of tools in the request, oldest first."""
-        return self.observed or [_call_result(each, self.history.names) for each in self.history.results]
+        return self.observed() or [_call_result(each, self.history.names) for each in self.history.results]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WireAnswer:
     """One complete answer of the model, streamed or not."""
 
@@ -112,7 +114,7 @@ class WireAnswer:
     """The answer as messages of the API's history, unchanged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PassedAnswer:
     """An answer that the agent received, and what it did not receive of it.
 

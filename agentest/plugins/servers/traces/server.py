@@ -21,7 +21,7 @@ from agentest.plugins.servers.traces.conventions import KINDS, STATUSES, Span, S
 from agentest.plugins.servers.traces.span_calls import SpanWriter
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
-from agentest.support.http.bodies import BodyRefused, read_body, skip_body
+from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.json_text import parse_untrusted_json
 
 MAX_BODY_BYTES = 64_000_000
@@ -104,7 +104,7 @@ class _Receiver:
     async def ignore(self, request: web.Request) -> web.Response:
         """Accept data that is not needed, because the exporter would report a refusal in the agent's log."""
         try:
-            await skip_body(request, self._max_body_bytes)
+            await read_body(request, self._max_body_bytes)
         except BodyRefused as error:
             return _refusal(request, error.status, f"the body {error}"[:300])
         return _accepted(request)
