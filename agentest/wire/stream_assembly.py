@@ -133,11 +133,7 @@ class _StreamedCall:
         """Return True if the arguments are a whole object, which nothing can continue."""
         if self._kind == "custom" or not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False
-        return isinstance(_value("".join(self._pieces)), dict)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+        try:
+            return isinstance(json.loads("".join(self._pieces)), dict)
+        except (ValueError, RecursionError):
+            return False

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from agentest.support.http.bodies import BodyRefused, read_body, skip_body
+from agentest.support.http.bodies import BodyRefused, read_body
 
 
 class Sent:
@@ -80,7 +80,7 @@ def test_invalid_compression(coding: str, sent: bytes, status: int, problem: str
 
 
 def test_a_body_that_never_arrives() -> None:
-    """Reading and skipping a body have a time limit."""
+    """Reading a body has a time limit."""
 
     class Silent(Sent):
         async def _iter(self) -> AsyncIterator[bytes]:
@@ -90,5 +90,3 @@ def test_a_body_that_never_arrives() -> None:
     with pytest.raises(BodyRefused, match="has not come within") as raised:
         Silent([]).read(1000, body_s=0.001)
     assert raised.value.status == 408
-    with pytest.raises(BodyRefused):
-        anyio.run(lambda: skip_body(cast("web.Request", Silent([])), 1000, 0.001))

@@ -164,7 +164,7 @@ class BodyRefused(ValueError):
         self.status = status
 
 
-async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> bytes:
+async def read_body(request: web.BaseRequest, most: int, body_s: float = BODY_S) -> bytes:
     """Return the decompressed body. Raises BodyRefused after `most` bytes, received or decompressed."""
     content = request.content
     if content.is_eof() and content.exception() is None and "Content-Encoding" not in request.headers:
@@ -174,6 +174,9 @@ async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> 
         return body
     from aiohttp import web
 
+    if "Expect" in request.headers and not isinstance(request, web.Request) and request.transport:
+        # aiohttp answers only the requests of its applications.
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     pieces, left = list[bytes](), most
     try:
         async with asyncio.timeout(body_s):
@@ -197,7 +200,7 @@ async def read_body(request: web.Request, most: int, body_s: float = BODY_S) -> 
         raise BodyRefused(f"cannot be read: {' '.join(str(error).split())}"[:300], 400) from None
 
 
-async def _unpacked(request: web.Request, most: int) -> AsyncIterator[bytes]:
+async def _unpacked(request: web.BaseRequest, most: int) -> AsyncIterator[bytes]:
     unpack = decompressor_for(", ".join(request.headers.getall("Content-Encoding", [])))
     left = most  # limits received bytes as well, because they may decompress to nothing forever
     async for piece in request.content.iter_any():

@@ -262,6 +262,29 @@ def test_a_form_that_cannot_be_read_is_a_call_that_does_not_fit(
 
 
 HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["handler", "application"])
+def test_a_client_that_waits_before_it_sends_its_body(routed: bool) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=await read_body(request, 100))
+
+    async def go() -> bytes:
+        async with AsyncExitStack() as stack:
+            app = web.Application()
+            app.router.add_post("/", answer)
+            origin = await listen(app if routed else answer, Traces(), "traces", stack, lambda _: None)
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
+            writer.write(HEAD + b"Expect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(b"wait")
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            return head
+
+    assert b" 200 " in asyncio.run(go())
+
+
 IDLE = {
     "silent": b"",
     "in the head": HEAD,
