@@ -76,7 +76,7 @@ class WireRequest:
     instructions: str = ""
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
     ids: tuple[str, ...] = ()  # ids of the model's earlier answers and calls, newest first
-    observed: Callable[[], Sequence[CallResult]] = tuple
+    observed: Callable[[], Sequence[CallResult]] = field(default=tuple, compare=False)
     """Returns the results of tools that a framework wrote as text."""
     forced: str | None = None
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
@@ -505,41 +505,28 @@ def matched(answers: Sequence[PassedAnswer], seen: Sequence[SeenMessage | None])
     """
     found: list[PassedAnswer | None] = [None] * len(seen)
     left = list(answers)
-    for is_of in (_has_id_of, _has_text_of, _has_part_of_text_of):  # the best evidence first
+    for least in (3, 2, 1):
         for place in range(len(seen) - 1, -1, -1):
             message = seen[place]
             if message is None or found[place] is not None:
                 continue
-            answer = next((each for each in reversed(left) if is_of(message, each)), None)
+            answer = next((each for each in reversed(left) if _evidence(message, each) >= least), None)
             if answer is not None:
                 left.remove(answer)
                 found[place] = answer
     return found
 
 
-def _has_id_of(message: SeenMessage, answer: PassedAnswer) -> bool:
-    return any(known in answer.shown.ids for known in message.ids)
-
-
-def _has_text_of(message: SeenMessage, answer: PassedAnswer) -> bool:
+def _evidence(message: SeenMessage, answer: PassedAnswer) -> int:
+    """Return how much shows that a message was this answer: 3 for an id, 0 for nothing."""
+    if any(known in answer.shown.ids for known in message.ids):
+        return 3
+    if message.calls or not message.text.strip() or not same_text(answer.user_text, message.user_text):
+        return 0
     # An output tool's arguments are written as JSON with other white space.
-    return (
-        _may_be_found_by_text(message)
-        and "".join(answer.shown.text.split()) == "".join(message.text.split())
-        and same_text(answer.user_text, message.user_text)
-    )
-
-
-def _has_part_of_text_of(message: SeenMessage, answer: PassedAnswer) -> bool:
-    return (
-        _may_be_found_by_text(message)
-        and same_text(answer.user_text, message.user_text)
-        and same_text(answer.shown.text, message.text)
-    )
-
-
-def _may_be_found_by_text(message: SeenMessage) -> bool:
-    return not message.calls and bool(message.text.strip())
+    if "".join(answer.shown.text.split()) == "".join(message.text.split()):
+        return 2
+    return int(same_text(answer.shown.text, message.text))
 
 
 _MESSAGES = {"output", "choices", "candidates", "message", "delta", "content", "parts"}
