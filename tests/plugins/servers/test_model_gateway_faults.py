@@ -197,7 +197,7 @@ async def test_a_request_that_is_no_json_is_refused() -> None:
         response = await gate.client.post(f"{gate.origin}/openai/v1/chat/completions", content=b"{")
 
     assert response.status_code == 400
-    assert "not JSON" in response.json()["error"]["message"]
+    assert "not a JSON object" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -633,6 +633,97 @@ async def test_what_deviates_is_read_or_refused(name: str) -> None:
         assert (calls, fault) == ([("find", True)], None)
     if name == "a candidate by itself":
         assert fault is not None
+
+
+WHOLE_CALL = '{"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}'
+TWICE = '{"id": "c", "type": "function", "function": {"name": "find", "name": "send", "arguments": "{}"}}'
+ESCAPED = r'"tool\u005fcalls": [{"functio\u006e": {"name": "find", "arguments": "{}"}}]'
+SAYS = '{"index": 0, "finish_reason": "stop", "message": {"content": "a"'
+DISGUISED = {
+    "calls twice": ("chat", f'{{"choices": [{SAYS}, "tool_calls": [{WHOLE_CALL}], "tool_calls": null}}}}]}}'),
+    "a name twice": ("chat", f'{{"choices": [{SAYS}, "tool_calls": [{TWICE}]}}}}]}}'),
+    "choices twice": (
+        "chat",
+        f'{{"choices": [{SAYS}, "tool_calls": [{WHOLE_CALL}]}}}}], "choices": [{SAYS}}}}}]}}',
+    ),
+    "escapes": ("chat", f'{{"choices": [{SAYS}}}}}, {{"index": 1, "message": {{{ESCAPED}}}}}]}}'),
+    "UTF-16": (
+        "chat",
+        f'{{"choices": [{SAYS}}}}}, {{"index": 1, "message": {{"tool_calls": [{WHOLE_CALL}]}}}}]}}',
+    ),
+    "a type twice": (
+        "anthropic",
+        '{"content": [{"type": "tool_use", "type": "text", "text": "a", "name": "find"}], "usage": {}}',
+    ),
+    "output twice": (
+        "responses",
+        '{"output": [{"type": "function_call", "name": "find", "arguments": "{}"}], "output": []}',
+    ),
+}
+"""Calls in JSON that parsers read in several ways, or that its bytes do not show."""
+
+
+@pytest.mark.parametrize("name", DISGUISED)
+async def test_a_disguised_call_never_reaches_the_agent(name: str) -> None:
+    form, text = DISGUISED[name]
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        body = text.encode("utf-16" if name == "UTF-16" else "utf-8")
+        return await sent(request, [body], "application/json")
+
+    async with asked(form, answer, mocks={"find": lambda: 1}) as (response, gate):
+        (known,) = gate.traffic.active
+        fault = str(await known.error_of(None))
+
+    assert response.status_code == 502
+    assert "blocked a model response with tool calls" in fault
+
+
+async def test_a_disguised_call_in_a_stream_never_reaches_the_agent() -> None:
+    first = '{"choices": [{"index": 0, "delta": {"content": "a"}}]}'
+    second = f'{{"choices": [{{"index": 1, "delta": {{{ESCAPED}}}}}]}}'
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        return await sent(request, [f"data: {each}\n\n".encode() for each in (first, second)])
+
+    async with asked("chat", answer, stream=True, mocks={"find": lambda: 1}) as (response, gate):
+        (known,) = gate.traffic.active
+        assert await known.error_of(None) is not None
+
+    assert '"name": "find"' not in response.text
+
+
+async def test_a_call_in_an_unknown_api_is_found_in_any_pieces() -> None:
+    pieces = [b'data: {"tool', rb"\u00", b'5fcalls"', *[b" "] * 300, b"\ndata: :", b"[", b"{}]}\n\n"]
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        return await sent(request, pieces)
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a") as talk:
+        with pytest.raises(httpx.HTTPError):
+            await gate.client.post(f"{gate.origin}/openai/v1/other", json={"prompt": "look one"})
+        assert await talk.known.error_of(None) is not None
+
+
+async def test_arguments_that_have_a_key_twice_are_recorded_as_they_came() -> None:
+    arguments = '{"q": "a", "q": "b"}'
+    call = {"id": "c", "type": "function", "function": {"name": "send", "arguments": arguments}}
+
+    async def answer(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"choices": [{"message": {"tool_calls": [call]}}]})
+
+    async with (
+        gateway(provider=Faulty(answer)) as gate,
+        gate.talk("chat", "a", mocks={"find": bind(lambda: 1)}) as talk,
+    ):
+        path, body = request_of("chat", stream=False)
+        response = await gate.client.post(gate.origin + path, json=body)
+        talk.turn = 0
+        (made,) = talk.calls
+
+    assert made.args == arguments
+    assert made.invalid_arguments is not None
+    assert response.json()["choices"][0]["message"]["tool_calls"] == [call]
 
 
 ECHOED = [

@@ -150,13 +150,21 @@ _CALL = re.compile(
     rb'"type"\s*+:\s*+"(?:function_call|custom_tool_call|tool_use)"'
 )
 
-_OF_CALLS = (b"tool_", b"unction")  # one of these is in all that `_CALL` finds, which takes longer
+_OF_CALLS = (b"tool_", b"unction", b"\\u00", b"\0")
+"""One of these is in all that `_CALL` finds in `_plain` data, which takes longer."""
+_DISGUISE = re.compile(rb"\\u00([4-7][0-9a-fA-F])|\0|\s+(?:data:\s*)?")
+"""What may stand in JSON between or in place of its letters: escapes, the halves of UTF-16, blanks."""
 
 
-def check_no_call(data: bytes) -> None:
-    """Raise HiddenCall if a part of JSON of any API may contain a tool call."""
-    if found := _CALL.search(data):
+def check_no_call(data: bytes) -> bytes:
+    """Raise HiddenCall if a part of JSON of any API may contain a call. Returns the end, which may go on."""
+    if found := _CALL.search(data := _plain(data)):
         raise HiddenCall(_HIDDEN.format(found[0].decode()))
+    return data[-100:]
+
+
+def _plain(data: bytes) -> bytes:
+    return _DISGUISE.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"", data)
 
 
 @dataclass(slots=True)
@@ -396,9 +404,12 @@ class ModelExchange:
 
 
 def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None:
-    if not recorded and not (any(map(data.__contains__, _OF_CALLS)) and _CALL.search(data)):
+    if not recorded and not (any(map(data.__contains__, _OF_CALLS)) and _CALL.search(_plain(data))):
         return
-    values = [json_or(event.data) for event in EventParser().feed(data)] if streams else json_or(data)
+    texts = [event.data for event in EventParser().feed(data)] if streams else [data]
+    if any(map(wire.repeats_key, texts)):
+        raise HiddenCall(_HIDDEN.format("an object has a key twice"))
+    values = [json_or(text) for text in texts]
     names = [name for name in wire.called_in(values) if name or not (streams and recorded)]
     if set(names) != set(recorded) or (not streams and len(names) != len(recorded)):
         raise HiddenCall(_HIDDEN.format(", ".join(names)))

@@ -56,7 +56,8 @@ def place(
     if owner is None:
         texts = [text for text in map(_read, request.user_texts) if text.text]
         # Those that have ended are no rivals of one that accounts for everything, and there are many.
-        owner = _by_text(texts, _likely(texts, [*active, *filter(_is_rival, ended)]), wholly=True)
+        rivals = [*active, *filter(_is_rival, ended)]
+        owner = _only_teller(texts, rivals) or _by_text(texts, rivals, wholly=True)
         if not isinstance(owner, GatewayConversation):
             owner = _by_text(texts, [*active, *ended])
     if owner is None and len(active) == 1:
@@ -123,25 +124,21 @@ def _owners(ids: Collection[str], owners: Owners) -> list[GatewayConversation]:
     return list(found.values())
 
 
-def _likely(
+def _only_teller(
     texts: Sequence[_UserText], conversations: Sequence[GatewayConversation]
-) -> Sequence[GatewayConversation]:
-    """Leave out conversations that cannot account for the whole newest text, if one has said all texts."""
+) -> GatewayConversation | None:
+    """Return the conversation that has said all texts, as for most requests, if no other can be meant."""
     said = [text.text for text in texts]
-    if not any(said and said[0] in each.texts and set(said).issubset(each.texts) for each in conversations):
-        return conversations
-    newest = said[-1]
-    return [each for each in conversations if newest in each.told or newest.startswith(each.known)]
+    tellers = [each for each in conversations if said and all(map(each.texts.__contains__, said))]
+    newest = "".join(said[-1:])
+    able = [each for each in conversations if newest in each.told or newest.startswith(each.known)]
+    return tellers[0] if len(tellers) == len(able) == 1 else None
 
 
 def _by_text(
     texts: Sequence[_UserText], conversations: Collection[GatewayConversation], *, wholly: bool = False
 ) -> GatewayConversation | str | None:
     """Return the conversation that accounts for all parts of the texts that any other accounts for."""
-    if wholly and len(conversations) == 1 and texts:  # as for most requests
-        (only,) = conversations
-        if {text.text for text in texts}.issubset(only.texts):
-            return only
     joined = "\n".join([text.text for text in texts])
     outer = [text.text for text in (*texts[:1], *texts[-1:])]
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any
+
+import aiohttp
+from yarl import URL
 
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
 from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelResponse
 from agentest.plugins.servers.model_gateway.wire_form import encoded
 from agentest.support.errors import ModelError
-from agentest.support.http.client import StoredResponse
+from agentest.support.http.address_guard import RefusedAddress
+from agentest.support.http.client import Client, DirectResponse, Headers, StoredResponse
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
@@ -20,6 +25,8 @@ from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 _KEPT_HEADERS = re.compile(
     r"content-type|retry-after(-ms)?|x-should-retry|(x-)?request-id|(x|anthropic)-ratelimit-.+"
 )
+MAX_BODY_BYTES = 64 * 2**20  # maximum size of a request, and of an answer of the model
+_REDIRECTS = (301, 302, 307, 308)
 _IGNORED = "(ignored)"
 _SESSION = "(session-id-of-agentest)"
 _SHORTEST_KEY = 12
@@ -33,16 +40,55 @@ def keys_in(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
     return tuple(secret for secret in secrets if len(secret) >= _SHORTEST_KEY)
 
 
-class LiveApi(Protocol):
-    """The model's own API, which is called for anything not recorded."""
+@dataclass(slots=True)
+class LiveApi:
+    """The model's own API, as a request of an agent calls it (implements `exchange.ModelApi`)."""
 
-    @property
-    def method(self) -> str: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def url(self) -> str: ...
-    async def send_bytes(self, data: bytes | None) -> ModelResponse: ...
+    client: Client
+    method: str
+    url: str
+    headers: Headers
+    given: tuple[Json, bytes] | None = None
+    """The body of the agent's request, and how it came: so it passes on if nothing is changed."""
+
+    async def send(self, body: Json) -> DirectResponse:
+        if self.given is not None and body is self.given[0]:
+            return await self.send_bytes(self.given[1])
+        return await self.send_bytes(encoded(body))
+
+    async def send_bytes(self, data: bytes | None) -> DirectResponse:
+        try:
+            response = await self._sent(data)
+            for _ in range(5):
+                if response.status_code not in _REDIRECTS or self.method != "POST":
+                    break
+                await response.aclose()
+                self.url = _redirected(self.url, response.headers.get("location", ""))
+                response = await self._sent(data)
+            response.allow(MAX_BODY_BYTES)
+            return response
+        except RefusedAddress as error:
+            raise GatewayError(str(error)) from None
+        except CONNECTION_ERRORS as error:
+            raise GatewayError(
+                f"the gateway cannot reach the model at {self.url.partition('?')[0]}: {describe(error)}"
+            ) from None
+
+    async def _sent(self, data: bytes | None) -> DirectResponse:
+        try:
+            return await self.client.send_direct(self.method, self.url, self.headers, data)
+        except aiohttp.ServerDisconnectedError:  # it may have closed an idle connection
+            return await self.client.send_direct(self.method, self.url, self.headers, data)
+
+
+def _redirected(url: str, location: str) -> str:
+    old, new = URL(url), URL(url).join(URL(location))
+    if new.host != old.host or (old.scheme, new.scheme) == ("https", "http"):
+        raise GatewayError(
+            f"the model at {url.partition('?')[0]} redirects to another host, {location[:200]!r}: "
+            "write the address of the model into `model_gateway.upstream`"
+        )
+    return str(new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,12 @@ from functools import lru_cache, partial
 from typing import NoReturn
 from urllib.parse import unquote
 
-import aiohttp
 from aiohttp import web
-from yarl import URL
 
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
-from agentest.plugins.protocols.model_messages import Json, MessageHistory
+from agentest.plugins.protocols.model_messages import MessageHistory
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -37,21 +35,18 @@ from agentest.plugins.servers.model_gateway.exchange import (
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
-from agentest.plugins.servers.model_gateway.recording import RecordedApi, keys_in
+from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, LiveApi, RecordedApi, keys_in
 from agentest.plugins.servers.model_gateway.responses import Responses
-from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, encoded, tools_in
+from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, tools_in
 from agentest.support.errors import described
-from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.caller_guard import Handler
-from agentest.support.http.client import Client, DirectResponse, Headers
+from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 
-MAX_BODY_BYTES = 64 * 2**20  # maximum size of a request, and of an answer of the model
 _REMEMBERED_TARGETS = 1000
-_REDIRECTS = (301, 302, 307, 308)
 _RESPONSE_ID = re.compile(r"(?<=/responses/)[^/?]+")
 _DEFAULT_UPSTREAMS: dict[Provider, str] = {
     "openai": "https://api.openai.com/v1",
@@ -151,7 +146,7 @@ class _Gateway:
             url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
         headers = tuple(each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON)
         self._traffic.learn(keys_in(headers, url))
-        upstream = _Upstream(self._client, request.method, url, headers)
+        upstream = LiveApi(self._client, request.method, url, headers)
         reply = Reply(request, target.form)
         try:
             if target.form is None or request.method != "POST":
@@ -192,7 +187,7 @@ class _Gateway:
         return None
 
     async def _model_request(
-        self, target: Target, form: WireForm, data: bytes, upstream: _Upstream, reply: Reply
+        self, target: Target, form: WireForm, data: bytes, upstream: LiveApi, reply: Reply
     ) -> None:
         self._traffic.state.reached = True
         self._traffic.on_request()
@@ -250,11 +245,11 @@ class _Gateway:
             raise
         conversation.recovered = response.is_success
 
-    async def _other_request(self, target: Target, data: bytes, upstream: _Upstream, reply: Reply) -> None:
+    async def _other_request(self, target: Target, data: bytes, upstream: LiveApi, reply: Reply) -> None:
         """Pass a request on, such as for embeddings. Raises GatewayError if it may ask a model for calls."""
         if target.may_call and (tools := tools_in(data)):
             await self._check_unknown(target, tools)
-        api: _Upstream | RecordedApi = upstream
+        api: LiveApi | RecordedApi = upstream
         if self._traffic.records:
             texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
             read = WireRequest(body={}, streams=False, history=MessageHistory(user_texts=texts))
@@ -288,8 +283,8 @@ class _Gateway:
         return place(request, traffic.active, traffic.ended, traffic.state.owners, lane)
 
     def _api(
-        self, conversation: GatewayConversation, target: Target, upstream: _Upstream
-    ) -> _Upstream | RecordedApi:
+        self, conversation: GatewayConversation, target: Target, upstream: LiveApi
+    ) -> LiveApi | RecordedApi:
         if conversation.tape is None:
             if self._traffic.replays:
                 raise GatewayError("`model_gateway.mode` is replay, and only agentest run replays", 409)
@@ -338,64 +333,14 @@ class _Gateway:
         )
 
 
-@dataclass(slots=True)
-class _Upstream:
-    client: Client
-    method: str
-    url: str
-    headers: Headers
-    given: tuple[Json, bytes] | None = None
-    """The body of the agent's request, and how it came: so it passes on if nothing is changed."""
-
-    async def send(self, body: Json) -> DirectResponse:
-        if self.given is not None and body is self.given[0]:
-            return await self.send_bytes(self.given[1])
-        return await self.send_bytes(encoded(body))
-
-    async def send_bytes(self, data: bytes | None) -> DirectResponse:
-        try:
-            response = await self._sent(data)
-            for _ in range(5):
-                if response.status_code not in _REDIRECTS or self.method != "POST":
-                    break
-                await response.aclose()
-                self.url = _redirected(self.url, response.headers.get("location", ""))
-                response = await self._sent(data)
-            response.allow(MAX_BODY_BYTES)
-            return response
-        except RefusedAddress as error:
-            raise GatewayError(str(error)) from None
-        except CONNECTION_ERRORS as error:
-            raise GatewayError(
-                f"the gateway cannot reach the model at {self.url.partition('?')[0]}: {describe(error)}"
-            ) from None
-
-    async def _sent(self, data: bytes | None) -> DirectResponse:
-        try:
-            return await self.client.send_direct(self.method, self.url, self.headers, data)
-        except aiohttp.ServerDisconnectedError:  # it may have closed an idle connection
-            return await self.client.send_direct(self.method, self.url, self.headers, data)
-
-
-def _redirected(url: str, location: str) -> str:
-    old, new = URL(url), URL(url).join(URL(location))
-    if new.host != old.host or (old.scheme, new.scheme) == ("https", "http"):
-        raise GatewayError(
-            f"the model at {url.partition('?')[0]} redirects to another host, {location[:200]!r}: "
-            "write the address of the model into `model_gateway.upstream`"
-        )
-    return str(new)
-
-
 async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
     """Send a response of the model's API as it comes. Raises HiddenCall for one that may have no call."""
     read = b""
     try:
         reply.like(response)
         async for piece in response.pieces():
-            read = read[-100:] + piece
             if not calls:
-                check_no_call(read)
+                read = check_no_call(read + piece)
             await reply.write(piece)
         await reply.write(b"")
     except (*CONNECTION_ERRORS, BadBody) as error:

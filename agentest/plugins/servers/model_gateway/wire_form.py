@@ -12,6 +12,7 @@ import marshal
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -181,7 +182,7 @@ class AnswerStream(ABC):
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
         data = json_or(event.data)
-        if not self.called and ("unction" in event.data or "tool_" in event.data):
+        if not self.called and any(map(event.data.__contains__, ("unction", "tool_", "\\u00"))):
             self.called = any(called_in(data))
         return self.take(data, event) if isinstance(data, dict) else sse(event.data, event.name)
 
@@ -418,6 +419,8 @@ _OFFERED: deque[tuple[bytes, Mapping[str, ToolSpec]]] = deque(maxlen=8)
 
 def _model_call(part: MessagePart) -> ModelCall:
     arguments, problem = read_arguments(part.value)
+    if isinstance(part.value, str) and repeats_key(part.value):
+        arguments, problem = part.value, "the arguments have a key twice"
     return ModelCall(
         name=part.name,
         arguments=arguments,
@@ -426,6 +429,20 @@ def _model_call(part: MessagePart) -> ModelCall:
         place=part.place,
         custom=part.is_custom,
     )
+
+
+def repeats_key(text: str | bytes) -> bool:
+    """Return True if an object in a JSON text has a key twice. Parsers differ in which value they take."""
+    repeated = list[bool]()
+
+    def checked(pairs: list[tuple[str, Any]]) -> Json:
+        found = dict(pairs)
+        repeated.append(len(found) < len(pairs))
+        return found
+
+    with suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=checked)
+    return any(repeated)
 
 
 def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
