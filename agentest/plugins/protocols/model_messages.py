@@ -177,6 +177,7 @@ class MessageHistory(NamedTuple):
     user_texts: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()  # those of the model's answers and calls
     names: Mapping[str, str] = {}  # id of a call → its tool
+    new_calls: tuple[str, ...] = ()  # the ids of those after the user's last text
     results: tuple[MessagePart, ...] = ()
     texts: tuple[str, ...] = ()  # those of the model, in which frameworks may write ids of calls
 
@@ -212,13 +213,14 @@ def _read_on(
     history: MessageHistory, new: Sequence[Any], text_of: Callable[[Sequence[MessagePart]], str]
 ) -> MessageHistory:
     instructions, user_texts, texts, ids = list[str](), list[str](), list[str](), list[str]()
-    names, results = dict(history.names), list(history.results)
+    names, new_calls, results = dict(history.names), [*history.new_calls], [*history.results]
     for message in map(read_message, new):
         ids += message.ids
         if message.role == "instructions":
             instructions.append(message.text)
         elif message.role == "user" and (text := message.text):
             user_texts.append(text)
+            new_calls.clear()
         elif message.role == "assistant":
             texts.append(text_of(message.parts))
             # Without ids, earlier results cannot be told apart.
@@ -226,6 +228,7 @@ def _read_on(
         for part in message.parts:
             if part.kind == "call":
                 names[str(part.id)] = part.name
+                new_calls += [] if part.id is None else [str(part.id)]
             elif part.kind == "result":
                 results.append(part)
     return MessageHistory(
@@ -233,6 +236,7 @@ def _read_on(
         user_texts=(*history.user_texts, *user_texts),
         ids=(*history.ids, *ids),
         names=names,
+        new_calls=tuple(new_calls),
         results=tuple(results),
         texts=(*history.texts, *texts),
     )

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from aiohttp import web
 from anyio.lowlevel import checkpoint
-from scripted_provider import FORMS, Chat, Json, Provider, Responses, Said
+from scripted_provider import FORMS, Chat, Conversation, Json, Provider, Responses, Said
 from test_model_gateway import BOTH_WAYS, EACH_FORM, Talk, anyio_backend, gateway, made
 from test_model_gateway_faults import Faulty, events, request_of, sent
 
@@ -268,6 +268,35 @@ async def test_a_result_that_is_lost_in_a_history_as_one_text_is_no_fault_of_the
         error = str(await talk.known.error_of(None))
 
     assert ("the result of the mock of 'find' is lost" in error) is told
+
+
+@EACH_FORM
+async def test_both_models_of_a_turn_are_mocked(form: str) -> None:
+    async with gateway() as gate, gate.talk(form, "a") as talk:
+        second = Conversation(talk.agent.form, talk.agent.base, gate.client)
+        talk.turn = 0
+        with talk.known.said("look one"):
+            replies = [await talk.agent.say("look one"), await second.say("look one")]
+        assert await talk.known.error_of(None) is None
+
+    assert replies == ["Done.", "Done."]
+    assert made(talk.calls) == [("find", "one", True)] * 2
+    assert talk.agent.ran == second.ran == []
+
+
+@pytest.mark.parametrize("form", ["chat", "anthropic"])
+async def test_a_mocked_call_from_a_model_elsewhere_is_noticed_in_the_history(form: str) -> None:
+    async with gateway() as gate, gate.talk(form, "a") as talk:
+        around = Conversation(talk.agent.form, gate.upstream["anthropic"], gate.client)
+        with talk.known.said("look one"):
+            await around.say("look one")
+            body = around.form.request(around.history[:-1], stream=False)
+            response = await gate.client.post(talk.agent.base + around.form.path, json=body)
+        error = str(await talk.known.error_of(None))
+
+    assert response.status_code == 200
+    assert around.ran == [("find", {"q": "one"})]
+    assert "a call of the mocked tool 'find' that did not pass the gateway" in error
 
 
 @EACH_FORM

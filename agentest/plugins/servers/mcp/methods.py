@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeGuard
-
-import anyio
 
 from agentest.agents.listener import MAX_BODY_BYTES
 from agentest.plugins.servers.active_conversations import Names, Registry, ServerGroup, names_of
@@ -79,14 +78,7 @@ class Methods:
         if len(content) > MOST_IN_BATCH:
             problem = f"the batch has {len(content):,} messages, more than {MOST_IN_BATCH:,}"
             raise RpcError(INVALID_REQUEST, problem)
-        answers: list[Any] = [None] * len(content)
-
-        async def answer(number: int) -> None:
-            answers[number] = await self._answer(content[number], sender, len(body))
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(len(content)):
-                tasks.start_soon(answer, number)
+        answers = await asyncio.gather(*(self._answer(each, sender, len(body)) for each in content))
         return [answer for answer in answers if answer is not None] or None
 
     async def _answer(self, message: Any, sender: MessageSender, size: int) -> dict[str, Any] | None:

@@ -92,19 +92,17 @@ class Upstream:
         if "error" in answer:
             message = _error_text(answer["error"])
             return RealAnswer(result={"error": message}, raw=failed(message), failed=True)
-        result = answer.get("result")
-        if not isinstance(result, Mapping):
-            raise UpstreamError(f"{self.description} answered a call of {name!r} with no result")
+        result = self._result("tools/call", answer)
         return RealAnswer(result=value_of(result), raw=result, failed=result.get("isError") is True)
 
-    def _result(self, method: str, answer: Mapping[str, Any], lacks: str = "result") -> Mapping[str, Any]:
+    def _result(self, method: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         if "error" in answer:
             raise UpstreamError(
                 f"{self.description} answered `{method}` with: {_error_text(answer['error'])}"
             )
         result = answer.get("result")
         if not isinstance(result, Mapping):
-            raise UpstreamError(f"{self.description} answered `{method}` with no {lacks}")
+            raise UpstreamError(f"{self.description} answered `{method}` with no result")
         return result
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -135,10 +133,9 @@ class Upstream:
                 answer = await self._transport.request(self._request("initialize", params))
             except SessionLost:
                 raise UpstreamError(f"{self.description} has no MCP server: it answered 404") from None
-            lacks = "`protocolVersion`"
-            version = self._result("initialize", answer, lacks).get("protocolVersion")
+            version = self._result("initialize", answer).get("protocolVersion")
             if not isinstance(version, str):
-                raise UpstreamError(f"{self.description} answered `initialize` with no {lacks}")
+                raise UpstreamError(f"{self.description} answered `initialize` with no `protocolVersion`")
             self._transport.version = version
             await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
             self._begun = True

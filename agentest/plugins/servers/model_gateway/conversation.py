@@ -160,7 +160,7 @@ class GatewayConversation:
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
     lost: str | None = None
-    """Which result of a mock the model was not given although the agent remembers its turn."""
+    """Which result of a mock the agent or its model was not given, although the call was made."""
     hangs: str | None = None
     """Which model has not answered for most of that time, if a request for the last message met one."""
     tape: AgentTape | None = None
@@ -252,6 +252,13 @@ class GatewayConversation:
         """Count an open request. Returns the turn whose calls its answer shows; -1 if it shows none."""
         if not self.waiting and any(map(self.mock_name, request.tools)):
             self.given_up = True
+        history = request.history
+        strange = (history.names[known] for known in history.new_calls if known not in self.ids)
+        if name := next(filter(self.mock_name, strange), None):
+            self.lost = self.lost or (
+                f"the agent's history has a call of the mocked tool {name!r} that did not pass the gateway, "
+                f"so the real tool ran: a part of the agent calls a model elsewhere. For it, {WAY_TO_REACH}"
+            )
         self.open_requests += 1
         return self.turn if self.waiting and request.tools else -1
 

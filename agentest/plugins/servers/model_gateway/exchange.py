@@ -109,12 +109,11 @@ class _WholeResponse(web.StreamResponse):
             raise ConnectionResetError
         if self._keep_alive is None:
             self._keep_alive = request.keep_alive
-        connection = "keep-alive" if self._keep_alive else "close"
         lines = [
             f"HTTP/1.1 {self._status} {self._reason}",
             *self._lines,
             f"Content-Length: {len(self._whole)}",
-            f"Connection: {connection}",
+            f"Connection: {'keep-alive' if self._keep_alive else 'close'}",
         ]
         head = "\r\n".join(lines)
         if not len(lines) - 1 == head.count("\r") == head.count("\n"):
