@@ -7,7 +7,7 @@ remarks, and all function calls form the trajectory.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -39,7 +39,6 @@ from agentest.plugins.protocols.protocol_client import (
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import NO_VALUES, Values
 
 _LOCATION = "is this the address of `adk api_server`, and app_name one of those that its /list-apps lists?"
 _CONFLICT_STATUS = 409
@@ -63,15 +62,6 @@ class SessionKey:
     session_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionState:
-    """The state of a session, or None and the error if it could not be read."""
-
-    state: Mapping[str, Any] | None = None
-    error: str | None = None
-    retries: int = 0
-
-
 class Sessions:
     """Creates and reads sessions. Stores nothing about conversations."""
 
@@ -79,77 +69,70 @@ class Sessions:
         self._root = root
         self._sender = sender
 
-    async def open(
-        self, key: SessionKey, session: Session | None, values: Values = NO_VALUES
-    ) -> SessionState:
-        """Create the session if it does not exist, and return its first state.
+    async def open(self, key: SessionKey, turn: ProtocolTurn) -> Mapping[str, Any] | None:
+        """Create the session if it does not exist, and return its first state; None if that is unknown.
 
         Raises NoReply, SessionMismatch if the state differs from the scenario's, and CannotSend for names
         that cannot be part of an address.
         """
-        state = dict(session.state) if session else {}
-        url = self._sessions_url(key)
-        answer = await self._sender.post(
-            url,
-            {"state": state, "session_id": key.session_id},
-            _read_created,
-            (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES),
-            values=values,
-        )
-        retries, (status, created) = answer.retries, answer.value
+        state = dict(turn.ctx.session.state) if turn.ctx.session else {}
+        url, with_id = self._sessions_url(key), {"state": state, "session_id": key.session_id}
+        status, created = await self._create(url, with_id, (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES), turn)
         # Older servers accept an id only in the address.
         is_another = isinstance(created, dict) and "id" in created and created["id"] != key.session_id
         if status in _UNSUPPORTED_STATUSES or is_another:
             url = self._session_url(key)
-            answer = await self._sender.post(url, state, _read_created, (_CONFLICT_STATUS,), values=values)
-            retries, (status, created) = retries + answer.retries, answer.value
+            status, created = await self._create(url, state, (_CONFLICT_STATUS,), turn)
         if status == _CONFLICT_STATUS:
-            return await self._existing(key, state, retries, values)
+            return await self._existing(key, state, turn)
         if not isinstance(created, dict) or created.get("id") != key.session_id:
             raise NoReply(f"{url}: no session {key.session_id!r} was created, but: {excerpt(created)}")
-        created_state = created.get("state") or {}
+        created_state: dict[str, Any] = created.get("state") or {}
         if not contains_state(created_state, state):
             raise SessionMismatch(
                 f"{url}: the session's state differs from the one requested: found {excerpt(created_state)}, "
                 f"expected {excerpt(_without_temporary(state))}. Is this the address of `adk api_server`?"
             )
-        return SessionState(state=created_state, retries=retries)
+        return created_state
+
+    async def _create(
+        self, url: str, payload: Mapping[str, Any], also: Container[int], turn: ProtocolTurn
+    ) -> tuple[int, Any]:
+        answer = await self._sender.post(url, payload, _read_created, also, values=turn.values)
+        turn.retries += answer.retries
+        return answer.value
 
     async def _existing(
-        self, key: SessionKey, state: dict[str, Any], retries: int, values: Values
-    ) -> SessionState:
-        read = await self.read(key, values)
-        if _without_temporary(state) and (read.state is None or not contains_state(read.state, state)):
-            actual = f"has the state {excerpt(read.state)}" if read.error is None else read.error
+        self, key: SessionKey, state: Mapping[str, Any], turn: ProtocolTurn
+    ) -> Mapping[str, Any] | None:
+        found, problem = await self.read(key, turn)
+        if _without_temporary(state) and (found is None or not contains_state(found, state)):
+            actual = problem or f"has the state {excerpt(found)}"
             raise SessionMismatch(
                 f"{self._session_url(key)}: {state_mismatch_text(key.session_id, state, actual)}"
             )
-        return SessionState(state=read.state, retries=retries)
+        return found
 
-    async def read(self, key: SessionKey, values: Values = NO_VALUES) -> SessionState:
-        """Read the session's current state. A failure is returned, because it is not the agent's."""
+    async def read(self, key: SessionKey, turn: ProtocolTurn) -> tuple[Mapping[str, Any] | None, str | None]:
+        """Return the session's current state, or None and why: a failure, because it is not the agent's."""
         try:
             url = self._session_url(key)
-            session = (await self._sender.get(url, _read_session, values=values)).value
+            session = (await self._sender.get(url, _read_session, values=turn.values)).value
+            state = session.get("state", {}) if isinstance(session, dict) else None
+            if isinstance(state, dict) and session.get("id") == key.session_id:
+                return state, None
+            problem = f"{url} answered no session of ADK's, but: {excerpt(session)}"
         except (NoReply, CannotSend, ProgramDelayed) as error:
-            return _unread(str(error), key)
-        state = session.get("state", {}) if isinstance(session, dict) else None
-        if not isinstance(state, dict) or session.get("id") != key.session_id:
-            return _unread(f"{url} answered no session of ADK's, but: {excerpt(session)}", key)
-        return SessionState(state=state)
+            problem = str(error)
+        # Session ids differ between runs, and a replay must give the same results.
+        problem = problem.replace(key.session_id, "<session_id>")
+        return None, f"the session's state could not be read: {problem}"
 
     def _sessions_url(self, key: SessionKey) -> str:
         return f"{self._root}/apps/{_segment(key.app_name)}/users/{_segment(key.user_id)}/sessions"
 
     def _session_url(self, key: SessionKey) -> str:
         return f"{self._sessions_url(key)}/{_segment(key.session_id)}"
-
-
-def _unread(problem: str, key: SessionKey) -> SessionState:
-    # Session ids differ between runs, and a replay must give the same results.
-    return SessionState(
-        error=f"the session's state could not be read: {problem.replace(key.session_id, '<session_id>')}"
-    )
 
 
 def _segment(name: str) -> str:
@@ -247,13 +230,11 @@ class AdkClient:
         `latency_ms` of the reply covers the runs without the session requests. The time limit applies to
         each request. Raises NoReply, SessionMismatch, CannotSend.
         """
-        key, values = self._place(ctx), TurnValues(messages, ctx)
-        first_state = (
-            await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
-        )
-        message, approver = last_user_message(messages), Approver(ctx.approve, self._approvals)
+        key = self._place(ctx)
         asked = self._waiting.pop(key.session_id, {})
-        run = _AdkRuns(ctx=ctx, values=values, asked=asked, retries=first_state.retries)
+        run = _AdkRuns(ctx=ctx, values=TurnValues(messages, ctx), asked=asked)
+        state_before = await self._sessions.open(key, run) if ctx.turn_index == 0 else None
+        message, approver = last_user_message(messages), Approver(ctx.approve, self._approvals)
         if run.asked:
             run.events.append({"content": {"parts": [{"functionCall": call} for call in run.asked.values()]}})
         given: Any = run.answer(approver, message.text) or user_content(message)
@@ -267,12 +248,12 @@ class AdkClient:
         if run.asked:
             self._waiting[key.session_id] = run.asked
         reply = read_reply(run.events, ctx.turn_index, run.retries, self._streaming, run.decided)
-        current_state = await self._sessions.read(key, values)
+        state, state_error = await self._sessions.read(key, run)
         return replace(
             run.timed(reply),
-            state=current_state.state,
-            state_error=current_state.error,
-            state_before=first_state.state,
+            state=state,
+            state_error=state_error,
+            state_before=state_before,
             approvals=approver.answered,
         )
 
