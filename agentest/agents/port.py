@@ -252,19 +252,30 @@ def of_lane(agent: Agent, lane: int) -> Agent:
 
 
 class ConversationalAgent:
-    """An agent with per-conversation state, which `new_conversation` begins."""
+    """An agent with per-conversation state. Stores nothing about conversations itself."""
 
-    def new_conversation(self) -> Agent:
-        """Return a new conversation. Nothing is sent before its first `reply`.
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], Agent],
+        *,
+        takes_history: bool = False,
+        takes_attachments: bool = True,
+    ) -> None:
+        """Create an agent; `begin` begins a conversation. Nothing is sent before its first `reply`.
 
-        If it has a method `close`, that is awaited in the end, and never raises; problems go to `on_note`.
+        If a conversation has a method `close`, that is awaited in the end, and never raises; problems go to
+        `on_note`.
         """
-        raise NotImplementedError
+        self.name = name
+        self.takes_history = takes_history
+        self.takes_attachments = takes_attachments
+        self._begin = begin
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
         """Open one conversation. Leaving the context closes its resources, also on cancellation."""
-        conversation = self.new_conversation()
+        conversation = self._begin()
         try:
             yield conversation
         finally:

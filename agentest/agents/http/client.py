@@ -43,7 +43,6 @@ from agentest.agents.placeholders import (
 )
 from agentest.agents.port import (
     AccessDenied,
-    Agent,
     AgentNotes,
     AgentReply,
     ConversationalAgent,
@@ -98,7 +97,7 @@ class HttpClient(ConversationalAgent):
     """Opens conversations with one agent, which share the compiled configuration and the login."""
 
     def __init__(self, config: HttpTemplateAgent, resources: Resources) -> None:
-        self.name = config.name
+        super().__init__(config.name, lambda: HttpConversation(self), takes_attachments=False)
         self.config = config
         self.resources = resources
         self.paths = AnswerPaths(config)
@@ -146,10 +145,6 @@ class HttpClient(ConversationalAgent):
         bare = self.config.model_copy(update={"headers": {}})  # each request brings all of its headers
         advisor = None if for_setup else self._advisor
         return HttpSender(bare, browser, resources.timeout_s, "is `endpoint` right?", advisor=advisor)
-
-    def new_conversation(self) -> Agent:
-        """Return a conversation with its own cookies, session and saved values."""
-        return HttpConversation(self)
 
     async def close(self) -> None:
         """Send the `teardown` requests with `per: run`, if there was any conversation."""

@@ -72,7 +72,12 @@ class Framework:
             ) from error
         except ValueError as error:
             raise ConfigError(f"agent {name!r}: handler: {error}") from None
-        return ObjectAgent(name, self, begin, make_context, resources.timeout_s)
+        return ConversationalAgent(
+            name,
+            lambda: ObjectConversation(name, self, begin, make_context, resources.timeout_s),
+            takes_history=self.takes_history,
+            takes_attachments=False,
+        )
 
 
 def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None) -> NextAgent:
@@ -92,30 +97,22 @@ def _next_agent(framework: Framework, agent: Any, make: Callable[[], Any] | None
     return next_agent
 
 
-@dataclass(slots=True)
-class ObjectAgent(ConversationalAgent):
-    """Opens conversations with an agent object. Each has its own history and context."""
-
-    name: str
-    framework: Framework
-    begin: Begin
-    make_context: MakeContext | None
-    timeout_s: float
-
-    @property
-    def takes_history(self) -> bool:
-        return self.framework.takes_history
-
-    def new_conversation(self) -> Agent:
-        return ObjectConversation(self)
-
-
 class ObjectConversation:
     """One conversation with an agent object."""
 
-    def __init__(self, agent: ObjectAgent) -> None:
-        self.name = agent.name
-        self._agent = agent
+    def __init__(
+        self,
+        name: str,
+        framework: Framework,
+        begin: Begin,
+        make_context: MakeContext | None,
+        timeout_s: float,
+    ) -> None:
+        self.name = name
+        self._title = framework.title
+        self._begin = begin
+        self._make_context = make_context
+        self._timeout_s = timeout_s
         self._conversation: FrameworkConversation | None = None
 
     async def close(self) -> None:
@@ -126,9 +123,9 @@ class ObjectConversation:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
-        who = f"the {self._agent.framework.title} agent"
+        who = f"the {self._title} agent"
         call = partial(self._turn, messages, ctx)
-        reply, latency_ms = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
+        reply, latency_ms = await call_with_timeout(call, self._timeout_s, who, self.name)
         return replace(reply, latency_ms=latency_ms)
 
     async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: BlockingTimer) -> AgentReply:
@@ -147,8 +144,8 @@ class ObjectConversation:
         return agent_reply
 
     async def _start_conversation(self, ctx: TurnContext) -> FrameworkConversation:
-        context = await _create_context(self._agent.make_context, ctx.session or Session())
-        self._conversation = self._agent.begin(context, ctx.session_id)
+        context = await _create_context(self._make_context, ctx.session or Session())
+        self._conversation = self._begin(context, ctx.session_id)
         return self._conversation
 
 

@@ -15,16 +15,7 @@ from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import is_list_of_objects, read_event, read_json, read_result, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import (
-    Agent,
-    AgentNotes,
-    AgentReply,
-    ConversationalAgent,
-    IgnoredCounter,
-    NoReply,
-    Resources,
-    TurnContext,
-)
+from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
@@ -33,27 +24,6 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template
 
 T = TypeVar("T")
-
-
-class ProtocolClient(ConversationalAgent):
-    """An agent whose protocol has conversations. Stores nothing about them."""
-
-    def __init__(
-        self,
-        name: str,
-        begin: Callable[[], Agent],
-        *,
-        takes_history: bool = False,
-        takes_attachments: bool = True,
-    ) -> None:
-        """Create the client; `begin` begins a conversation."""
-        self.name = name
-        self.takes_history = takes_history
-        self.takes_attachments = takes_attachments
-        self._begin = begin
-
-    def new_conversation(self) -> Agent:
-        return self._begin()
 
 
 class ProtocolEndpoint:

@@ -37,7 +37,14 @@ from hypothesis import strategies as st
 from project import Project
 from pydantic import ValidationError
 
-from agentest.agents.port import AccessDenied, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import (
+    AccessDenied,
+    AgentReply,
+    ConversationalAgent,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, probe_of
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText
@@ -53,7 +60,6 @@ from agentest.plugins.protocols.a2a.reply import (
 )
 from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.plugins.protocols.a2a.task import AgentWork
-from agentest.plugins.protocols.protocol_client import ProtocolClient
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
@@ -66,7 +72,7 @@ UNKNOWN_METHOD = Told(-32601, "Method not found")
 @asynccontextmanager
 async def opened(
     endpoint: str, notes: list[str] | None = None, timeout_s: float = 10.0, **config: Any
-) -> AsyncIterator[ProtocolClient]:
+) -> AsyncIterator[ConversationalAgent]:
     """The client, without pauses between polls."""
     on_note = (notes if notes is not None else []).append
     settings = A2aAgent(type="a2a", endpoint=endpoint, **config)
@@ -91,7 +97,7 @@ def context(turn: int = 0, session: Session | None = None, scenario: str = "s") 
 
 
 async def conversation(
-    client: ProtocolClient, *said: str | UserText, session: Session | None = None
+    client: ConversationalAgent, *said: str | UserText, session: Session | None = None
 ) -> list[AgentReply]:
     """Its replies, turn by turn."""
     async with client.conversation() as partner:

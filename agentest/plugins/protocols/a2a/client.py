@@ -23,7 +23,7 @@ from agentest.agents.http_sender import (
 )
 from agentest.agents.json_reader import excerpt, read_json, read_text, text_at, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.domain.messages import Attachment, Message, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.a2a.discovery import RequestWay, WayFinder, WayRefused, langgraph_assistant
@@ -39,12 +39,7 @@ from agentest.plugins.protocols.a2a.reply import (
 )
 from agentest.plugins.protocols.a2a.settings import A2aAgent
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, AgentWork, Json
-from agentest.plugins.protocols.protocol_client import (
-    ProtocolClient,
-    ProtocolEndpoint,
-    ReplyTotals,
-    read_json_body,
-)
+from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ReplyTotals, read_json_body
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -86,10 +81,12 @@ _METHODS = {
 }
 
 
-def open_agent(_: str, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> ProtocolClient:
+def open_agent(
+    _: str, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep
+) -> ConversationalAgent:
     """Create the client of an A2A agent. `pause` waits between two polls of a task, in seconds."""
     endpoint = _A2aEndpoint(config, resources, pause)
-    return ProtocolClient(config.name, lambda: A2aConversation(endpoint))
+    return ConversationalAgent(config.name, lambda: A2aConversation(endpoint))
 
 
 class _A2aEndpoint(ProtocolEndpoint):

@@ -11,7 +11,7 @@ from agentest.agents.bypassed_tools import quote_tool_names
 from agentest.agents.http_sender import EventStream, read_body
 from agentest.agents.json_reader import excerpt, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, ConversationalAgent, Resources, TurnContext
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approval
@@ -38,12 +38,7 @@ from agentest.plugins.protocols.ag_ui.thread import (
     written,
 )
 from agentest.plugins.protocols.approvals import Approver, Decision
-from agentest.plugins.protocols.protocol_client import (
-    ProtocolClient,
-    ProtocolEndpoint,
-    ProtocolTurn,
-    json_events,
-)
+from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ProtocolTurn, json_events
 from agentest.support.errors import AgentError, errors_as
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -57,10 +52,10 @@ _HANDED_OVER = (
 _TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
 
 
-def open_agent(_: str, config: AgUiAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: AgUiAgent, resources: Resources) -> ConversationalAgent:
     """Create the client of an agent behind AG-UI."""
     endpoint = _AgUiEndpoint(config, resources)
-    return ProtocolClient(config.name, lambda: AgUiConversation(endpoint), takes_history=True)
+    return ConversationalAgent(config.name, lambda: AgUiConversation(endpoint), takes_history=True)
 
 
 class _AgUiEndpoint(ProtocolEndpoint):

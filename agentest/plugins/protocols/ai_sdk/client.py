@@ -11,7 +11,7 @@ from typing import Any
 
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
@@ -34,12 +34,7 @@ from agentest.plugins.protocols.ai_sdk.stream import (
     tool_name,
 )
 from agentest.plugins.protocols.approvals import Approver
-from agentest.plugins.protocols.protocol_client import (
-    ProtocolClient,
-    ProtocolEndpoint,
-    ProtocolTurn,
-    agent_call,
-)
+from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ProtocolTurn, agent_call
 from agentest.support.errors import AgentError, CannotSend, errors_as
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
@@ -54,10 +49,10 @@ _ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
 Wire = dict[str, Any]
 
 
-def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ConversationalAgent:
     """Create the client of a backend of the AI SDK."""
     backend = _Backend(config, resources)
-    return ProtocolClient(config.name, lambda: AiSdkConversation(backend), takes_history=True)
+    return ConversationalAgent(config.name, lambda: AiSdkConversation(backend), takes_history=True)
 
 
 class _Backend(ProtocolEndpoint):

@@ -24,13 +24,12 @@ from agentest.agents.json_reader import (
     truncated_stream_error,
 )
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, IgnoredCounter, Resources, TurnContext
+from agentest.agents.port import AgentReply, ConversationalAgent, IgnoredCounter, Resources, TurnContext
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, ToolCall
 from agentest.plugins.protocols.anthropic_messages.settings import AnthropicMessagesAgent
 from agentest.plugins.protocols.model_messages import StreamedBlocks, usage_of
 from agentest.plugins.protocols.protocol_client import (
-    ProtocolClient,
     ProtocolEndpoint,
     ProtocolTurn,
     agent_call,
@@ -64,10 +63,10 @@ ReceivedMessage = Mapping[str, Any]  # a message as received. If it is incomplet
 Block = Mapping[str, Any]  # a block of a message's `content`, as received
 
 
-def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> ConversationalAgent:
     """Create the client of an agent that speaks Anthropic's Messages."""
     endpoint = _MessagesEndpoint(config, resources)
-    return ProtocolClient(config.name, lambda: _MessagesConversation(endpoint), takes_history=True)
+    return ConversationalAgent(config.name, lambda: _MessagesConversation(endpoint), takes_history=True)
 
 
 class _MessagesEndpoint(ProtocolEndpoint):

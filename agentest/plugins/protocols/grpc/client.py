@@ -22,6 +22,7 @@ from agentest.agents.port import (
     AccessDenied,
     AgentNotes,
     AgentReply,
+    ConversationalAgent,
     NoReply,
     Resources,
     TurnContext,
@@ -32,7 +33,6 @@ from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader
 from agentest.plugins.protocols.grpc.settings import GrpcAgent
-from agentest.plugins.protocols.protocol_client import ProtocolClient
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError, errors_as
 from agentest.support.http.bodies import MAX_BODY_BYTES
@@ -48,7 +48,7 @@ _TOO_LARGE = f"the reflection sent more than {_MOST_DESCRIPTION_BYTES / 1e6:g} M
 _INSTALL = "pip install 'agentest-sim[grpc]'"
 
 
-def open_agent(name: str, config: GrpcAgent, resources: Resources) -> ProtocolClient:
+def open_agent(name: str, config: GrpcAgent, resources: Resources) -> ConversationalAgent:
     """Return the client of an agent behind gRPC. Raises ConfigError."""
     try:
         import grpc.aio
@@ -65,7 +65,7 @@ def open_agent(name: str, config: GrpcAgent, resources: Resources) -> ProtocolCl
         channel = grpc.aio.insecure_channel(config.endpoint, limits)
     resources.closing.push_async_callback(channel.close)
     client = GrpcClient(config, channel, resources)
-    return ProtocolClient(name, lambda: _GrpcConversation(client), takes_attachments=False)
+    return ConversationalAgent(name, lambda: _GrpcConversation(client), takes_attachments=False)
 
 
 class GrpcClient:

@@ -21,7 +21,7 @@ from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_response_of, read_body
 from agentest.agents.json_reader import excerpt, objects_in, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.agents.reply_detection import empty_path_message, text_of, where_text_is
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
@@ -49,12 +49,7 @@ from agentest.plugins.protocols.langgraph.messages import (
     usage_of,
 )
 from agentest.plugins.protocols.langgraph.settings import LangGraphAgent
-from agentest.plugins.protocols.protocol_client import (
-    ProtocolClient,
-    ProtocolEndpoint,
-    ProtocolTurn,
-    read_json_body,
-)
+from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ProtocolTurn, read_json_body
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch, errors_as
 from agentest.support.http.client import DirectResponse
 from agentest.support.jmespath_expressions import JsonPath
@@ -71,10 +66,10 @@ _MAX_ASSISTANTS = 100
 _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
-def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> ConversationalAgent:
     """Create the client of a graph behind a LangGraph server."""
     graph = Graph(config, resources)
-    return ProtocolClient(
+    return ConversationalAgent(
         config.name, lambda: GraphConversation(graph), takes_history=graph.requests.adds_message
     )
 

@@ -20,9 +20,16 @@ from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
 from agentest.agents.file_parts import audio_format, kind_of, unsupported_file, web_address
 from agentest.agents.json_reader import error_text, excerpt, mapping_at, objects_at, read_event, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.port import (
+    AgentReply,
+    ConversationalAgent,
+    IgnoredCounter,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
-from agentest.plugins.protocols.protocol_client import ProtocolClient, agent_call, content_parts
+from agentest.plugins.protocols.protocol_client import agent_call, content_parts
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
 from agentest.plugins.protocols.response_items import (
     Item,
@@ -61,11 +68,11 @@ _SKIPPED = (
 )
 
 
-def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: RealtimeAgent, resources: Resources) -> ConversationalAgent:
     """Return the client of an agent that speaks Realtime."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
     endpoint = _RealtimeEndpoint(config, WebSocketConnector(config, resources.client), resources)
-    return ProtocolClient(config.name, lambda: _RealtimeConversation(endpoint))
+    return ConversationalAgent(config.name, lambda: _RealtimeConversation(endpoint))
 
 
 class _RealtimeEndpoint:

@@ -13,14 +13,9 @@ from agentest.agents.bypassed_tools import ids_of_mocked_calls
 from agentest.agents.http_sender import read_body
 from agentest.agents.json_reader import TOO_DEEP, check_object, excerpt, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.domain.messages import Message
-from agentest.plugins.protocols.protocol_client import (
-    ProtocolClient,
-    ProtocolEndpoint,
-    ProtocolTurn,
-    read_json_body,
-)
+from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ProtocolTurn, read_json_body
 from agentest.plugins.protocols.response_items import (
     RESPONSES_PLACE,
     Item,
@@ -46,10 +41,10 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
 
-def open_agent(_: str, config: ResponsesAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: ResponsesAgent, resources: Resources) -> ConversationalAgent:
     """Create the client of an agent that speaks Responses."""
     endpoint = _ResponsesEndpoint(config, resources)
-    return ProtocolClient(config.name, lambda: _ResponsesConversation(endpoint), takes_history=True)
+    return ConversationalAgent(config.name, lambda: _ResponsesConversation(endpoint), takes_history=True)
 
 
 class InvalidRequest(NoReply):

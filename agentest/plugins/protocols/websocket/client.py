@@ -8,12 +8,11 @@ from typing import Any
 
 from agentest.agents.json_reader import read_any
 from agentest.agents.placeholders import PartialValues, TurnValues, ValuesOrNone, holds_for
-from agentest.agents.port import AgentNotes, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentNotes, AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.agents.reply_detection import text_of
 from agentest.config.agents.http_requests import names_in
 from agentest.domain.messages import Message
 from agentest.plugins.protocols.dialogue import MessagePaths, TurnReader, check_no_error, last_results
-from agentest.plugins.protocols.protocol_client import ProtocolClient
 from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.plugins.protocols.websocket.settings import SocketMessage, WebSocketAgent
 from agentest.support.deadlines import TimeLimit
@@ -26,13 +25,13 @@ from agentest.support.templates import Template, Values, without
 from agentest.support.text import count, turn_name
 
 
-def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> ProtocolClient:
+def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> ConversationalAgent:
     """Return the client of an agent behind a WebSocket."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
     notes = AgentNotes(config.name, resources.on_note)
     client = WebSocketClient(config, WebSocketConnector(config, resources.client), resources.timeout_s, notes)
     resources.closing.callback(client.note_late_messages)
-    return ProtocolClient(config.name, lambda: WebSocketConversation(client), takes_attachments=False)
+    return ConversationalAgent(config.name, lambda: WebSocketConversation(client), takes_attachments=False)
 
 
 class WebSocketClient:
