@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import field, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from math import fsum
 from statistics import median_low
@@ -133,7 +133,7 @@ class JudgeGrader(CriterionGrader):
             skipped = Skipped("no turn of the conversation was finished")
         if skipped:
             return GraderResult(conversation=skipped)
-        panel = JudgePanel.of(self.criterion, model, key) if model else None
+        panel = JudgePanel(self.criterion, model, key) if model else None
         turns = conversation.turns[-1:] if self._whole else conversation.turns
         results = await concurrently(partial(self._score, conversation, panel), turns)
         scores = {
@@ -189,22 +189,16 @@ class JudgeGrader(CriterionGrader):
         return "\n".join([*_intermediate_texts(invocation), text])
 
 
-@dataclass(frozen=True, slots=True)
 class JudgePanel:
     """The judge of one grader: its model, and the number of samples per question."""
 
-    model: Model
-    samples: int
-    key: CallKey
-    places: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
-    """Limits the number of concurrent questions."""
-
-    @classmethod
-    def of(cls, criterion: MetricCriterion, model: Model, key: CallKey) -> JudgePanel:
+    def __init__(self, criterion: MetricCriterion, model: Model, key: CallKey) -> None:
         """Create the panel for one conversation, with the criterion's limit of concurrent calls."""
+        self.model = model
+        self.samples = samples_of(criterion)
+        self.key = replace(key, metric=criterion.metric)
         limit = criterion.parallelism_limit
-        places = nullcontext() if limit is None else anyio.Semaphore(limit)
-        return cls(model, samples_of(criterion), replace(key, metric=criterion.metric), places)
+        self.places = nullcontext() if limit is None else anyio.Semaphore(limit)
 
     async def ask(
         self, messages: Sequence[Message], answer: type[BaseModel], turn: int, nth: int = 0
@@ -411,7 +405,7 @@ class UserSimulatorQuality(CriterionGrader):
         if scenario is None or model is None:
             return GraderResult(conversation=WRITTEN if scenario is None else no_model(self.criterion))
         turns = conversation.turns
-        panel = JudgePanel.of(self.criterion, model, key)
+        panel = JudgePanel(self.criterion, model, key)
         texts = [*(turn.user_message for turn in turns), self.criterion.stop_signal]
 
         async def judged(at: int) -> MetricResult:

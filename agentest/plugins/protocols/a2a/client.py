@@ -28,7 +28,6 @@ from agentest.domain.messages import Attachment, Message, UserText, last_user_me
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.a2a.discovery import RequestWay, WayFinder, WayRefused, langgraph_assistant
 from agentest.plugins.protocols.a2a.reply import (
-    ReplyText,
     check_ended_well,
     parts_of,
     read_calls,
@@ -202,8 +201,8 @@ class A2aConversation:
             )
         check_ended_well(work, self._endpoint.credentials())
         calls = self._new_calls(work, turn_index)
-        reply_text = read_reply_text(work, self.name, self._shown_artifacts)
-        _check_not_empty(reply_text, calls, work)
+        reply = read_reply_text(work, self.name, self._shown_artifacts)
+        _check_not_empty(reply, calls, work)
         self._context_id = self._context_id or work.context_id or None
         waits = work.state == INPUT_REQUIRED and work.message is None
         self._task_id = work.task_id or None if waits else None
@@ -211,11 +210,11 @@ class A2aConversation:
         card = self._endpoint.contact.card
         total = exchange.total
         total.usage, model_calls = read_usage(work, self._known_events)
-        total.observed, total.remarks, total.first_token_ms = calls, reply_text.remarks, reply_text.first_ms
+        total.observed, total.remarks, total.first_token_ms = calls, reply.remarks, reply.first_token_ms
         return total.reply(
-            reply_text.text,
+            reply.text,
             model_calls=model_calls,
-            author=reply_text.author,
+            author=reply.author,
             tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
@@ -307,8 +306,8 @@ class _MessageExchange:
             self.total.retries += answer.retries
 
 
-def _check_not_empty(reply_text: ReplyText, calls: Sequence[ToolCall], work: AgentWork) -> None:
-    if reply_text.text or calls:
+def _check_not_empty(reply: AgentReply, calls: Sequence[ToolCall], work: AgentWork) -> None:
+    if reply.text or calls:
         return
     if work.message is not None:
         raise AgentError("the agent's reply is empty: its message has no text")

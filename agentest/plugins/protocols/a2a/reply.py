@@ -18,11 +18,11 @@ from agentest.agents.json_reader import (
     reported_usage,
     text_at,
 )
+from agentest.agents.port import AgentReply
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, A2aPart, AgentWork, Artifact, Json, as_json
 from agentest.plugins.protocols.protocol_client import ReportedResults, agent_call
 from agentest.support.errors import AgentError
-from agentest.support.lazy_dataclasses import dataclass
 
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
 _INTERRUPT_KEYS = ({"id", "value"}, {"id", "value", "response_schema"})
@@ -30,17 +30,6 @@ _CALL_TYPES = ("function_call", "functionCall")
 _RESPONSE_TYPES = ("function_response", "functionResponse")
 _ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
 _MAX_EXACT_FLOAT = 2**53
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyText:
-    """The text of a reply and the agent's other messages."""
-
-    text: str | None
-    remarks: tuple[Remark, ...] = ()
-    author: str | None = None
-    first_ms: float | None = None
-    """When the first piece of the text arrived, in milliseconds; None if it arrived at once."""
 
 
 def check_ended_well(work: AgentWork, credentials: str) -> None:
@@ -78,7 +67,7 @@ def reports_all_calls(work: AgentWork) -> bool:
     return by_adk or any(_results(part) is not None for part in parts_of(work))
 
 
-def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, str]) -> ReplyText:
+def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, str]) -> AgentReply:
     """Read the reply's text and remarks. `name` is the author of remarks without one.
 
     `shown_artifacts`: artifacts → their texts, as far as earlier turns have shown them.
@@ -104,11 +93,11 @@ def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, st
     # The metadata of a finished task does not count, because it names only the last author.
     authors = [_author(metadata) for metadata in work.metadata]
     authors += [_author(artifact.metadata) for artifact in work.artifacts.values()]
-    return ReplyText(
+    return AgentReply(
         text=text or None,
         remarks=tuple(_remarks(texts, {text.strip(), *(one.strip() for one in used.values())})),
         author=next(filter(None, reversed(authors)), None),
-        first_ms=_first_ms(work, text, used),
+        first_token_ms=_first_ms(work, text, used),
     )
 
 

@@ -175,7 +175,7 @@ class AgUiConversation:
 
     async def _run(
         self, turn: _AgUiTurn, decision: Decision | None
-    ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
+    ) -> tuple[AgUiRun, AgentReply, tuple[ToolRequest, ...]]:
         payload = self._payload(turn, decision)
         run = AgUiRun(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
@@ -253,16 +253,7 @@ def _questions(interrupts: Sequence[Interrupt]) -> str:
     return _BETWEEN_MESSAGES.join(interrupt.question for interrupt in interrupts)
 
 
-@dataclass(frozen=True, slots=True)
-class SpokenTexts:
-    """The reply and the remarks of a run. `text` is empty if the agent sent no text."""
-
-    text: str
-    author: str
-    remarks: tuple[Remark, ...] = ()
-
-
-def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> SpokenTexts:
+def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> AgentReply:
     """Split a run's texts into reply and remarks. `agent` is the author of messages without a name.
 
     The reply is the agent's text after its last call, or its last text. Texts of subagents are remarks;
@@ -274,13 +265,14 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
         if message["role"] == "assistant" and (text := _content(message)).strip()
     }
     if not texts:
-        return SpokenTexts("", agent)
+        return AgentReply(None, author=agent)
     last_call = max((at for at, m in enumerate(messages) if m["role"] == "tool" or calls_of(m)), default=-1)
     own_texts = [at for at in texts if "subagentRunId" not in messages[at]] or [*texts]
     reply = [at for at in own_texts if at > last_call] or own_texts[-1:]
     authors = {at: _author(messages[at], agent, subagents) for at in texts}
     remarks = tuple(Remark(authors[at], text) for at, text in texts.items() if at not in reply)
-    return SpokenTexts(_BETWEEN_MESSAGES.join(texts[at] for at in reply), authors[reply[0]], remarks)
+    text = _BETWEEN_MESSAGES.join(texts[at] for at in reply)
+    return AgentReply(text, author=authors[reply[0]], remarks=remarks)
 
 
 def _author(message: Wire, agent: str, subagents: Mapping[str, str]) -> str:
