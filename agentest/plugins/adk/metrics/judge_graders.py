@@ -26,7 +26,6 @@ from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.plugins.adk.formats.criteria import MetricCriterion
 from agentest.plugins.adk.formats.eval_set import (
-    ConversationScenario,
     EvalCase,
     Invocation,
     InvocationEvents,
@@ -34,7 +33,6 @@ from agentest.plugins.adk.formats.eval_set import (
     RubricContent,
     text_of,
 )
-from agentest.plugins.adk.formats.personas import persona_violations
 from agentest.plugins.adk.metrics.grader import (
     AgentFacts,
     CriterionGrader,
@@ -413,26 +411,14 @@ class UserSimulatorQuality(CriterionGrader):
                 if texts[0].strip() == scenario.starting_prompt.strip():
                     return Score(1, "the first message is the starting prompt")
                 return Score(0, f"the first message is not the starting prompt {scenario.starting_prompt!r}")
-            answers = await panel.ask(self._messages(scenario, turns[:at], texts[at]), BinaryAnswer, at)
+            messages = user_messages(scenario, turns[:at], texts[at], self.criterion.stop_signal)
+            answers = await panel.ask(messages, BinaryAnswer, at)
             return answers if isinstance(answers, Unscored) else panel.with_samples(_voted(answers))
 
         *results, stop = await concurrently(judged, range(len(texts)))
         if results:
             results[-1] = _last_result(results[-1], stop)
         return GraderResult({turn.turn_index: result for turn, result in zip(turns, results, strict=True)})
-
-    def _messages(
-        self, scenario: ConversationScenario, before: Sequence[Turn], message: str
-    ) -> list[Message]:
-        persona, signal = scenario.user_persona, self.criterion.stop_signal
-        return user_messages(
-            scenario.conversation_plan,
-            persona.description if persona else "",
-            persona_violations(persona, signal) if persona else "",
-            before,
-            message,
-            signal,
-        )
 
 
 def _last_result(result: MetricResult, stop: MetricResult) -> MetricResult:

@@ -12,7 +12,8 @@ from agentest.conversation.simulated_user import plan_ends
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground, block, message_blocks
 from agentest.models.port import Message
-from agentest.plugins.adk.formats.eval_set import Rubric
+from agentest.plugins.adk.formats.eval_set import ConversationScenario, Rubric
+from agentest.plugins.adk.formats.personas import persona_violations
 from agentest.plugins.adk.metrics.grader import AgentFacts
 from agentest.support.templates import fill
 
@@ -200,17 +201,19 @@ def grounding_question(sentences: Sequence[str], source: str) -> str:
 
 
 def user_messages(
-    plan: str, description: str, violations: str, before: Sequence[Turn], message: str, stop_signal: str
+    scenario: ConversationScenario, before: Sequence[Turn], message: str, stop_signal: str
 ) -> list[Message]:
     """Return the messages to a judge of the simulated user's next message after the turns `before`.
 
-    `violations` lists what the persona must not do; "" for the default list. The user does not see tool
-    calls, so the judge does not either.
+    The judge looks for what the persona must not do, or for a default list. The user does not see tool calls,
+    so the judge does not either.
     """
+    persona = scenario.user_persona
+    violations = persona_violations(persona, stop_signal) if persona else ""
     default = fill(_DEFAULT_VIOLATIONS, {"ends": plan_ends("the user")})
     parts = [
-        block("plan", plan),
-        block("persona", description or "(none)"),
+        block("plan", scenario.conversation_plan),
+        block("persona", (persona.description if persona else "") or "(none)"),
         block("violations", f"{_PLAN_VIOLATIONS}\n\n{violations or default}"),
         "The conversation before the message to judge:",
         *message_blocks(before),

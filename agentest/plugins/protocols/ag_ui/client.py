@@ -171,7 +171,7 @@ class AgUiConversation:
                     state_error=self._state.error,
                 )
             if spoken.text:
-                turn.remarks += (Remark(spoken.author, spoken.text),)
+                turn.remarks += (Remark(spoken.author or self.name, spoken.text),)
 
     async def _run(
         self, turn: _AgUiTurn, decision: Decision | None
