@@ -23,12 +23,20 @@ from agentest.agents.protocol_probe import (
     probe_of,
     settings_line,
     suggest_for_fields,
-    suggest_for_reply,
 )
 from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 
-_LOG_IN = "send the credentials with `headers`, or log in first by a `setup` request (type: http)"
+
+def login_advice(response: ProbeResponse) -> str:
+    """Return advice for a response that redirects to a login, or is a page with a password field; or ""."""
+    if not leads_to_login(response) and not is_login_page(response.body):
+        return ""
+    return (
+        "that looks like a login: send the credentials with `headers`, or log in first by a `setup` request "
+        "(type: http)"
+    )
+
 
 _AS_FORM = (
     "`body` has these fields, so the agent reads them from another place: a form takes `headers: "
@@ -68,12 +76,8 @@ class Advisor:
         """Return advice as a sentence without a full stop, or "" if the answer itself is clear enough."""
         if wants_tls(response.body):
             return "that server speaks TLS: write https:// (or wss://) in the endpoint"
-        if leads_to_login(response):
-            return f"that looks like a login: {_LOG_IN}"
-        if self.has_answered or 300 <= response.status < 400:
-            return ""
-        if is_login_page(response.body):
-            return f"that is a page where users log in: {_LOG_IN}"
+        if (advice := login_advice(response)) or self.has_answered or 300 <= response.status < 400:
+            return advice
         detected_type = detect_type(response)
         if detected_type is None:
             return await self._advice_for_unknown(response)
@@ -109,8 +113,7 @@ class Advisor:
             return _AS_FORM
         if missing:
             return suggest_for_fields(lacking, add=self._kind == "http" or lacking == ["model"])
-        suggestion = "" if self._kind == "http" else suggest_for_reply(response)
-        return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
+        return possible_type_hint(response, self._kind, self._endpoint.url)
 
     def _lacks(self, settings: Mapping[str, Any]) -> bool:
         body = settings.get("body")

@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import (
+    MESSAGE_FIELDS,
     OPENAPI_PATH,
     DetectedProtocol,
     EndpointProbe,
@@ -25,19 +26,6 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _MODELS_PATH = "/v1/models"
 
-_MESSAGE_FIELDS = (
-    "message",
-    "question",
-    "query",
-    "prompt",
-    "input",
-    "text",
-    "content",
-    "msg",
-    "user_message",
-    "user_input",
-    "q",
-)
 _SESSION_FIELDS = (
     "session_id",
     "sessionid",
@@ -176,7 +164,7 @@ def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties", {})
     message, session = (
         next((name for known in fields for name in properties if name.lower() == known), None)
-        for fields in (_MESSAGE_FIELDS, _SESSION_FIELDS)
+        for fields in (MESSAGE_FIELDS, _SESSION_FIELDS)
     )
     if message is None or set(schema.get("required", [])) - {message, session}:
         return {}

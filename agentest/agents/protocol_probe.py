@@ -13,18 +13,16 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import Any, ClassVar
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.json_reader import mapping_at, objects_in
 from agentest.agents.port import AppFailed
-from agentest.agents.reply_detection import find_reply_path, places_of_text
 from agentest.config.agent_types import DEFAULT_TYPE, agent_type
-from agentest.plugin import PLUGINS
+from agentest.plugin import PLUGINS, if_command
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.client import Client, Headers, Sender
@@ -44,7 +42,12 @@ _GREETING_S = 0.5
 _REPLY_TIMEOUT_S = 30.0  # for the reply to a message, which an agent may ask its model for
 _READ_BYTES = 200_000
 _NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
-_MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
+_LACKING = re.compile("^Required$|received undefined$")
+MESSAGE_FIELDS = (
+    "message", "question", "query", "prompt", "input", "text", "content", "msg", "user_message", "utterance",
+    "user_input", "q",
+)  # fmt: skip
+"""Names of the user's message in requests, the likeliest first."""
 
 
 class ProtocolProbe:
@@ -189,10 +192,14 @@ def possible_type_hint(response: ProbeResponse, kind: str, url: str) -> str:
     possible = probe_of_path(url)
     if possible and possible.kind != kind and response.status not in (404, 405):
         return f"by its path, this may be {possible.about}: `type: {possible.kind}`"
-    is_refusal = response.status in (400, 415, 422) and response.json is None and response.body.strip()
-    if probe_of(kind).has_own_form or not is_refusal:
+    answer = response.json
+    is_refusal = response.status in (400, 415, 422) and answer is None and response.body.strip()
+    is_reply = response.is_success and isinstance(answer, Mapping)
+    is_error = is_reply and any(map(answer.get, ("error", "errors", "detail")))
+    if probe_of(kind).has_own_form or is_error or not (is_refusal or is_reply):
         return ""
-    return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
+    how = if_command("init", ", which agentest init FOLDER --curl 'curl …' writes for a request that works")
+    return f"if it has a form of its own: `type: http`{how}"
 
 
 def probe_of_path(url: str) -> ProtocolProbe | None:
@@ -209,7 +216,7 @@ def missing_parameter(value: Any) -> str:
 
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
-    """Return the body fields that an error of pydantic or FastAPI reports as missing."""
+    """Return the body fields that an error of pydantic, FastAPI or Zod reports as missing."""
     fields = [path[path[0] == "body" :] for path in _missing_places(answer)]
     return tuple(str(field[0]) for field in fields if len(field) == 1)
 
@@ -220,8 +227,12 @@ def missing_headers(answer: Any) -> tuple[str, ...]:
 
 
 def _missing_places(answer: Any) -> list[list[Any]]:
-    detail = answer.get("detail") if isinstance(answer, Mapping) else answer
-    places = [each.get("loc") for each in objects_in(detail) if each.get("type") == "missing"]
+    named = answer if isinstance(answer, Mapping) else {"detail": answer}
+    errors = [each for key in ("detail", "issues", "errors") for each in objects_in(named.get(key))]
+    lacking = [
+        each for each in errors if each.get("type") == "missing" or _LACKING.search(str(each.get("message")))
+    ]
+    places = [each.get("loc", each.get("path")) for each in lacking]
     return [path for path in places if isinstance(path, list) and path]
 
 
@@ -252,7 +263,6 @@ class EndpointProbe:
     url: str
     client: Sender
     headers: Headers = ()
-    templates: Mapping[str, str] = field(default_factory=dict)  # `headers`, with `${NAME}` for variables
     only_gets: bool = False  # if true, no messages are sent: the agent does no work
     tried: list[str] = field(default_factory=list)
     """The requests so far and what came back, in order: `POST /chat: 404`."""
@@ -275,11 +285,8 @@ class EndpointProbe:
         return await self._send("POST", path, first_message(urljoin(self.url, path)))
 
     async def post(self, path: str, body: Any) -> ProbeResponse | None:
-        """Return the response to a POST of a JSON body."""
+        """Return the response to a POST of a JSON body, or of an encoded form."""
         return await self._send("POST", path, body)
-
-    async def post_form(self, path: str, fields: Mapping[str, str]) -> ProbeResponse | None:
-        return await self._send("POST", path, urlencode(fields))
 
     async def openapi(self) -> Any:
         """Return the server's OpenAPI document, or None."""
@@ -413,37 +420,10 @@ def describe_detected(finding: DetectedProtocol) -> str:
 
 def suggest_for_fields(missing: Sequence[str], *, add: bool = False) -> str:
     """Suggest a configuration for an agent that reports missing fields. `add`: to a configured `body`."""
-    values = body_of_fields(missing, guess=not add).items()
-    fields = ", ".join(f'{name}: "{value}"' if value else f"{name}: …" for name, value in values)
+    message = next((name for name in MESSAGE_FIELDS if name in missing), "" if add else missing[0])
+    known = {message: "{{message}}", "messages": "{{messages}}"}
+    ids = {name: "{{session_id}}" for name in missing if "session" in name or name.endswith("id")}
+    fields = settings_line({name: {**ids, **known}.get(name, "…") for name in missing})
     if add:
         return f"add to `body`: {fields}"
     return f"it has a form of its own: `type: http` with `body: {{{fields}}}`"
-
-
-def body_of_fields(missing: Sequence[str], *, guess: bool = True) -> dict[str, str]:
-    """Return a request body with the fields that the server said are missing.
-
-    The message is filled in; a field of unknown purpose is "". `guess`: one of them is for the message.
-    """
-    message = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0] if guess else "")
-    known = {message: "{{message}}", "messages": "{{messages}}"}
-    return {
-        name: known.get(name, "{{session_id}}" if "session" in name or name.endswith("id") else "")
-        for name in missing
-    }
-
-
-def suggest_for_reply(response: ProbeResponse) -> str:
-    """Suggest a configuration for an agent that answers with JSON in a custom form, or ""."""
-    answer = response.json if 200 <= response.status < 300 else None
-    if not isinstance(answer, Mapping) or any(answer.get(key) for key in ("error", "errors", "detail")):
-        return ""
-    places = places_of_text(answer)
-    try:
-        path = find_reply_path(answer)
-    except AgentError:
-        path = None
-    offered = " or ".join(f"`{place}`" for place in places)
-    where = f"`reply` ({offered})" if path is None else f"`reply: {path.text}`"
-    body = '{message: "{{message}}"}'
-    return f"if this form is its own: `type: http` with {where} and a `body` like `{body}`" if places else ""

@@ -102,6 +102,7 @@ _USUAL = ("reply", "response", "answer", "message", "output", "text", "content",
 _MOST_PLACES = 5
 _LOOKED_AT = 10_000
 _DEEPEST = 12
+Place = tuple[str | int, ...]  # keys and indices that lead to a value
 
 
 def text_of(value: Any) -> str | None:
@@ -123,26 +124,36 @@ def _part(item: Any) -> str:
 
 def places_of_text(value: Any) -> list[str]:
     """Return paths to texts in a JSON value, at most five: usual names first, then the longest texts."""
-    places = list(islice(_texts(value, ()), _LOOKED_AT))
-    places.sort(key=lambda place: (_rank(place[0]), -place[1]))
-    return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
+    texts = ((at, each) for at, each in values_in(value) if isinstance(each, str) and each.strip())
+    places = sorted(islice(texts, _LOOKED_AT), key=lambda each: (_rank(each[0]), -len(each[1])))
+    return [path_to(at) for at, _ in places[:_MOST_PLACES]]
 
 
-def _texts(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    if isinstance(value, str) and value.strip():
-        yield at, len(value)
+def values_in(value: Any, at: Place = (), *, from_end: bool = False) -> Iterator[tuple[Place, Any]]:
+    """Yield the place of each text, number and null in a JSON value, except those that are nested deeply.
+
+    `from_end`: the index of the last of several items is -1.
+    """
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        yield at, value
     if len(at) >= _DEEPEST:
         return
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(item, (*at, key))
+            yield from values_in(item, (*at, key), from_end=from_end)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _texts(item, (*at, index))
+            place = -1 if from_end and 0 < index == len(value) - 1 else index
+            yield from values_in(item, (*at, place), from_end=from_end)
 
 
-def _rank(parts: tuple[str | int, ...]) -> int:
-    name = next((part.lower() for part in reversed(parts) if isinstance(part, str)), "")
+def name_of(place: Place) -> str:
+    """Return the nearest key of a place, or "" if it has only indices."""
+    return next((part for part in reversed(place) if isinstance(part, str)), "")
+
+
+def _rank(place: Place) -> int:
+    name = name_of(place).lower()
     return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 
 

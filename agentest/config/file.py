@@ -146,7 +146,7 @@ def _checked(
 ) -> LoadedConfig:
     used: dict[str, str] = {}
     try:
-        values = _interpolate(data, environ, used)
+        values = interpolated(data, environ, used)
         if "plugins" in values:
             with Imports().importable(folder):
                 read_plugins(values, lambda at: key_location(path, ("plugins", at), lines))
@@ -212,15 +212,16 @@ class _Unset(Exception):
         self.path = path
 
 
-def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], at: Path_ = ()) -> Any:
+def interpolated(value: Any, environ: Mapping[str, str], used: dict[str, str], at: Path_ = ()) -> Any:
+    """Return a configuration with the values of its variables, which are added to `used`."""
     if isinstance(value, str):
         return _fill(value, environ, used, at)
     if isinstance(value, Section):
         value = _explicit_values(value)
     if isinstance(value, Mapping):
-        return {k: _interpolate(v, environ, used, (*at, k)) for k, v in value.items()}
+        return {k: interpolated(v, environ, used, (*at, k)) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_interpolate(v, environ, used, (*at, i)) for i, v in enumerate(value)]
+        return [interpolated(v, environ, used, (*at, i)) for i, v in enumerate(value)]
     return value
 
 

@@ -246,7 +246,7 @@ def test_advice_depends_on_the_configuration() -> None:
 
     told = failure(missing("message"), reply="reply")
     assert "`body` has these fields, so the agent reads them from another place: a form takes" in told
-    assert failure(missing("user"), reply="reply").endswith("Add to `body`: user: …")
+    assert failure(missing("user"), reply="reply").endswith('Add to `body`: user: "…"')
     told = failure(answering({"detail": "unknown thread"}, 422), reply="reply")
     assert told.endswith('unknown thread. The request had this body: {"message": "Hi"}')
 

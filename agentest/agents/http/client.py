@@ -101,6 +101,7 @@ class HttpClient(ConversationalAgent):
         self.config = config
         self.resources = resources
         self.paths = AnswerPaths(config)
+        self.reader = AnswerReader(self.paths)
         self.notes = AgentNotes(config.name, resources.on_note)
         self.webhook: Webhook | None = None  # receives the replies if the agent sends them by itself
         self.own = TurnStep("", None, turn_request(config), self.paths.kept)
@@ -194,7 +195,6 @@ class HttpConversation:
         self._jar = CookieJar()
         self._sender = client.open_sender(self._jar)
         self._setup_sender = client.open_sender(self._jar, for_setup=True)
-        self._reader = AnswerReader(client.paths)
         self._logged_in: LoginResult | None = None
         self._is_set_up = False
         self._has_replied = False
@@ -318,7 +318,7 @@ class HttpConversation:
     ) -> HttpAnswer[None]:
 
         async def read(response: DirectResponse) -> None:
-            await self._reader.read(response, gathering)
+            await self._client.reader.read(response, gathering)
             if not gathering.is_partial:
                 gathering.text()
 

@@ -149,8 +149,7 @@ class ResponseExtraction:
         self._paths = paths
         self._kept = kept or paths.kept
         self._until = until
-        self._values: list[Any] = []
-        self._texts: list[str] = []
+        self.pieces: list[ResponsePiece] = []  # the whole response, or its events
         self._deltas: list[str] = []
         self._reply: str | None = None
         self._streamed = False
@@ -167,7 +166,8 @@ class ResponseExtraction:
     @property
     def answer(self) -> Any:
         """The JSON value or text of the response; a list for a stream."""
-        return self._values if self._streamed else self._values[0] if self._values else None
+        values = [piece.value for piece in self.pieces]
+        return values if self._streamed else values[0] if values else None
 
     @property
     def has_result(self) -> bool:
@@ -181,9 +181,13 @@ class ResponseExtraction:
         """The response, formatted for messages."""
         return excerpt("\n".join(self._texts) if self._streamed else self.answer)
 
+    @property
+    def _texts(self) -> list[str]:
+        return [str(piece.whole) for piece in self.pieces]
+
     def nothing_for(self, key: str, path: JsonPath) -> str:
         """Return the error message for a path that found nothing."""
-        events = united(self._values) if self._streamed else None
+        events = united(self.answer) if self._streamed else None
         return empty_path_message(key, path, self.shown if self._streamed else self.answer, events)
 
     def note_headers(self, headers: CIMultiDictProxy[str]) -> None:
@@ -196,7 +200,7 @@ class ResponseExtraction:
 
     def take_answer(self, piece: ResponsePiece) -> None:
         """Read a whole response. Raises AgentError if it reports an error."""
-        self._values = [piece.value]
+        self.pieces = [piece]
         path = self._paths.reply
         if path is None and self._paths.whole_delta and isinstance(piece.whole, str):
             path = self._paths.delta
@@ -210,8 +214,7 @@ class ResponseExtraction:
         self.is_done = bool(self._paths.done and piece.find(self._paths.done))
         if str(piece.whole).strip() == DONE:
             return False
-        self._values.append(piece.value)
-        self._texts.append(str(piece.whole))
+        self.pieces.append(piece)
         self.note_text(str(piece.whole))
         came = self._add_text(piece)
         self._read_details(piece)
@@ -270,7 +273,7 @@ class ResponseExtraction:
             return None
         try:
             if self._streamed:
-                return guess_stream_reply(self._values, self._texts)
+                return guess_stream_reply(self.answer, self._texts)
             self.guessed = find_reply_path(self.answer)
             if self.guessed is None:
                 raise AgentError(missing_reply_message(self.answer))
@@ -310,14 +313,15 @@ class ResponsePiece:
         """Read a line of JSON, or of any text if `is_text`. Raises AgentError."""
         return cls(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
 
-    def find(self, path: JsonPath) -> Any:
-        """Return the value at a path, or None.
+    @property
+    def fields(self) -> Any:
+        """The value in which paths find something: an event that is not an object has `event` and `data`."""
+        is_bare = self.name is not None and not isinstance(self.value, Mapping)
+        return {"event": self.name, "data": self.value} if is_bare else self.value
 
-        An event that is not an object also has the keys `event` and `data`.
-        """
+    def find(self, path: JsonPath) -> Any:
+        """Return the value at a path, or None."""
         if path.is_all:
             return self.whole
         found = path.find(self.value)
-        if found is None and self.name is not None and not isinstance(self.value, Mapping):
-            return path.find({"event": self.name, "data": self.value})
-        return found
+        return path.find(self.fields) if found is None and self.fields is not self.value else found

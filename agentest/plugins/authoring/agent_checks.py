@@ -10,17 +10,13 @@ from typing import Any
 
 import anyio
 
-from agentest.agents.configuration_advice import detect_within_limit, is_at
-from agentest.agents.error_hints import ProbeResponse, hint
+from agentest.agents.configuration_advice import detect_within_limit, is_at, login_advice
 from agentest.agents.http.client import NO_TIES
 from agentest.agents.http_sender import endpoint_probe_of
 from agentest.agents.port import Agent, AgentReply, of_lane
 from agentest.agents.protocol_probe import (
     DetectedProtocol,
     is_absent,
-    is_missing_model_error,
-    missing_headers,
-    probe_of,
     settings_line,
 )
 from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
@@ -28,9 +24,18 @@ from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.plugins.authoring.checks import Check, Examination, Tell, bad, good, left_open, subject
-from agentest.plugins.authoring.endpoint_detection import LOGIN, UNKNOWN_CONVERSATION, is_login, tls_problem
+from agentest.plugins.authoring.api_inference import REQUESTS_ADVICE, UNKNOWN_CONVERSATION
+from agentest.plugins.authoring.doctor import Check, Examination, Tell, bad, good, left_open, subject
+from agentest.plugins.authoring.endpoint_detection import missing_settings, tls_problem
 from agentest.plugins.page.talk.talk import ShortTalk, short_talk
+from agentest.plugins.servers.gateway_check import (
+    WITHOUT_TOKEN,
+    gateway_address,
+    has_called_model,
+    how_told,
+    lines_by_framework,
+    lines_to_set,
+)
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Plan, agents_under_test
@@ -38,7 +43,7 @@ from agentest.runner.prepare import Prepared, RunRequest, managed_servers_of
 from agentest.support.errors import AgentError, CannotSend, UsageError
 from agentest.support.http.client import Client
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, shortened
+from agentest.support.text import shortened
 
 _OPENING_S = 10.0
 _HELLO = "Hello."
@@ -63,15 +68,13 @@ class AgentToCheck:
     plan: Plan  # the plan for this agent only
 
 
-def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None) -> list[AgentToCheck]:
-    """Return the agents to check: the requested one, else all of the configuration. Raises ConfigError."""
+def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None) -> Iterator[AgentToCheck]:
+    """Yield the agents to check: the requested one, else all of the configuration. Raises ConfigError."""
     names, known = agents_under_test(loaded.config, request.options.agent)
     wanted = names if request.options.agent else dict.fromkeys((*names, *known))
-    agents = []
     for name in wanted:
         units = tuple(unit for unit in plan.units if unit.agent == name) if plan else ()
-        agents.append(AgentToCheck(name, known[name], Plan(units, {name: known[name]}, False, units=units)))
-    return agents
+        yield AgentToCheck(name, known[name], Plan(units, {name: known[name]}, False, units=units))
 
 
 async def check_agents(run: Examination) -> None:
@@ -112,8 +115,9 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
                     if reply:
                         wants_talk = wants_talk or bool(served.server and not _was_running(served, notes))
                         tell(await _check_conversations(checked, talk, wants_talk, notes))
-                    if to_set or ((reply or _without_token(notes)) and agent.server and agent.model_gateway):
-                        tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, notes))
+                    lost = next((note for note in notes if WITHOUT_TOKEN in note), "")
+                    if to_set or ((reply or lost) and agent.server and agent.model_gateway):
+                        tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, lost))
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
@@ -121,30 +125,18 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
 
 
 def _gateway_address(checked: AgentToCheck, run: Examination) -> str:
-    from agentest.plugins.servers.gateway_check import gateway_address
-
     return gateway_address(checked.config, run.request.root / run.loaded.config.output_dir, run.environ)
 
 
-def _without_token(notes: Sequence[str]) -> str:
-    from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN
-
-    return next((note for note in notes if WITHOUT_TOKEN in note), "")
-
-
 def _tell_gateway(checked: AgentToCheck, run: Examination) -> list[str]:
-    from agentest.plugins.servers.gateway_check import how_told, lines_to_set
-
     text, lines = how_told(checked.config), lines_to_set(checked.config, _gateway_address(checked, run))
     run.tell((left_open if lines else good)(subject("gateway", checked.name), text, "\n".join(lines)))
     return lines
 
 
 async def _check_gateway(
-    checked: AgentToCheck, run: Examination, observed: CallObservations, limit_s: float, notes: Sequence[str]
+    checked: AgentToCheck, run: Examination, observed: CallObservations, limit_s: float, without_token: str
 ) -> Check:
-    from agentest.plugins.servers.gateway_check import has_called_model, lines_by_framework
-
     name = subject("gateway", checked.name)
     if limit_s:
         run.say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
@@ -152,7 +144,7 @@ async def _check_gateway(
         return good(name, "a request of the agent to its model arrived")
     advice = "\n".join(lines_by_framework(checked.config, _gateway_address(checked, run)))
     when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
-    return bad(name, _without_token(notes) or f"no request to a model arrived{when}", advice)
+    return bad(name, without_token or f"no request to a model arrived{when}", advice)
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:
@@ -199,22 +191,22 @@ async def _check_protocol(
 async def _problem_check(name: str, agent: HttpAgent, problem: str, sender: Client) -> Check:
     probe = endpoint_probe_of(agent, sender)
     detected = await detect_within_limit(probe, agent.type, _DETECTION_S)
-    at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
+    here = next((each for each in detected if is_at(each, probe.url)), None)
     response = await probe.post_message()
-    if refusal := _refusal(response, agent):
-        return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
-    if at_endpoint is not None and at_endpoint.settings["type"] != agent.type:
-        text = f"it speaks {at_endpoint.settings['type']}, and the configuration says {agent.type}"
-        return bad(name, f"{text}: {shortened(at_endpoint.because)}", _advice_to_write(at_endpoint))
-    if response is not None and is_login(response):
-        return bad(name, f"{agent.type} is configured, and it answered no message", f"{LOGIN}.")
-    at_other_path = next(
-        (each for each in detected if each.settings["type"] == agent.type), next(iter(detected), None)
-    )
-    if is_absent(response) and at_other_path is not None and at_endpoint is None:
-        return bad(name, f"{agent.type} is configured: {problem}", _advice_to_write(at_other_path))
-    advice = _PATH_ADVICE if response is not None and is_absent(response) else ""
-    return bad(name, f"{agent.type} is configured: {problem}", advice)
+    text = f"{agent.type} is configured: {problem}"
+    steps = list(missing_settings(response, agent.type, getattr(agent, "body", None)))
+    if steps:
+        return bad(name, text, "\n".join(steps))
+    if here is not None and here.settings["type"] != agent.type:
+        text = f"it speaks {here.settings['type']}, and the configuration says {agent.type}"
+        text, steps = f"{text}: {shortened(here.because)}", [_advice_to_write(here)]
+    elif response is not None and (advice := login_advice(response)):
+        steps = [f"{advice}."]
+    elif is_absent(response) and detected and here is None:
+        steps = [_advice_to_write(min(detected, key=lambda each: each.settings["type"] != agent.type))]
+    elif response is not None and is_absent(response):
+        steps = [_PATH_ADVICE]
+    return bad(name, text, "\n".join(steps))
 
 
 _FACTS = ("LANTERN-4821", "COMPASS-7350")
@@ -223,7 +215,7 @@ _RECALL = "Which code word did I ask you to remember? If I gave you none, say so
 _INTERLEAVED = "two conversations at once"
 
 
-_UNKNOWN_ADVICE = "Put {{session_id}} or {{messages}} into `body`, under the name that the agent expects."
+_UNKNOWN_ADVICE = f"Put {{{{session_id}}}} or {{{{messages}}}} into `body`. {REQUESTS_ADVICE}"
 
 
 async def _check_conversations(
@@ -261,22 +253,6 @@ async def _check_conversations(
         return left_open(name, UNKNOWN_CONVERSATION, _UNKNOWN_ADVICE, leaves_doubt=True)
     unknown = "at least one did not repeat it, so whether the agent remembers is unknown (4 messages)"
     return left_open(name, f"{told}: {unknown}")
-
-
-def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
-    if response is None:
-        return None
-    names_model = probe_of(agent.type).has_own_form or "model" in getattr(agent, "body", {})
-    if is_missing_model_error(response) and not names_model:
-        return "it asks for the name of a model", "Write: body: {model: …}"
-    if response.status in (401, 403):
-        why = f"it answers with status {response.status}"
-        advice = hint(response.status, "")
-        return why, f"{advice[0].upper()}{advice[1:]}"
-    if names := missing_headers(response.json):
-        why = f"it requires {count(len(names), 'header')} that it does not receive"
-        return why, f"Write: headers: {{{', '.join(f'{name}: …' for name in names)}}}"
-    return None
 
 
 _EITHER_SIDE_ADVICE = (

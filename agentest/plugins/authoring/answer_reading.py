@@ -1,114 +1,239 @@
-"""Read the first answers of an unknown API: the place of its reply, in JSON or in the events of a stream."""
+"""Read the answers of an unknown API: where the reply is, ids, states, and the results of jobs.
+
+The reply is the text that changes with the message. Ids, states, errors and the message itself are none.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.reply_detection import find_reply_path, places_of_text
-from agentest.support.errors import AgentError
-from agentest.support.http.sse import EventParser
-from agentest.support.jmespath_expressions import JsonPath
-from agentest.support.json_text import json_or
+from agentest.agents.reply_detection import USUAL_PLACES, Place, name_of, values_in
+from agentest.support.jmespath_expressions import JsonPath, path_to
+from agentest.support.lazy_dataclasses import dataclass
 
-HELLO = "Hello, my name is Ada."
-ACCEPTED = 202
-_NAMES_OF_NO_REPLY = re.compile(
-    r"(?:\b|_)(?:id|uuid|token|key|status|state|type|object|role|model|created_at|timestamp)$|[a-z]Id$"
+_NO_REPLY = re.compile(
+    r"(?i:(?:\b|_)(?:id|uuid|key|status|state|type|object|role|model|created(?:_at)?|timestamp|time|date|url|event"
+    r"|error|errors|detail|details|exception|traceback|prompt|question|query|input))$|[a-z](?:Id|At)$"
 )
-OPAQUE = re.compile(r"(?=\D{0,99}\d)[\w.:-]{6,}")
+"""Names of what is no reply."""
+_ERRORS = ("error", "errors", "exception")
+_OPAQUE = re.compile(r"(?=.*\d)[\w.:+/=-]{6,}")
+_WITH_DIGIT = re.compile(r"\S*\d\S*")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_STATES = ("status", "state", "job_status", "task_status")
+_PENDING = (
+    "queued", "pending", "running", "processing", "accepted", "in_progress", "started", "submitted",
+    "working", "created", "enqueued", "waiting", "scheduled", "in-progress", "inprogress", "received",
+)  # fmt: skip
+"""States of a job that has no result yet."""
+_FAILED = ("error", "failed", "failure", "cancelled")
+_DONE = ("done", "ready", "finished", "complete", "completed")
+ID_NAME = re.compile(
+    r"(?i:\b|_|job|task|session|chat|thread|conversation|request|run|user)(?i:[a-z]?id|uuid|key|no|number|token)$"
+    r"|[a-z](?:I[dD]|Key|No|Number|Token|U[uU][iI][dD])$"
+)
+_ID = re.compile(r"(?=.*\d)[\w.:-]{2,}|[0-9a-f]{8,}|<[^<>]+>|\{\w+\}|:\w+|\$\{?\w+\}?|YOUR[_-]\w+")
+_texts_in = partial(values_in, from_end=True)
+_CERTAIN = ("reply", "response", "answer")
+_USUAL = (
+    *dict.fromkeys(place.rpartition(".")[2] for place in USUAL_PLACES),
+    "delta",
+    "token",
+    "chunk",
+    "data",
+)
 
 
-def says_something(response: ProbeResponse) -> bool:
-    """Return True if a response has a text that may be a reply."""
-    answer = response.json
-    if response.status == ACCEPTED:
+class NotProved(Exception):
+    """The reply, or something else, was not found. The message says why, as a sentence."""
+
+    settings: Mapping[str, Any] = {}  # what was tried, as far as it is known
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """An answer to a message."""
+
+    status: int
+    headers: Mapping[str, str]
+    values: Sequence[Any]
+    """The events of a stream, or the JSON value or the text alone. A text in an event is its `data`."""
+    reply: str  # what the settings read in it
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The JSON object that is the whole answer; empty for another answer."""
+        return self.values[0] if len(self.values) == 1 and isinstance(self.values[0], Mapping) else {}
+
+    @property
+    def texts(self) -> list[tuple[Place, Any]]:
+        """The places and values of all texts and numbers."""
+        return [each for value in self.values for each in _texts_in(value) if each[1] not in (None, "")]
+
+    @property
+    def known(self) -> set[str]:
+        """All texts and numbers, as texts."""
+        return {str(value) for _, value in self.texts}
+
+    def find(self, source: str | Mapping[str, str]) -> Any:
+        """Return the value of a header, or at a path, of the first event that has one; None without one."""
+        if isinstance(source, Mapping):
+            return self.headers.get(source["header"])
+        found = map(JsonPath(source).find, self.values)
+        return next((value for value in found if value is not None), None)
+
+    @property
+    def _state(self) -> tuple[str, str]:
+        """The path and the text of the state that it reports, or two ""."""
+        texts = ((at, each) for at, each in _texts_in(self.fields) if isinstance(each, str) and len(at) <= 2)
+        return next(((path_to(at), each) for at, each in texts if name_of(at).lower() in _STATES), ("", ""))
+
+    @property
+    def is_pending(self) -> bool:
+        """True if it says that its result comes later."""
+        is_open = any(self.fields.get(key) is False for key in _DONE)
+        return self.status == 202 or is_open or self._state[1].lower() in _PENDING
+
+    @property
+    def failure(self) -> str:
+        """What shows that it is an error, or ""."""
+        path, state = self._state
+        found = [f"`{key}`" for key in _ERRORS if self.fields.get(key)]
+        found += [f"`{key}: false`" for key in ("ok", "success") if self.fields.get(key) is False]
+        found += [f"`{path}: {state}`"] if state.lower() in _FAILED else []
+        return next(iter(found), "")
+
+    @property
+    def until(self) -> dict[str, str]:
+        """The setting by which the last answer of a job is known, if the status does not tell it."""
+        path, state = self._state
+        others = "".join(f" || {path} == '{each}'" for each in ("failed", "error") if each != state)
+        done = (key for key, value in self.fields.items() if value is True and key.lower() in _DONE)
+        until = f"{path} == '{state}'{others}" if path else next(done, "")
+        return {"until": until} if until else {}
+
+    def job_places(self, path: Sequence[str], later: Iterable[str]) -> Iterator[tuple[Any, Any, str, bool]]:
+        """Yield where the id or address of a job is, its value, where its result may be, and if that is sure.
+
+        Args:
+            path: of the request that began the job, in parts.
+            later: the paths and queries of requests that fetched the result of another job.
+        """
+        for each in later:
+            endpoint = re.sub(r"[^/?&=]+", lambda part: "{{job}}" if is_id(part[0]) else part[0], each)
+            if "{{job}}" in endpoint:
+                yield from ((path_to(at), value, endpoint, True) for at, value in self.texts)
+        if location := self.headers.get("location"):
+            yield {"header": "Location"}, location, "{{job}}", True
+        own, parent = "/".join(("", *path)), "/".join(("", *path[:-1]))
+        for at, value in self.texts:
+            if str(value).startswith(("http://", "https://", "/")):
+                yield path_to(at), value, "{{job}}", False
+            elif ID_NAME.search(name_of(at)) and " " not in str(value):
+                thing = re.sub("_?id$", "", owner_of(at).lower()) or "job"
+                around = [f"{parent}/{each}" for each in (f"{thing}s", "jobs", "tasks", "status", "results")]
+                for place in dict.fromkeys((own, parent, *around, f"{own}/status", f"{own}/result")):
+                    yield path_to(at), value, f"{place}/{{{{job}}}}", False
+                yield path_to(at), value, f"{own}/{{{{job}}}}/result", False
+
+
+def owner_of(place: Place) -> str:
+    """Return the name of a value; for `session.id`, that of the object that it belongs to."""
+    names = [str(part) for part in place if isinstance(part, str)]
+    is_bare = len(names) > 1 and names[-1].lower() in ("id", "key", "uuid")
+    return f"{names[-2]}_id" if is_bare else names[-1] if names else ""
+
+
+def is_id(text: Any) -> bool:
+    """Return True if a text looks like an id, or like the placeholder for one in a README."""
+    return isinstance(text, str) and bool(_ID.fullmatch(text)) and not re.fullmatch(r"v\d+", text)
+
+
+def find_reply(sent: Sequence[str], answers: Sequence[TrialAnswer]) -> dict[str, str]:
+    """Return the settings of the reply: `reply` or `delta`, or none for an answer that is the reply itself.
+
+    `sent` has the message before each answer. Each began a conversation. Raises NotProved.
+    """
+    if any(answer.is_pending for answer in answers):
+        raise NotProved("the answer says that the result comes later")
+    every = [value for answer in answers for value in answer.values]
+    are_texts = all(isinstance(each, str) for each in every)
+    bare = [each for each in every if isinstance(each, Mapping) and each.keys() == {"event", "data"}]
+    if not are_texts and (bare != every or len({each["event"] for each in bare}) > 1):
+        return _reply_in_events(sent, [answer.values for answer in answers])
+    texts = ["".join(str(each["data"] if bare else each) for each in answer.values) for answer in answers]
+    if _is_reply((), texts, sent):
+        return {}
+    raise NotProved("the answer does not change with the message")
+
+
+def _reply_in_events(sent: Sequence[str], streams: Sequence[Sequence[Any]]) -> dict[str, str]:
+    key = _kind_key(streams)
+    tables = [_pieces(events, key) for events in streams]
+    found: dict[tuple[str, ...], tuple[bool, tuple[int, int], str, Place]] = {}
+    for place, kind in tables[0]:
+        pieces = [table.get((place, kind), [""]) for table in tables]
+        is_whole = all(late.startswith(early) for each in pieces for early, late in pairwise(each))
+        texts = [each[-1] if is_whole else "".join(each) for each in pieces]
+        if _is_reply(place, texts, sent):
+            is_one_kind = all(other == kind for at, other in tables[0] if at == place)
+            path = path_to(place) if is_one_kind else f"{key} == '{kind}' && {path_to(place)}"
+            option = (is_whole, _rank(place), path, place)
+            found[tuple(texts)] = min(option, found.get(tuple(texts), option))
+    ranked = sorted(found.values(), key=lambda each: _rank(each[3]))
+    if not ranked:
+        shown = json.dumps(streams[0][-3:], ensure_ascii=False)
+        raise NotProved(f"no text of the answer changes with the message: {shown:.200}")
+    usual = [each for each in ranked if name_of(each[3]).lower() in _USUAL]
+    if len(ranked) > 1 and len(usual) != 1 and name_of(ranked[0][3]).lower() not in _CERTAIN:
+        paths = " and ".join(f"`{path}`" for _, _, path, _ in ranked[:3])
+        raise NotProved(f"several texts change with the message, {paths}: write `reply` with one of them")
+    is_whole, _, path, _ = ranked[0]
+    return {"reply" if is_whole else "delta": path}
+
+
+def _rank(place: Place) -> tuple[int, int]:
+    name = name_of(place).lower()
+    return _USUAL.index(name) if name in _USUAL else len(_USUAL), len(place)
+
+
+def _is_reply(place: Place, texts: Sequence[Any], sent: Sequence[str]) -> bool:
+    if not all(text.strip() for text in texts):
         return False
-    if isinstance(answer, Mapping):
-        has_reply = any(map(partial(_may_be_reply, answer), places_of_text(answer)))
-        return "jsonrpc" not in answer and has_reply and not (answer.get("error") or answer.get("errors"))
-    return bool(response.body.strip())
+    if len({_WITH_DIGIT.sub("", text) for text in texts}) == 1:
+        return False  # no more than an id or a time differs
+    if any(str(part).lower() in _ERRORS for part in place) or (
+        name_of(place).lower() not in _USUAL and _NO_REPLY.search(name_of(place))
+    ):
+        return False
+    is_echo = all(text.strip() == message.strip() for text, message in zip(texts, sent, strict=True))
+    return not is_echo and any(_WORD.search(text) and not _OPAQUE.fullmatch(text.strip()) for text in texts)
 
 
-def _may_be_reply(answer: Mapping[str, Any], place: str) -> bool:
-    text = str(JsonPath(place).find(answer)).strip()
-    is_word = len(text.split()) == 1
-    return not (is_word and (_NAMES_OF_NO_REPLY.search(place) or OPAQUE.fullmatch(text)))
+def _kind_key(streams: Sequence[Sequence[Any]]) -> str:
+    """Return the key that tells the kinds of events apart: with the same few words in each stream."""
+    first = streams[0][0]
+    for key in dict.fromkeys(("event", "type", "kind", *(first if isinstance(first, Mapping) else ()))):
+        words = [{_kind(event, key) for event in events} for events in streams]
+        if len(words[0]) > 1 and words[0] == words[1] and not re.search(r"[^\w.-]", "".join(words[0])):
+            return str(key)
+    return "event"
 
 
-def filled(value: Any) -> Any:
-    """Replace the placeholders of a body by a first message."""
-    if isinstance(value, Mapping):
-        return {key: filled(each) for key, each in value.items()}
-    known = {
-        "{{message}}": HELLO,
-        "{{messages}}": [{"role": "user", "content": HELLO}],
-        "{{session_id}}": "agentest-1",
-    }
-    return known.get(value, value) if isinstance(value, str) else value
+def _pieces(events: Sequence[Any], key: str) -> dict[tuple[Place, str], list[str]]:
+    """Return the texts of a stream, in order, by their place and the kind of their events."""
+    found: dict[tuple[Place, str], list[str]] = {}
+    for event in events:
+        for place, text in _texts_in(event):
+            if isinstance(text, str) and place != (key,):
+                found.setdefault((place, _kind(event, key)), []).append(text)
+    return found
 
 
-def reply_settings(response: ProbeResponse) -> dict[str, Any]:
-    """Return where the reply is in an answer: `reply`, or `delta` for a stream."""
-    if events := events_in(response):
-        path, key = stream_path(events)
-        return {key: path} if path else {}
-    answer = response.json
-    if not isinstance(answer, Mapping):
-        return {}
-    if any(answer.get(key) for key in ("error", "errors")):
-        return {}
-    with suppress(AgentError):
-        if (found := find_reply_path(answer)) and _may_be_reply(answer, found.text):
-            return {"reply": found.text}
-    places = sorted(places_of_text(answer), key=lambda place: not _may_be_reply(answer, place))
-    return {"reply": places[0]} if places else {}
-
-
-def events_in(response: ProbeResponse) -> list[Any]:
-    """Return the events of a stream, or the values of lines of JSON; none for another answer."""
-    text = response.body.decode("utf-8", errors="replace")
-    if re.match(r"\s*(data|event|id|retry):", text):
-        parser = EventParser()
-        return [_with_name(event.data, event.name) for event in (*parser.feed(text.encode()), *parser.rest())]
-    lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or not text.lstrip().startswith("{"):
-        return []
-    with suppress(ValueError, RecursionError):
-        return [json.loads(line) for line in lines]
-    return []
-
-
-def _with_name(data: str, name: str) -> Any:
-    value = json_or(data, data)
-    return {"event": name, **value} if isinstance(value, Mapping) and name else value
-
-
-def stream_path(events: list[Any]) -> tuple[str, str]:
-    """Return the path of the reply in events, and its key: `delta`, or `reply` for one event; or two ""."""
-    names = ("event", "type", "kind", "id", "role", "status")
-    objects = [event for event in events if isinstance(event, Mapping)]
-    kinds = ["event", "type", "kind"]
-    for name in objects[0] if objects else ():
-        words = [str(event.get(name)) for event in objects]
-        kinds += [name] if len(set(words)) < len(words) and all(map(str.isidentifier, words)) else []
-    places = ((place, event) for event in objects for place in places_of_text(event)[:4])
-    found = Counter((place, *_kind(event, kinds)) for place, event in places if place not in names)
-    if not found:
-        return "", ""
-    ranked = found.most_common()
-    (place, key, kind), times = next((each for each in ranked if each[0][0] not in kinds), ranked[0])
-    others = any(other[0] == place and other[2] != kind for other in found)
-    path = f"{key} == '{kind}' && {place}" if key and others else place
-    return path, "delta" if times > 1 else "reply"
-
-
-def _kind(event: Mapping[str, Any], kinds: Sequence[str]) -> tuple[str, str]:
-    key = next((key for key in kinds if isinstance(event.get(key), str)), "")
-    return key, str(event[key]) if key else ""
+def _kind(event: Any, key: str) -> str:
+    return str(event.get(key, "")) if isinstance(event, Mapping) else ""

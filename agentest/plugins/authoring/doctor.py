@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from inspect import isawaitable
 from pathlib import Path
@@ -24,7 +25,6 @@ from agentest.models.port import CallKey, Level
 from agentest.models.providers import MissingAccess, ModelSpec, key_variables, resolve, resolve_confirming
 from agentest.models.structured_output import StructuredModel
 from agentest.plugin import PLUGINS
-from agentest.plugins.authoring.checks import Check, CheckOutcome, Examination, Tell, bad, good, left_open
 from agentest.runner.plan import Plan, make_plan
 from agentest.runner.prepare import (
     CONFIRM,
@@ -37,8 +37,55 @@ from agentest.runner.prepare import (
 from agentest.runner.run_budget import estimate
 from agentest.support.errors import ConfigError, ModelError, UsageError
 from agentest.support.files import path_from, shown_path
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.text import count, shortened
+
+
+class CheckOutcome(Enum):
+    """The outcome of a check."""
+
+    GOOD = "good"
+    BAD = "bad"  # a run would not start, or would be errored
+    OPEN = "open"  # the check was skipped or is inconclusive
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's output."""
+
+    mark: CheckOutcome
+    name: str  # the subject, in one or two words
+    text: str  # the finding
+    advice: str = ""  # the next step, in rows; "" if there is nothing to do
+    leaves_doubt: bool = False  # True if a run cannot be called ready before this is known
+
+
+good = partial(Check, CheckOutcome.GOOD)
+bad = partial(Check, CheckOutcome.BAD)
+left_open = partial(Check, CheckOutcome.OPEN)
+Tell = Callable[[Check], None]  # receives each check as soon as it is complete
+
+
+@dataclass(slots=True, kw_only=True)
+class Examination:
+    """The subjects of the checks of one `agentest doctor`, and where they report."""
+
+    request: RunRequest
+    loaded: LoadedConfig
+    environ: MutableMapping[str, str]
+    tell: Tell
+    say: Callable[[str], object]  # receives a message about each long wait
+    expected: Callable[[Prepared], str]
+    """Returns the expected usage of a run, estimated from an earlier one, in words; "" if unknown."""
+    interleave: bool  # True to run two conversations at once with agents that were running already, too
+    plan: Plan | None = None  # what a run would do; None if no plan is possible
+
+
+def subject(what: str, agent: str) -> str:
+    """Return the name of a check about an agent, which names the agent unless it is the only one."""
+    return f"{what} {agent}" if agent != "agent" else what
+
 
 Specs = Mapping[str, ModelSpec | None]  # role → its model; None if offline
 _SCOPE = "doctor"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import field
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -17,14 +16,18 @@ from zlib import crc32
 
 import yaml
 
+from agentest.agents.http_sender import NO_HEADERS
+from agentest.agents.protocol_probe import settings_line
 from agentest.cli.main import read_configured_plugins
 from agentest.config.agent_types import DEFAULT_TYPE, settings_class
 from agentest.config.config import Config
 from agentest.config.file import NAMES, repository_root
 from agentest.plugin import PLUGINS, Kind
-from agentest.plugins.authoring.endpoint_detection import DetectedAgent, detect_agent
+from agentest.plugins.authoring.api_inference import DetectedAgent
+from agentest.plugins.authoring.endpoint_detection import detect_agent
+from agentest.plugins.authoring.request_examples import RequestExample
 from agentest.scenarios.discovery import search
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import path_from, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean
@@ -34,8 +37,7 @@ CiName = Literal["github", "gitlab"]
 CONFIG = "agentest.config.yaml"
 DEMO_AGENT = "demo_agent.py"
 FIRST = "scenarios/first.sim.py"
-SCHEMAS = ("config", "scenarios")
-"""Names of the JSON Schemas for editors: of the configuration, and of `*.sim.yaml`."""
+SCHEMAS = ("config", "scenarios")  # JSON Schemas for editors: of the configuration, and of `*.sim.yaml`
 _REPORTERS = "^(console|"
 _NAMED: Mapping[Kind, str] = {"agent type": "chat_completions", "change": "duplicate", "reporter": _REPORTERS}
 """Kinds of features whose names are in the schemas → the first name of a list, or how a pattern begins."""
@@ -43,40 +45,13 @@ SCHEMA_FOLDER = ".agentest"
 """Folder of their copies, to which YAML files refer: a path into the installation differs on each machine."""
 
 
-class FileAction(Enum):
-    """The outcome for a file. The value is the word for it in messages."""
-
-    WROTE = "wrote"
-    ADDED = "added to"
-    STAYS = "stays"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WrittenFile:
     """A file, and what happened to it."""
 
     path: Path
-    deed: FileAction
+    deed: str  # "wrote", "added to" or "stays"
     about: str  # a few words about the file's purpose, or why it was left unchanged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitRequest:
-    """The files to write."""
-
-    folder: Path
-    endpoint: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)  # of every request, with `${NAME}` for variables
-    demo: bool = False
-    ci: CiName | None = None
-
-
-class NextStep(Enum):
-    """The user's next step."""
-
-    WRITE = "write what `agent` is"
-    LOOK = "look whether a configuration that was there is well"
-    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,56 +60,76 @@ class InitResult:
 
     files: tuple[WrittenFile, ...]
     notes: tuple[str, ...] = ()  # notes for the user, one sentence each
-    step: NextStep = NextStep.RUN
-    is_complete: bool = True  # False if an agent was looked for, and not all of its settings were proved
+    step: Literal["run", "check", "complete"]  # the user's next step; "check" a configuration that was there
+    is_complete: bool = True  # False if an agent was looked for, and not all of its settings were found
 
 
-def begin(request: InitRequest) -> InitResult:
-    """Write the missing files. Raises UsageError before anything is written, or as its message says."""
-    if request.demo and request.endpoint:
-        raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
-    folder = request.folder.absolute()
+def begin(
+    folder: Path,
+    endpoint: str | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    examples: Sequence[RequestExample] = (),
+    *,
+    demo: bool = False,
+    ci: CiName | None = None,
+) -> InitResult:
+    """Write the missing files. Raises UsageError before anything is written, or as its message says.
+
+    `headers` are those of every request to the endpoint, `examples` are requests to the agent that work.
+    """
+    if sum(map(bool, (demo, endpoint, examples))) > 1:
+        raise UsageError("--demo, --endpoint and --curl exclude each other: each brings an agent")
+    folder = folder.absolute()
     existing = next((folder / name for name in NAMES if (folder / name).exists()), None)
     # The demo's scenarios must not run against the user's agent.
-    if request.demo and existing and DEMO_AGENT not in _text_of(existing):
+    if demo and existing and DEMO_AGENT not in _text_of(existing):
         raise UsageError(
             f"{existing} is there already, and the demo has a configuration of its own: name another folder, "
             "like agentest init demo --demo"
         )
-    agent = detect_agent(request.endpoint, request.headers) if request.endpoint else None
+    agent = detect_agent(endpoint, headers, examples) if endpoint or examples else None
     make_folder(folder)
-    ci_file = _ci(request.ci, folder)
+    ci_file = _ci(ci, folder)
     written = (
-        *_project(request, folder, existing, agent),
+        *_project(folder, existing, agent, demo=demo),
         ignore(folder),
         *(_schema_copy(name, folder) for name in SCHEMAS),
         *([ci_file] if ci_file else []),
+        *(_variables(folder / ".env", agent.variables) if agent else ()),
     )
     notes = list(agent.remarks) if agent else []
     if agent and agent.tried:
         notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
     if agent and agent.is_known and existing and not _has_agent(existing, agent.settings):
-        from agentest.agents.protocol_probe import settings_line
-
         line = f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}"
         notes.insert(0, line)
-    if ci_file and ci_file.path.parent.name == ".gitlab" and ci_file.deed is FileAction.WROTE:
+    if ci_file and ci_file.deed == "wrote":
         path = path_from(repository_root(folder), ci_file.path)
-        notes.append(f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}")
-    if ci_file and ci_file.deed is FileAction.WROTE:
-        path = path_from(repository_root(folder), ci_file.path)
+        if ci_file.path.parent.name == ".gitlab":
+            notes.append(f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}")
         notes.append(
             f"Replace OWNER in {path} with the account of Agentest's repository: the package is not on an "
             "index yet"
         )
-    step = NextStep.WRITE
-    if request.demo or (agent and agent.is_complete and not existing):
-        step = NextStep.RUN
-    elif existing:
-        step = NextStep.LOOK
+    is_ready = demo or (agent and agent.is_complete and not existing)
     is_other = agent and existing and not _has_agent(existing, {"endpoint": agent.settings["endpoint"]})
-    is_complete = agent is None or (agent.is_complete and not is_other)
-    return InitResult(files=written, notes=tuple(notes), step=step, is_complete=is_complete)
+    return InitResult(
+        files=written,
+        notes=tuple(notes),
+        step="run" if is_ready else "check" if existing else "complete",
+        is_complete=agent is None or (agent.is_complete and not is_other),
+    )
+
+
+def _variables(path: Path, variables: Mapping[str, str]) -> Iterator[WrittenFile]:
+    """Write the values that the environment does not have to `.env`."""
+    known = _text_of(path) if path.exists() else None
+    missing = {name: value for name, value in variables.items() if os.environ.get(name) != value}
+    if new := [f"{n}={shlex.quote(v)}" for n, v in missing.items() if f"{n}=" not in (known or "")]:
+        with _writing(path):
+            path.touch(mode=0o600)
+            _append_lines(path, known, new)
+        yield WrittenFile(path, "added to" if known else "wrote", f"the values of {', '.join(missing)}")
 
 
 def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:
@@ -153,37 +148,33 @@ def _text_of(path: Path) -> str:
 
 
 def _project(
-    request: InitRequest, folder: Path, existing: Path | None, agent: DetectedAgent | None
+    folder: Path, existing: Path | None, agent: DetectedAgent | None, *, demo: bool
 ) -> Iterator[WrittenFile]:
     if existing:
-        yield WrittenFile(path=existing, deed=FileAction.STAYS, about="it was there")
-    elif request.demo:
+        yield WrittenFile(existing, "stays", "it was there")
+    elif demo:
         about = "the agent, and how it is started"
         yield write_new(folder / CONFIG, _demo_config(port_for(folder)), about)
     elif agent:
-        # The settings may come from a server, which must not read the environment.
-        settings = _without_variables(agent.settings, request.headers.values())
         hints = _CREDENTIALS + _SERVER
         if agent.is_known:
             hints += _GATEWAY if not settings_class(agent.settings["type"]).shows_own_calls else ""
-        elif agent.settings["type"] == DEFAULT_TYPE:
-            hints += _OWN_API
-        text = _config_text(settings, agent.remarks, hints)
+        text = _config_text(agent.settings, agent.remarks, hints)
         yield write_new(folder / CONFIG, text, f"type: {agent.settings['type']}")
     else:
-        text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER + _OWN_API)
+        text = _config_text({"endpoint": PLACEHOLDER}, _ABOUT_PLACEHOLDER, _CREDENTIALS + _SERVER)
         yield write_new(folder / CONFIG, text, "write your agent's address into it")
-    if request.demo:
-        demo = (_TEMPLATES / DEMO_AGENT).read_text(encoding="utf-8")
-        yield write_new(folder / DEMO_AGENT, demo, "a small agent, to try things on")
+    if demo:
+        text = (_TEMPLATES / DEMO_AGENT).read_text(encoding="utf-8")
+        yield write_new(folder / DEMO_AGENT, text, "a small agent, to try things on")
     include, exclude = (
         Config.model_fields[key].get_default(call_default_factory=True) for key in ("include", "exclude")
     )
     scenario = next(iter(search(folder, include, exclude).files), None)
     if scenario and scenario != folder / FIRST:
-        yield WrittenFile(path=scenario, deed=FileAction.STAYS, about="there are scenarios")
+        yield WrittenFile(scenario, "stays", "there are scenarios")
     else:
-        name = "demo.sim.txt" if request.demo else "first.sim.txt"
+        name = "demo.sim.txt" if demo else "first.sim.txt"
         text = (_TEMPLATES / name).read_text(encoding="utf-8")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
 
@@ -211,11 +202,9 @@ def _completed(part: Any, added: Mapping[str, Sequence[str]]) -> Any:
 def _schema_copy(name: str, folder: Path) -> WrittenFile:
     path, text = folder / SCHEMA_FOLDER / f"{name}.schema.json", schema_text(name)
     if path.exists() and _text_of(path) != text:
-        try:
+        with _writing(path):
             write_atomically(path, text.encode())
-        except OSError as error:
-            raise _cannot_write(path, error) from None
-        return WrittenFile(path=path, deed=FileAction.WROTE, about="of this version, for editors")
+        return WrittenFile(path, "wrote", "of this version, for editors")
     return write_new(path, text, "lets editors complete keys")
 
 
@@ -247,43 +236,38 @@ def ci_text(ci: CiName, folder: PurePosixPath) -> str:
 
 def make_folder(path: Path) -> None:
     """Create a folder with its parents. Raises UsageError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
-    except OSError as error:
-        raise _cannot_write(path, error) from None
+    with _writing(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UsageError(f"{path} is a file, and a folder is expected; name another DIR") from None
 
 
 def write_new(path: Path, text: str, about: str) -> WrittenFile:
     """Write a file and create its folder, unless the file exists. Raises UsageError."""
     if path.parent.exists() or not path.parent.is_symlink():
         make_folder(path.parent)
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        return WrittenFile(path=path, deed=FileAction.STAYS, about="it was there")
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-    return WrittenFile(path=path, deed=FileAction.WROTE, about=about)
+    with _writing(path):
+        try:
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except FileExistsError:
+            return WrittenFile(path, "stays", "it was there")
+    return WrittenFile(path, "wrote", about)
 
 
 def ignore(folder: Path) -> WrittenFile:
     """Add missing entries to .gitignore. Raises UsageError."""
     path = folder / ".gitignore"
-    try:
+    with _writing(path):
         known = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
         lines = {line.strip().lstrip("/").rstrip("/*") for line in (known or "").splitlines()}
         missing = [entry for entry in IGNORED if entry.rstrip("/") not in lines]
         if missing:
             _append_lines(path, known, missing)
-    except OSError as error:
-        raise _cannot_write(path, error) from None
     if not missing:
-        return WrittenFile(path=path, deed=FileAction.STAYS, about=f"it has {' and '.join(IGNORED)}")
-    deed = FileAction.WROTE if known is None else FileAction.ADDED
-    return WrittenFile(path=path, deed=deed, about=" and ".join(missing))
+        return WrittenFile(path, "stays", f"it has {' and '.join(IGNORED)}")
+    return WrittenFile(path, "wrote" if known is None else "added to", " and ".join(missing))
 
 
 def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
@@ -293,10 +277,12 @@ def _append_lines(path: Path, known: str | None, entries: list[str]) -> None:
         file.write((before + "".join(entry + end for entry in entries)).encode())
 
 
-def _cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"{path} cannot be written: {error.strerror or error}. Files written before it stay; "
-        f"fix its permissions, or name another DIR, and run agentest init again"
+def _writing(path: Path) -> AbstractContextManager[None]:
+    return errors_as(
+        UsageError,
+        f"{path} cannot be written. Files written before it stay; fix its permissions, or name another DIR, "
+        "and run agentest init again: ",
+        OSError,
     )
 
 
@@ -320,7 +306,8 @@ def port_for(folder: Path) -> int:
 PLACEHOLDER = "http://localhost:8000/v1/chat/completions"
 _ABOUT_PLACEHOLDER = (
     "Replace the endpoint with your agent's. If it does not speak chat completions, it needs a `type`: start",
-    "the agent and run `agentest doctor`, which detects it.",
+    "the agent and run `agentest doctor`, which detects it. For an API of its own, `agentest init FOLDER",
+    "--curl 'curl …'` writes these lines for a request that works, and `agentest docs http` explains them.",
 )
 _TEMPLATES = Path(__file__).parent / "templates"
 _HEAD = f"""\
@@ -339,12 +326,6 @@ _SERVER = """\
 _GATEWAY = """\
   # model_gateway: {port: 8900} # its reply had no tool calls: this shows them, and mocks can answer.
   #   `agentest doctor` then prints the command that starts your agent. With `server`, write true.
-"""
-_OWN_API = """\
-  # Your own HTTP API: replace `type` with these lines. `agentest docs http` has sessions, streams and logins.
-  # type: http
-  # body: {message: "{{message}}", session: "{{session_id}}"} # the fields that the route expects
-  # reply: reply # the path to the reply's text in the response
 """
 _REST = """
 # The model plays simulated users and judges. Without one, runs are offline: no judge is called.
@@ -368,12 +349,6 @@ def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str)
     comments = "".join(f"# {clean(line)}\n" for line in lines)
     settings = yaml.safe_dump({"agent": dict(agent)}, sort_keys=False, allow_unicode=True, width=1000)
     return f"{_HEAD}{comments}{settings}{hints}{_REST}"
-
-
-def _without_variables(value: Any, own: Collection[str]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_variables(each, own) for key, each in value.items()}
-    return value.replace("${", "$${") if isinstance(value, str) and value not in own else value
 
 
 def _yaml_scalar(text: str) -> str:

@@ -18,7 +18,7 @@ for section, name, path, help in (
     ("Write tests", "import", "row_import:import_", "Write a scenario file for rows of data."),
     ("Write tests", "generate", "generate:generate", "Write scenarios for the agent's rules and tools."),
     ("Write tests", "coverage", "coverage:coverage", "Show what has tests, and which tools were called."),
-    ("Coding agents", "skill", "skill:skill", "Teach a coding agent to write and repair scenarios."),
+    ("Coding agents", "skill", "project:skill", "Teach a coding agent to write and repair scenarios."),
     ("Coding agents", "mcp", "mcp:mcp", "Serve Agentest's tools to coding agents over MCP."),
 ):
     plugin.command(name, f"agentest.plugins.authoring.commands.{path}", section=section, help=help)

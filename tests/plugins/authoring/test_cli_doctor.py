@@ -15,8 +15,7 @@ from project import DEADLINE_S, Project, free_port, wait_until
 from wire import closed_port
 
 from agentest.plugin import Plugin, PluginRegistry
-from agentest.plugins.authoring.checks import Check, Examination, good
-from agentest.plugins.authoring.doctor import run_checks
+from agentest.plugins.authoring.doctor import Check, Examination, good, run_checks
 from agentest.runner.prepare import RunRequest
 from agentest.support.interrupts import run_event_loop
 from agentest.testing import ScriptedAgent
@@ -154,7 +153,7 @@ def test_an_agent_of_another_type(project: Project) -> None:
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(404, "Is the path of `endpoint` right?"), (401, "Are the credentials right?")],
+    [(404, "Is the path of `endpoint` right?"), (401, "are the credentials right?")],
 )
 def test_an_endpoint_that_refuses_requests_is_a_problem(project: Project, status: int, said: str) -> None:
     """A path that does not exist, and rejected credentials, are problems."""

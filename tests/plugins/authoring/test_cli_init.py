@@ -21,8 +21,6 @@ from project import Project, free_port
 from wire import closed_port
 
 from agentest.plugins.authoring.new_project import (
-    InitRequest,
-    NextStep,
     begin,
     ci_text,
 )
@@ -290,7 +288,7 @@ def test_the_agent_is_the_one_at_the_path(
     assert ("Next: agentest run" in done.stdout) == is_complete
     if agent_type != "chat_completions" and not is_complete:
         assert examined.returncode == 2
-        assert "Write: " in examined.stdout
+        assert "rite " in examined.stdout
 
 
 @pytest.mark.parametrize(
@@ -327,13 +325,13 @@ def test_names_from_a_server_are_plain_text(project: Project) -> None:
         (
             405,
             {},
-            "it does not accept POST (405). Is the path right? If it takes",
+            "with 405: {}; no POST is taken there; is the path right? If it takes GET, write",
         ),
-        (401, {}, "was not recognized: it answered 401. Write its credentials"),
+        (401, {}, "was not recognized: it answered a message with 401: {}; are the credentials right?"),
         (
             422,
             {"detail": "thread and\ninput.q"},
-            "was not recognized: it answered a message with 422: thread and input.q.",
+            "was not recognized: it answered a message with 422: thread and input.q; ",
         ),
     ],
 )
@@ -343,7 +341,7 @@ def test_an_unknown_protocol_is_reported(status: int, refused: Any, said: str, p
         done = written(project, "--endpoint", f"{url}/bot", status=2)
     assert said in done.stderr
     text = (project.root / CONFIG).read_text(encoding="utf-8")
-    assert "  # type: http\n  # body: {" in text
+    assert "#   type: http\n#   endpoint: " in text
     assert "model_gateway" not in text, "nothing is known of its calls"
     assert agent_of(project.root) == {"type": "chat_completions", "endpoint": f"{url}/bot"}
     assert "doctor" in done.stdout
@@ -414,8 +412,8 @@ def test_a_configuration_that_is_complete_is_not_called_incomplete(tmp_path: Pat
         own = f"agent: {{type: adk, endpoint: '{url}', app_name: shop, name: mine}}\n"
         for text, is_named in ((own, False), ("agents: {a: {endpoint: 'http://localhost:1'}}\n", True)):
             (tmp_path / CONFIG).write_text(text)
-            done = begin(InitRequest(folder=tmp_path, endpoint=url))
-            assert done.step is NextStep.LOOK
+            done = begin(tmp_path, url)
+            assert done.step == "check"
             assert any("app_name: shop" in note for note in done.notes) is is_named
 
 

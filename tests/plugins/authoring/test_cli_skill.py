@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from agentest.cli.main import cli
-from agentest.plugins.authoring.commands import skill as skill_command
+from agentest.plugins.authoring.commands import project as skill_command
 
 INSTALLED = [
     "SKILL.md",

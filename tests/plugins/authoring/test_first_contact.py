@@ -1,4 +1,4 @@
-"""What shows that conversations with an agent are kept, and kept apart."""
+"""`agentest init` with agents as teams write them: what it writes is right, or it says that it is not."""
 
 from __future__ import annotations
 
@@ -38,6 +38,39 @@ PATHS = {
 }
 
 
+UNKNOWN = "Conversation field unknown: every message is a first message"
+KEEPS = "each remembered its own name, and not the other's"
+BY_ADDRESS = {"cookies", "json-lines", "plain-text"}  # found by their address alone
+
+
+def check_right(project: Project) -> None:
+    """A scenario of two messages, beside one with a new conversation, passes."""
+    (project.root / "scenarios/first.sim.py").unlink()
+    project.scenario(REMEMBERS)
+    done = project.run("--offline")
+    assert done.returncode == 0, (project.root / "agentest.config.yaml").read_text("utf-8") + done.stdout
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_request_that_works_becomes_the_configuration(name: str, project: Project) -> None:
+    """What `--curl` writes passes a scenario that needs a memory, or the exit status is not 0."""
+    make, curl = AGENTS[name]
+    with standing_in(make()) as url:
+        (project.root / "requests.txt").write_text(curl.replace("$URL", url), encoding="utf-8")
+        done = project.agentest("init", "--curl", "requests.txt")
+        shown = " ".join((done.stdout + done.stderr).split())
+        if name in ("shared", "never-says"):
+            assert done.returncode == 2, shown
+            assert ("share one" if name == "shared" else "not recognized: the answer says that") in shown
+            return
+        assert done.returncode == 0, shown
+        assert KEEPS in shown
+        config = (project.root / "agentest.config.yaml").read_text(encoding="utf-8")
+        check_right(project)
+    assert "t0p-s3cret-value" not in config + shown
+    assert "geheim-1234" not in config + shown
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project: Project) -> None:
     """Exit status 0 means that a scenario with a memory passes, or that `init` says that nothing is kept."""
@@ -45,16 +78,28 @@ def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project
     with standing_in(make()) as url:
         done = project.agentest("init", "--endpoint", f"{url}{PATHS[name]}")
         if done.returncode:
-            assert "complete these lines" in done.stderr
-            assert name != "plain-text" or "quote the whole JSON body" in done.stderr
-        elif "Conversation field unknown: every message is a first message" in done.stderr:
+            assert name not in BY_ADDRESS, done.stderr
+            assert "agentest init --curl" in done.stderr
+        elif UNKNOWN in done.stderr:
             assert project.run("--offline").returncode == 0, done.stderr
         else:
-            assert "Each of two conversations at once remembered its own name" in done.stderr
-            (project.root / "scenarios/first.sim.py").unlink()
-            project.scenario(REMEMBERS)
-            run = project.run("--offline")
-            assert run.returncode == 0, done.stderr + run.stdout
+            assert KEEPS in done.stderr
+            check_right(project)
+
+
+def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
+    """A request that does not work is shown with its answer, and nothing is written."""
+    make, curl = AGENTS["bearer"]
+    with standing_in(make()) as url:
+        wrong = curl.replace("$URL", url).replace("t0p-s3cret-value", "another-value-1")
+        done = project.agentest("init", "--curl", wrong)
+    assert done.returncode == 2
+    assert "not recognized: " in done.stderr
+    assert "answered 401" in done.stderr
+    assert f"sent POST {url}/v2/reply" in done.stderr
+    assert "came 401" in done.stderr
+    assert "another-value-1" not in done.stderr
+    assert not (project.root / "agentest.config.yaml").exists()
 
 
 def _own_form(request: Asked) -> Given:
@@ -141,12 +186,10 @@ def test_the_field_of_the_conversation_is_found(
     with standing_in(make()) as url:
         done = project.agentest("init", "--endpoint", f"{url}/chat")
         assert done.returncode == 0, done.stderr
-        assert "Each of two conversations at once remembered its own name" in done.stderr
+        assert KEEPS in done.stderr
         agent = yaml.safe_load((project.root / "agentest.config.yaml").read_text(encoding="utf-8"))["agent"]
         assert (agent["body"], agent.get("session")) == (body, session)
-        (project.root / "scenarios/first.sim.py").unlink()
-        project.scenario(REMEMBERS)
-        assert project.run("--offline").returncode == 0
+        check_right(project)
 
 
 @pytest.mark.parametrize("end", ["as always.", "as {}."])
@@ -165,24 +208,40 @@ def test_a_reply_path_that_was_disproved_is_not_written(end: str, project: Proje
 
 
 @pytest.mark.parametrize(
-    "header",
+    ("header", "written"),
     [
-        "X-Foo: sk-live-1234567890ab",
-        "X-Session-Id: eyJhbGciOiJIUzI1NiJ9.e30.x",
-        "Authorization: Bearer sk-live-1234567890ab$HOME",
-        "X-Api-Key: abcdef123456$HOME",
-        "Cookie: sid=$HOME; csrf=abcdef123456",
+        ("X-Foo: sk-live-1234567890ab", "${AGENT_X_FOO}"),
+        ("X-Session-Id: eyJhbGciOiJIUzI1NiJ9.e30.x", "${AGENT_X_SESSION_ID}"),
+        ("Authorization: Bearer sk-live-1234567890ab$WORD", "Bearer ${AGENT_TOKEN}"),
+        ("X-Api-Key: abcdef123456$WORD", "${AGENT_X_API_KEY}"),
+        ("Cookie: sid=$WORD; csrf=abcdef123456", "${AGENT_COOKIE}"),
+        ("Cookie: sid=$WORD", "sid=${WORD}"),
+        ("Authorization: $WORD", "${WORD}"),
+        ("Tenant: north", "north"),
     ],
 )
-def test_a_literal_secret_in_a_header_is_refused(header: str, project: Project) -> None:
-    done = project.agentest("init", "--endpoint", "http://127.0.0.1:9/", "--header", header)
-    assert done.returncode == 2
-    assert "with a variable of the environment for a secret" in done.stderr
-    assert not list(project.root.iterdir())
+def test_a_secret_in_a_header_becomes_a_variable(header: str, written: str, project: Project) -> None:
+    """Its value goes to .env, where a run finds it, and not into the configuration."""
+    name, _, sent = header.partition(": ")
+    sent = sent.replace("$WORD", "wort")
+    agent = cookies()
+    with standing_in(
+        lambda asked: agent(asked) if asked.headers.get(name.lower()) == sent else NOT_FOUND
+    ) as url:
+        arguments = ("init", "--endpoint", f"{url}/chat", "--header", header)
+        done = project.agentest(*arguments, env={"WORD": "wort"})
+        assert done.returncode == 0, done.stderr
+        config = yaml.safe_load((project.root / "agentest.config.yaml").read_text(encoding="utf-8"))
+        assert config["agent"]["headers"] == {name: written}
+        assert project.run("--offline", env={"WORD": "wort"}).returncode == 0
+    env = project.root / ".env"
+    assert env.exists() == ("AGENT_" in written)
+    assert not env.exists() or sent.removeprefix("Bearer ") in env.read_text(encoding="utf-8")
+    assert not env.exists() or env.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_header_is_sent_and_written_with_its_variable(project: Project) -> None:
-    """The value is neither in the configuration nor in the output; a literal secret is refused."""
+    """The value is neither in the configuration nor in the output."""
 
     def answer(request: Asked) -> Given | None:
         if request.headers.get("authorization") != "Bearer t0p-s3cret-value":
@@ -199,9 +258,7 @@ def test_a_header_is_sent_and_written_with_its_variable(project: Project) -> Non
         assert "Authorization: Bearer ${SHOP_TOKEN}" in text
         assert "s3cret" not in text + done.stdout + done.stderr
         assert project.run("--offline", env=env).returncode == 0
-        literal = project.agentest(*arguments, "Authorization: Bearer abc").stderr
         unset = project.agentest(*arguments, "Authorization: Bearer $NOWHERE").stderr
-    assert "with a variable of the environment for a secret" in literal
     assert "$NOWHERE has no value" in unset
 
 

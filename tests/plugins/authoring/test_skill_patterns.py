@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentest.plugins.authoring.commands import skill as skill_command
+from agentest.plugins.authoring.commands import project as skill_command
 from agentest.scenarios.discovery import discover_file
 from agentest.support.importing import Imports
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call

@@ -30,6 +30,7 @@ BOUNDED = {
     "agents/http/client.py read": OF_TURN,
     "agents/server_process.py read": OWN,
     "models/openai_adapter.py complete": "timeout_ms of the model",
+    "plugins/authoring/api_inference.py read": OF_TURN,
     "plugins/page/commands/chat.py _answer": "16 MiB and 30 s, before the conversation is held up",
     "plugins/page/server/guard.py _read_body": "body_s of the guard",
     "plugins/page/server/json_routes.py read_values": "read by the guard before",

@@ -165,19 +165,14 @@ def advised(one: ProbeResponse, kind: str = "chat_completions", path: str = "/ch
         (seen(b"", 302, location="http://[/login"), ""),
         (
             seen(PASSWORD),
-            "that is a page where users log in: send the credentials with `headers`, or log in first by a "
-            "`setup` request (type: http)",
+            "that looks like a login: send the credentials with `headers`, or log in first by a `setup` "
+            "request (type: http)",
         ),
         (seen({"detail": "Not authenticated"}, 401), ""),
         (
             seen({"answer": {"text": "Hi"}, "session": "s"}),
-            "if this form is its own: `type: http` with `reply` (`answer.text` or `session`) and a `body` "
-            'like `{message: "{{message}}"}`',
-        ),
-        (
-            seen({"reply": "Hi", "id": "1"}),
-            "if this form is its own: `type: http` with `reply: reply` and a `body` like "
-            '`{message: "{{message}}"}`',
+            "if it has a form of its own: `type: http`, which agentest init FOLDER --curl 'curl …' writes "
+            "for a request that works",
         ),
         (seen({"error": "No.", "message": "Hi"}), ""),
         (
@@ -190,7 +185,8 @@ def advised(one: ProbeResponse, kind: str = "chat_completions", path: str = "/ch
         ),
         (
             seen(b"question is missing", 400),
-            "if it takes a form of its own: `type: http`, whose `body` and `headers` say which",
+            "if it has a form of its own: `type: http`, which agentest init FOLDER --curl 'curl …' writes "
+            "for a request that works",
         ),
         (
             seen(b"Client sent an HTTP request to an HTTPS server.", 400),
@@ -208,7 +204,6 @@ def advised(one: ProbeResponse, kind: str = "chat_completions", path: str = "/ch
         "login-page",
         "credentials",
         "own-reply",
-        "usual-reply",
         "error",
         "messages",
         "parts",

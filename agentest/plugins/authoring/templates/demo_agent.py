@@ -30,7 +30,7 @@ PEOPLE = re.compile(rf"\bfor {NUMBER}\b|\b{NUMBER} (?:people|of us)\b")
 def reply(messages: list[dict[str, Any]]) -> str | tuple[str, dict[str, Any]]:
     """What to say, or the tool to call with its arguments."""
     if messages and messages[-1].get("role") == "tool":
-        return after_tool(called_last(messages), result_of(messages[-1]))
+        return after_tool(result_of(messages[-1]))
     texts = [str(m.get("content") or "").lower() for m in messages if m.get("role") == "user"]
     last = texts[-1] if texts else ""
     if re.search(r"\b(?:open|hours|close)\b", last):
@@ -53,19 +53,13 @@ def book(text: str) -> str | tuple[str, dict[str, Any]]:
     return "book_table", wanted
 
 
-def after_tool(name: str, result: dict[str, Any]) -> str:
+def after_tool(result: dict[str, Any]) -> str:
     """What to say of a tool's result. A booking that was not made is never confirmed."""
-    if name == "opening_hours" and "opens" in result:
+    if "opens" in result:
         return f"We are open from {result['opens']} to {result['closes']}."
-    if name == "book_table" and "reference" in result:
+    if "reference" in result:
         return f"Your table is booked. Your reference is {result['reference']}."
     return "I am sorry, our system does not answer. Please try again later."
-
-
-def called_last(messages: list[dict[str, Any]]) -> str:
-    """The name of the tool that was called last."""
-    calls = [call for message in messages for call in message.get("tool_calls") or []]
-    return str(calls[-1]["function"]["name"]) if calls else ""
 
 
 def result_of(message: dict[str, Any]) -> dict[str, Any]:

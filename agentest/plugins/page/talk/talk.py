@@ -16,7 +16,6 @@ from pathlib import Path
 import anyio
 
 from agentest.agents.call_source_addresses import Addresses
-from agentest.agents.factory import make_agents
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
@@ -40,7 +39,7 @@ from agentest.runner.prepare import Prepared, RunRequest, configure, discover_sc
 from agentest.runner.sources import ConversationRequest, LiveConversations, OnMocks
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import AgentError, CannotSend, UsageError
+from agentest.support.errors import AgentError, UsageError
 from agentest.support.files import shown_path
 from agentest.support.http.client import Sender
 from agentest.support.lazy_dataclasses import dataclass
@@ -434,27 +433,13 @@ async def short_talk(
         yield ShortTalk(conversation, name, new_session_id(name), servers)
 
 
-@asynccontextmanager
-async def lone_talk(agent: AgentConfig, client: Sender, name: str = "agentest-1") -> AsyncIterator[ShortTalk]:
-    """Open a conversation with an agent over HTTP that is part of no run. Raises ConfigError."""
-    async with AsyncExitStack() as stack:
-        resources = Resources(
-            client=client,
-            timeout_s=REPLY_TIMEOUT_S,
-            threads=anyio.CapacityLimiter(1),
-            root=Path(),
-            closing=stack,
-            on_note=lambda _: None,
-        )
-        agents = await make_agents({"agent": agent}, resources)
-        async with short_talk(agents["agent"], name) as talk:
-            yield talk
-
-
-async def first_reply(agent: AgentConfig, client: Sender, text: str) -> AgentReply | AgentError | CannotSend:
-    """Return the reply of an agent over HTTP to one message, or why there is none. Raises ConfigError."""
-    async with lone_talk(agent, client) as talk:
-        try:
-            return await talk.say(text)
-        except (AgentError, CannotSend) as error:
-            return error
+def lone_resources(client: Sender, closing: AsyncExitStack) -> Resources:
+    """Return the resources of an agent over HTTP that is part of no run."""
+    return Resources(
+        client=client,
+        timeout_s=REPLY_TIMEOUT_S,
+        threads=anyio.CapacityLimiter(1),
+        root=Path(),
+        closing=closing,
+        on_note=lambda _: None,
+    )
