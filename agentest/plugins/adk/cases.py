@@ -51,6 +51,7 @@ from agentest.store.adk_results import turn_invocation, unwrapped
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import first_names
 
 _FactsOfCase = Callable[[EvalCase], AgentFacts]  # return what judges may know about an agent in a case
 _SHOWN_CASES = 5
@@ -215,8 +216,7 @@ def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
     for metric, what, expects in kinds:
         cases = [case.eval_id for case in chosen.read.eval_set.eval_cases if expects(case)]
         if cases and metric not in metrics and chosen.graded:
-            more = f" and {len(cases) - _SHOWN_CASES} more" if len(cases) > _SHOWN_CASES else ""
-            which = f"{', '.join(cases[:_SHOWN_CASES])}{more}"
+            which = first_names(cases, _SHOWN_CASES)
             who = f"case {which} has" if len(cases) == 1 else f"cases {which} have"
             yield (
                 f"{chosen.read.path}: {who} {what}, which no criterion compares with: add "

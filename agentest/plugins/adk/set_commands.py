@@ -28,7 +28,7 @@ from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import write_atomically
 from agentest.support.json_text import json_document
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, snake_keys
+from agentest.support.text import count, first_names, snake_keys
 
 
 def migrate(
@@ -135,8 +135,7 @@ def _own_criteria(
             )
         return path, None, [f"{path}: already says what {read.path} asks for", *notes]
     if shared := _sets_sharing_criteria(path, read, new):
-        more = f" and {len(shared) - _MAX_SHOWN} more" if len(shared) > _MAX_SHOWN else ""
-        names = ", ".join(shared[:_MAX_SHOWN]) + more
+        names = first_names(shared, _MAX_SHOWN)
         notes.append(f"{path} is the criteria of other sets of its folder from now on: {names}")
     return path, json_document(dict(criteria)).encode(), [f"{path}: the criteria of {read.path}", *notes]
 

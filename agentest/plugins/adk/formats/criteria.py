@@ -257,15 +257,12 @@ class _ModelConfig(BaseModel):
     ) -> RequestedModel | None:
         sampling = Sampling(
             max_tokens=self.max_output_tokens or self.max_tokens,
-            **{name: getattr(self, name) for name in _SAMPLING},
+            **self.model_dump(exclude={"max_output_tokens", "max_tokens", "not_sent"}),
         )
         if model is None and not sampling.set_parameters() and not self.not_sent:
             return None
         metric = key.removeprefix("criteria.") if role == "judge" else None
         return RequestedModel(role, model, sampling, file, key, metric, self.not_sent)
-
-
-_SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
 def _unknown_key_text(key: str, known: Collection[str]) -> str:

@@ -46,7 +46,7 @@ from agentest.plugins.adk.formats.problems import (
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, nearest, snake_case
+from agentest.support.text import did_you_mean, first_names, nearest, snake_case
 
 MAX_IDS = 20  # maximum number of case ids that an error lists
 
@@ -154,16 +154,13 @@ def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
         if name not in known:
             close = nearest(name, known)
             hint = f"; did you mean `{close}`?" if close else "."
-            more = f" and {len(known) - MAX_IDS} more" if len(known) > MAX_IDS else ""
-            raise UsageError(
-                f"{read.path}: there is no case `{name}`{hint} Its cases: {_listed(known)}{more}"
-            )
+            raise UsageError(f"{read.path}: there is no case `{name}`{hint} Its cases: {_listed(known)}")
     chosen = tuple(case for case in read.eval_set.eval_cases if case.eval_id in cases)
     return replace(read, eval_set=replace(read.eval_set, eval_cases=chosen))
 
 
 def _listed(names: Iterable[object]) -> str:
-    return ", ".join(f"`{name}`" for name in islice(names, MAX_IDS))
+    return first_names([f"`{name}`" for name in names], MAX_IDS)
 
 
 def _read(path: Path, text: bytes) -> ReadSet:
