@@ -146,6 +146,7 @@ class _OperationReader:
         self._document = document
         self._problems: list[Problem] = []
         self._checked: set[int] = set()
+        self._read: dict[int, Parameter | None] = {}
         self._ids: dict[str, str] = {}
 
     def api(self) -> Api:
@@ -260,7 +261,10 @@ class _OperationReader:
         )
 
     def _parameters(self, path: str, given: Sequence[Node], node: Node) -> Iterator[Parameter]:
-        read = filter(None, map(self._parameter, given))
+        for each in given:  # operations share most parameters
+            if id(each.value) not in self._read:
+                self._read[id(each.value)] = self._parameter(each)
+        read = filter(None, (self._read[id(each.value)] for each in given))
         known = {(each.where, each.name): each for each in read}
         in_path = [name for where, name in known if where == "path"]
         templates = _TEMPLATE.findall(path)

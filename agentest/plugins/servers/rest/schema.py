@@ -55,7 +55,6 @@ class Schema:
     def __init__(self, document: Document, node: Node) -> None:
         self._document = document
         self._node = node
-        self._validators: dict[str, Any] = {}
 
     @cached_property
     def types(self) -> frozenset[str]:
@@ -100,11 +99,8 @@ class Schema:
 
         In a response (`answered`), `writeOnly` properties may be missing; in a request, `readOnly` ones.
         """
-        not_needed = "writeOnly" if answered else "readOnly"
-        if not_needed not in self._validators:
-            kind = partial(_validator_class(not_needed), format_checker=_FORMATS)
-            self._validators[not_needed] = self._document.validator(self._node, kind)
-        validator = self._validators[not_needed]
+        kind = _validator_class("writeOnly" if answered else "readOnly")
+        validator = self._document.validator(self._node, partial(kind, format_checker=_FORMATS))
         try:
             return [
                 SchemaViolation(at=(*where, *error.absolute_path), text=_worded(error))
