@@ -12,6 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -90,6 +91,10 @@ class _RetryableFailure(Exception):
         self.wait = wait
         self.lost = lost  # how the connection was lost, if there is no response at all
         self.ours = ours  # True if this machine could not open a connection, so the agent is not at fault
+
+
+class _Throttled(_RetryableFailure):
+    """A 429 that says when the agent takes more requests."""
 
 
 class _UnusableResponse(AgentError):
@@ -183,20 +188,6 @@ class HttpSender:
             OutgoingRequest(url=url, headers=headers, content=content), read, also, values=values
         )
 
-    async def get(
-        self,
-        url: str,
-        read: Callable[[DirectResponse], Awaitable[T]],
-        also: Container[int] = (),
-        *,
-        values: Values = NO_VALUES,
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> HttpAnswer[T]:
-        """GET a URL and return what `read` makes of the response. Otherwise like `send`."""
-        return await self.send(
-            OutgoingRequest(url=url, method="GET", headers=headers), read, also, values=values
-        )
-
     async def send(
         self,
         request: OutgoingRequest,
@@ -213,14 +204,20 @@ class HttpSender:
         Raises NoReply for any other response, or none. Each attempt has the full time-out. Raises CannotSend
         for an invalid header, or if this machine cannot open a connection.
         """
-        headers = self._headers_of(request, values)
+        headers, retries, ends_at = self._headers_of(request, values), self._retries, 0.0
         was_reset = False  # True once the agent may have handled the request, which is then repeated once
-        for attempt in range(1, self._retries + 2):
+        for attempt in count(1):
             limit = TimeLimit(self._timeout_s)
             try:
                 value, response = await self._attempt(request, headers, read, also, limit)
             except _RetryableFailure as error:
-                if attempt > self._retries or (was_reset and error.lost == "reset"):
+                pause = pause_before_retry(attempt, error.wait)
+                if isinstance(error, _Throttled) and retries:
+                    pause += pause_before_retry(attempt)  # so that requests that were refused together spread
+                    ends_at = ends_at or anyio.current_time() + self._timeout_s
+                    retries += anyio.current_time() + pause < ends_at
+                retries -= 1
+                if retries < 0 or (was_reset and error.lost == "reset"):
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
                     problem = f"{error}{tries}"
                     if error.ours:
@@ -229,7 +226,7 @@ class HttpSender:
                         raise ProgramDelayed(problem, limit.delay) from None
                     raise NoReply(problem, attempt - 1) from None
                 was_reset = was_reset or error.lost == "reset"
-                await anyio.sleep(pause_before_retry(attempt, error.wait))
+                await anyio.sleep(pause)
                 continue
             except _UnusableResponse as error:
                 problem = await self.advised(str(error), error.seen, request.content)
@@ -348,7 +345,9 @@ class HttpSender:
     ) -> T:
         status = response.status_code
         if status in {429, 502, 503, 504}:
-            raise _RetryableFailure(await self.problem(response), retry_after(response.headers))
+            wait = retry_after(response.headers)
+            failure = _RetryableFailure if status != 429 or wait is None else _Throttled
+            raise failure(await self.problem(response), wait)
         if not (200 <= status < 300 or status in also):
             raise _UnusableResponse(await self.problem(response), probe_response_of(response))
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, Self
 
@@ -17,19 +17,24 @@ from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
+_CONFIRMED_S = 10.0
+"""How long requests wait at most until a refusal is confirmed."""
+
 
 class Capabilities:
     """The response formats and parameters that an endpoint accepts.
 
     A refusal changes only the refused request, which goes on without the feature. A feature is given up for
     all requests when two were refused with it and answered without it, and none was answered with it. Until
-    the first answer with a response format, one request at a time finds out.
+    the first answer with a response format, one request at a time finds out. If it is not refused for a
+    while, the others go on.
     """
 
     def __init__(self) -> None:
         self.known_good: ChatRequest | None = None  # a request that was answered in this run
         self.checking = anyio.Lock()
         self._examining = anyio.Lock()
+        self.is_doubted = False  # True once a request was refused
         self.renamed: dict[str, str] = {}
         """Parameters that are given up → the name that the endpoint wants instead; "": none."""
         self._lacking: set[str] = set()
@@ -53,9 +58,12 @@ class Capabilities:
     async def examined(self, schema: str, limit: Pausable) -> AsyncIterator[None]:
         """Let one request at a time find out whether the endpoint accepts a response format at all."""
         is_alone = False
-        with limit.paused(), anyio.move_on_after(FIRST_GAP_S):
-            await self._examining.acquire()
-            is_alone = True
+        with limit.paused():
+            for seconds in (FIRST_GAP_S, _CONFIRMED_S):
+                if not is_alone and (seconds is FIRST_GAP_S or self.is_doubted):
+                    with anyio.move_on_after(seconds):
+                        await self._examining.acquire()
+                        is_alone = True
         if is_alone and not self.is_unclear(schema):
             is_alone = False
             self._examining.release()
@@ -262,6 +270,7 @@ class LocalAttempt:
                 gate.places.overloaded(self._since)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered(self._waits)
+            gate.quota.succeeded(self._lowered, None)
 
 
 class Gates(Protocol):
@@ -312,30 +321,22 @@ class LocalGates:
         self._places: dict[tuple[object, ...], Places] = {}
         self._quotas: dict[tuple[object, ...], Quota] = {}
         self._circuits: dict[tuple[object, ...], Circuit] = {}
-        self._gates: dict[int, LocalGate] = {}
+        self.gates: list[LocalGate] = []  # by number
 
     def of(self, spec: ModelSpec) -> LocalGate:
         """Return the model's gate. Roles with the same limits share one gate."""
         number, key = self._numbers.of(spec), _key(spec)
         quota = self._quotas.setdefault(key, Quota())
         quota.require(spec.requests_per_minute, spec.tokens_per_minute)
-        if number not in self._gates:
+        if number == len(self.gates):
             circuit = Circuit(spec.name, spec.deadline_s, self._announce, self._stop)
             circuit = self._circuits.setdefault((*key, spec.deadline_s), circuit)
             at_once = spec.requests_at_once(self._concurrency)
             # A single conversation has one request in progress at a time, whichever model it calls.
             together = self._concurrency == 1 and not spec.max_concurrency
             places = self._places.setdefault((() if together else key, at_once), Places(at_once))
-            self._gates[number] = LocalGate(spec.name, places, circuit, self.budget, quota)
-        return self._gates[number]
-
-    def all(self) -> Sequence[LocalGate]:
-        """Return all gates in the order of their numbers."""
-        return [self._gates[number] for number in range(len(self._gates))]
-
-    def numbered(self, number: int) -> LocalGate:
-        """Return the gate with this number."""
-        return self._gates[number]
+            self.gates.append(LocalGate(spec.name, places, circuit, self.budget, quota))
+        return self.gates[number]
 
 
 def _key(spec: ModelSpec) -> tuple[object, ...]:

@@ -191,6 +191,7 @@ class LiveModel:
                 request = ChatRequest(messages, name, schema, level, question.key, renamed, more_tokens)
                 reply = await self._with_retries(request, call, repair=question.repair > 0)
             except RequestRefused as error:
+                able.is_doubted = True
                 if any(parameter not in renamed for parameter in error.renamed):
                     renamed |= error.renamed
                     refused |= error.renamed

@@ -164,7 +164,7 @@ class LeaseCoordinator:
     def __init__(self, gates: LocalGates) -> None:
         self._gates = gates
         self._workers: list[WorkerLeases] = []
-        for gate in gates.all():
+        for gate in gates.gates:
             gate.circuit.on_change = partial(self._broadcast_state, gate)
 
     def add_worker(self, send: Send, tasks: TaskGroup) -> WorkerLeases:
@@ -176,7 +176,7 @@ class LeaseCoordinator:
         """
         leases = WorkerLeases(self._gates, tasks, send, len(self._workers) + 1)
         self._workers.append(leases)
-        for number, gate in enumerate(self._gates.all()):
+        for number, gate in enumerate(self._gates.gates):
             if gate.state.is_open:
                 leases.set_state(number, gate)
         return leases
@@ -187,7 +187,7 @@ class LeaseCoordinator:
             leases.close()
 
     def _broadcast_state(self, gate: LocalGate) -> None:
-        for number, other in enumerate(self._gates.all()):
+        for number, other in enumerate(self._gates.gates):
             if other.circuit is gate.circuit:
                 for leases in self._workers:
                     leases.set_state(number, other)
@@ -231,7 +231,7 @@ class WorkerLeases:
         number, asker, is_user, is_odd, seconds = of_call
         call = Call(_RemoteTimeLimit(seconds), number, self._process, asker, is_user=is_user)
         call.is_odd = is_odd
-        attempt = self._gates.numbered(gate).attempt(call, tokens)
+        attempt = self._gates.gates[gate].attempt(call, tokens)
         if attempt.enter_now():
             self._grant(lease, attempt)
         else:
@@ -267,7 +267,7 @@ class WorkerLeases:
 
     def refuse_all(self, gate: int, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong."""
-        self._gates.numbered(gate).refuse_all(problem)
+        self._gates.gates[gate].refuse_all(problem)
 
     def set_state(self, number: int, gate: LocalGate) -> None:
         """Notify the worker that a model went down or came up."""

@@ -125,6 +125,12 @@ def test_retried_status(status: int) -> None:
     assert opened.requests[0].body == opened.requests[2].body
 
 
+def test_a_429_with_retry_after_uses_up_no_retry() -> None:
+    """An agent with a limit of requests loses no conversation, however often it says so."""
+    reply, opened = asked(*[http(b"busy", "429 Busy", [NOW])] * 4, GOOD, retries=1)
+    assert (reply.text, reply.retries, len(opened.requests)) == ("Hello.", 4, 5)
+
+
 def test_retries_run_out() -> None:
     """After the retries, the error has the last answer and the number of attempts."""
     problem, opened = refused(http(b"still busy", "503 Busy", [NOW]), retries=1)

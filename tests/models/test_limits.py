@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agentest.models.admission import LocalGate
 from agentest.models.budget import Call
-from agentest.models.circuit import Places
+from agentest.models.circuit import Circuit, Places
 from agentest.models.limits import Quota, estimate_tokens
 from agentest.models.openai_adapter import room_from_headers
 from agentest.models.port import Room, TransientError
@@ -437,6 +437,25 @@ def test_a_place_that_is_not_used_costs_no_rate() -> None:
         await requests.make(0, 6)
         await requests.make(0, 6)
         assert requests.started_at() == [0, pytest.approx(60 / 0.98)]
+
+    run(use)
+
+
+def test_an_attempt_that_waits_again_costs_no_rate() -> None:
+    """An attempt that waited for the rate while the model went down probes it at once, at the same cost."""
+
+    async def use() -> None:
+        gate = gate_of(8, rpm=60)
+        gate.circuit = Circuit("m", 600)
+        await Requests(gate).make()
+        requests = Requests(gate)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(requests.make)
+            await anyio.sleep(0.5)
+            for number in range(3):
+                gate.circuit.attempt_failed(Call(NoLimit(), -number), TransientError("503"))
+        assert requests.started_at() == [pytest.approx(1 / 0.98)]
+        assert gate.places.in_progress == 0
 
     run(use)
 

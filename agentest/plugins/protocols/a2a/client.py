@@ -134,10 +134,8 @@ class _A2aEndpoint(ProtocolEndpoint):
 
     async def fetch(self, url: str, values: Values) -> Any:
         try:
-            answer = await self.sender.get(
-                url, _read_card, _NO_CARD_STATUSES, values=values, headers={"accept": "application/json"}
-            )
-            return answer.value
+            request = OutgoingRequest(url=url, method="GET", headers={"accept": "application/json"})
+            return (await self.sender.send(request, _read_card, _NO_CARD_STATUSES, values=values)).value
         except AgentError:
             return None
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, field, replace
 from typing import Any
 from urllib.parse import quote
 
-from agentest.agents.http_sender import EventStream, HttpSender, read_body
+from agentest.agents.http_sender import EventStream, HttpSender, OutgoingRequest, read_body
 from agentest.agents.json_reader import (
     excerpt,
     is_list_of_objects,
@@ -117,7 +117,8 @@ class Sessions:
         """Return the session's current state, or None and why: a failure, because it is not the agent's."""
         try:
             url = self._session_url(key)
-            session = (await self._sender.get(url, _read_session, values=turn.values)).value
+            request = OutgoingRequest(url=url, method="GET")
+            session = (await self._sender.send(request, _read_session, values=turn.values)).value
             state = session.get("state", {}) if isinstance(session, dict) else None
             if isinstance(state, dict) and session.get("id") == key.session_id:
                 return state, None

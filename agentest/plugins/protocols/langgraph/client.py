@@ -18,7 +18,13 @@ import anyio
 
 from agentest.agents.chat_completions import to_wire
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_response_of, read_body
+from agentest.agents.http_sender import (
+    HttpAnswer,
+    OutgoingRequest,
+    cancelled_on_server,
+    probe_response_of,
+    read_body,
+)
 from agentest.agents.json_reader import excerpt, objects_in, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
@@ -184,9 +190,9 @@ class Graph(ProtocolEndpoint):
 
     async def read_state(self, thread: str, run: GraphRun, values: Values) -> None:
         """Read the thread's state after a run. A failure is noted, because it is not the agent's failure."""
-        url = f"{self._root}/threads/{thread}/state"
+        request = OutgoingRequest(url=f"{self._root}/threads/{thread}/state", method="GET")
         try:
-            state = (await self.sender.get(url, _read_json, values=values)).value
+            state = (await self.sender.send(request, _read_json, values=values)).value
         except (NoReply, CannotSend, ProgramDelayed) as error:
             problem = str(error).replace(thread, "<thread>")
             run.state_error = f"the thread's state could not be read: {problem}"

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import anyio
 
 from agentest.agents.bypassed_tools import ids_of_mocked_calls
-from agentest.agents.http_sender import read_body
+from agentest.agents.http_sender import OutgoingRequest, read_body
 from agentest.agents.json_reader import TOO_DEEP, check_object, excerpt, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
@@ -105,7 +105,8 @@ class _ResponsesEndpoint(ProtocolEndpoint):
                 while is_running(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    answer = await self.sender.get(url, _read_polled, values=turn.values)
+                    request = OutgoingRequest(url=url, method="GET")
+                    answer = await self.sender.send(request, _read_polled, values=turn.values)
                     response = assembly.replace(answer.value)
         except TimeoutError:
             raise NoReply(
