@@ -41,7 +41,8 @@ def test_columns_are_found_by_their_names(tmp_path: Path, output: str | None) ->
     data = file(tmp_path, "qa.csv", QUESTIONS)
     made, scenarios = imported(data, output=tmp_path / output if output else None)
     assert made.files == (tmp_path / (output or "qa.sim.yaml"),)
-    assert (made.summary, made.notes) == ("2 scenarios", ())
+    roles = "columns by role: name: id; turn: Question; answer: answer (--column ROLE=COLUMN changes one)"
+    assert (made.summary, made.notes) == ("2 scenarios", (roles,))
     assert [(each.name, each.turns[0].user_message) for each in scenarios] == [
         ("id 7", "Where is it?"),
         ("id 8", "Who is it?"),
@@ -74,7 +75,7 @@ def test_options_decide_and_rows_with_options_need_none(tmp_path: Path) -> None:
         file(tmp_path, "t.json", '[{"turns": ["a", "b"], "name": "n", "tags": ["z"]}]')
     )
     assert (scenarios[0].name, len(scenarios[0].turns), scenarios[0].tags) == ("n", 2, ("z",))
-    assert made.notes == ("no column has the expected answer: add `expect` or `criteria` to the file",)
+    assert made.notes[1:] == ("1 row has no expected answer: add `expect` or `criteria` to the file",)
 
 
 def test_rows_that_check_nothing_are_reported(tmp_path: Path) -> None:
@@ -145,8 +146,207 @@ def test_rows_of_a_dataset_are_stored_next_to_the_scenarios(tmp_path: Path) -> N
     """Columns that are not JSON are left out with a note; errors of the package are one message."""
     made, scenarios = imported("org/trivia", split="test", limit=2)
     assert [path.name for path in made.files] == ["trivia.jsonl", "trivia.sim.yaml"]
-    assert made.notes == ("columns that are not JSON are left out: 'image'",)
+    assert made.notes[0] == "columns that are not JSON are left out: 'image'"
     assert [each.turns[0].user_message for each in scenarios] == ["org/trivia 0?", "org/trivia 1?"]
     assert len((tmp_path / "trivia.jsonl").read_text().splitlines()) == 2
     with pytest.raises(UsageError, match="cannot be loaded: ValueError: unknown split train"):
         import_rows(ImportRequest(source="org/trivia"))
+
+
+ORDER = {"name": "get_order", "args": {"id": "17"}}
+PROMPTFOO = {
+    "providers": ["openai:gpt"],
+    "tests": [
+        {
+            "description": "capital",
+            "vars": {"question": "Capital of France?"},
+            "assert": [
+                {"type": "icontains", "value": "paris"},
+                {"type": "not-contains", "value": "Lyon"},
+                {"type": "llm-rubric", "value": "Is short."},
+                {"type": "latency", "threshold": 9},
+            ],
+        }
+    ],
+}
+TASK = {
+    "id": "t1",
+    "user_scenario": {
+        "persona": None,
+        "instructions": {
+            "domain": "retail",
+            "reason_for_call": "Return the lamp.",
+            "known_info": "The order is W1.",
+            "task_instructions": "Insist once.",
+        },
+    },
+    "evaluation_criteria": {
+        "actions": [
+            {"requestor": "assistant", "name": "get_order", "arguments": {"id": "W1"}},
+            {
+                "requestor": "assistant",
+                "name": "return_items",
+                "arguments": {"id": "W1", "why": "broken"},
+                "compare_args": ["id"],
+            },
+            {"requestor": "user", "name": "toggle", "arguments": {}},
+        ],
+        "communicate_info": ["12.50"],
+        "nl_assertions": ["The agent is polite."],
+    },
+}
+SUITES: dict[str, tuple[str, Any, dict[str, Any], list[str]]] = {
+    "DeepEval goldens": (
+        "a.json",
+        [
+            {
+                "input": "Where is order 17?",
+                "expected_output": "Shipped",
+                "context": ["c"],
+                "expected_tools": [{"name": "get_order", "input_parameters": {"id": "17"}}],
+            }
+        ],
+        {
+            "turns": ["Where is order 17?"],
+            "expect": [{"says": {"text": "Shipped", "ignore_case": True}}],
+            "trajectory": [{"match_mode": "contains", "expected": [ORDER]}],
+        },
+        ["columns that are not used: 'context'"],
+    ),
+    "LangSmith examples": (
+        "a.jsonl",
+        [
+            {
+                "id": "e1",
+                "inputs": {"question": "Capital?"},
+                "outputs": {"answer": "Paris"},
+                "metadata": {"x": 1},
+            }
+        ],
+        {"turns": ["Capital?"], "expect": [{"says": {"text": "Paris", "ignore_case": True}}]},
+        ["columns that are not used: 'metadata.x'"],
+    ),
+    "promptfoo": (
+        "a.yaml",
+        PROMPTFOO,
+        {
+            "name": "capital",
+            "turns": ["Capital of France?"],
+            "expect": [
+                {"says": {"text": "paris", "ignore_case": True}},
+                {"never_says": {"text": "Lyon", "ignore_case": False}},
+            ],
+            "criteria": ["Is short."],
+        },
+        ["only `tests` of a.yaml is read; not used: 'providers'", "left out 1 × assertion latency"],
+    ),
+    "promptfoo's table": (
+        "a.csv",
+        "question,__expected,__expected2\n2+2?,4,llm-rubric: Is short\n",
+        {"turns": ["2+2?"], "expect": [{"says": {"regex": r"^\s*4\s*$"}}], "criteria": ["Is short"]},
+        [],
+    ),
+    "openai/evals": (
+        "a.jsonl",
+        [
+            {
+                "input": [
+                    {"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": "Hi"},
+                    {"role": "assistant", "content": "Hello"},
+                    {"role": "user", "content": "2+2?"},
+                ],
+                "ideal": ["4", "four"],
+            }
+        ],
+        {
+            "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
+            "turns": ["2+2?"],
+            "expect": [{"says": {"regex": "4|four", "ignore_case": True}}],
+        },
+        ["left out 1 × message of the system or a tool, or call"],
+    ),
+    "MLflow": (
+        "a.json",
+        [
+            {
+                "inputs": {"goal": "Set up tracking.", "persona": "A beginner.", "user_id": "u"},
+                "expectations": {"expected_response": "Explains it.", "guidelines": ["Be kind."]},
+            }
+        ],
+        {
+            "goal": "Set up tracking.",
+            "profile": "A beginner.",
+            "expected_outcome": "The agent's answer means: Explains it.",
+            "criteria": ["Be kind."],
+        },
+        ["columns that are not used: 'inputs.user_id'"],
+    ),
+    "LiveKit": (
+        "scenarios.yaml",
+        {
+            "name": "desk",
+            "scenarios": [
+                {"id": "s1", "label": "late", "instructions": "Ask.", "agent_expectations": "Offers 14:00."}
+            ],
+        },
+        {"name": "s1", "goal": "Ask.", "expected_outcome": "Offers 14:00."},
+        [
+            "only `scenarios` of scenarios.yaml is read; not used: 'name'",
+            "columns that are not used: 'label'",
+        ],
+    ),
+    "LangWatch": (
+        "a.yaml",
+        [{"name": "n", "description": "Is hungry.", "criteria": ["No meat"]}],
+        {"name": "n", "goal": "Is hungry.", "criteria": ["No meat"]},
+        [],
+    ),
+    "tau2": (
+        "tasks.json",
+        [TASK],
+        {
+            "name": "t1",
+            "goal": "Return the lamp.\nInsist once.",
+            "knowledge": ["The order is W1."],
+            "criteria": ["The agent is polite."],
+            "expect": [{"says": {"text": "12.50", "ignore_case": True}}],
+            "trajectory": [
+                {
+                    "reads": ["get_*", "find_*", "search_*", "list_*", "calculate*", "think"],
+                    "expected_writes": [{"name": "return_items", "args": {"id": "W1"}}],
+                }
+            ],
+        },
+        ["columns that are not used: 'user_scenario.instructions.domain'", "left out 1 × action of the user"],
+    ),
+}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("ending", ["py", "yaml"])
+def test_suites_of_other_tools(tmp_path: Path, suite: str, ending: str) -> None:
+    """Each case becomes a scenario with its user and all its expectations; what is dropped is told."""
+    name, content, expected, told = SUITES[suite]
+    if name.endswith(".jsonl"):
+        content = "".join(json.dumps(row) + "\n" for row in content)
+    data = file(tmp_path, name, content if isinstance(content, str) else json.dumps(content))
+    made, scenarios = imported(data, output=tmp_path / f"made.sim.{ending}")
+    (case,) = map(json.loads, made.files[0].read_text(encoding="utf-8").splitlines())
+    assert {"name": "row 1" if "id" not in str(content) else case["name"], **expected} == case
+    assert len(scenarios) == 1
+    assert not scenarios[0].refused
+    assert [note for note in made.notes if not note.startswith("columns by role")] == told
+
+
+def test_a_column_gets_the_role_that_the_command_gives(tmp_path: Path) -> None:
+    """A role can be moved to another column or left out; an unknown one is an error with the columns."""
+    data = file(tmp_path, "a.csv", "question,who,persona,answer\nWhere?,A guest,P,Here\n")
+    made, (found,) = imported(data, columns=("profile=who",), output=tmp_path / "a.sim.py")
+    assert (found.profile, found.turns[0].user_message) == ("A guest", "Where?")
+    assert made.notes[-1] == "columns that are not used: 'persona'"
+    made, (found,) = imported(data, columns=("profile=",), output=tmp_path / "b.sim.py")
+    assert (found.profile, made.notes[-1]) == ("", "columns that are not used: 'who', 'persona'")
+    for wrong in ("profile=whom", "role=who"):
+        with pytest.raises(UsageError, match=f"--column {wrong}: write ROLE=COLUMN; .*'question', 'who'"):
+            imported(data, columns=(wrong,))

@@ -5,10 +5,12 @@ Rows stay in their own file, which the scenario file reads with `each`. Sessions
 
 from __future__ import annotations
 
-import json
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
 from os import environ
@@ -29,6 +31,7 @@ from agentest.cli.options import (
 )
 from agentest.config.config import Config
 from agentest.config.file import find_config, load
+from agentest.config.yaml_file import read_yaml
 from agentest.plugin import PLUGINS
 from agentest.plugins.adk.command import camel_case_option
 from agentest.plugins.authoring import export as test_cases
@@ -41,16 +44,19 @@ from agentest.plugins.authoring.trace_import import (
     import_traces,
     invalid_scenarios,
 )
+from agentest.plugins.authoring.trace_messages import items_of, message_items
 from agentest.plugins.authoring.trace_sessions import files_of, has_sessions
+from agentest.plugins.protocols.model_messages import objects
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.scenarios.definition import OPTIONS
 from agentest.scenarios.discovery import DATA_ENDINGS
 from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.rows import read_rows
-from agentest.support.errors import ExitCode, UsageError
-from agentest.support.files import path_from, write_for_user
-from agentest.support.json_text import NotJson, check_plain
+from agentest.support.errors import ExitCode, UsageError, errors_as
+from agentest.support.files import path_from, user_text, write_for_user
+from agentest.support.json_text import NotJson, check_plain, json_or, json_text
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.templates import as_text
 from agentest.support.terminal import Output, say, source, tell_notes
 from agentest.support.text import count, quoted_names, snake_case
 
@@ -58,36 +64,43 @@ if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
 
 
-_MESSAGES = [
-    "question",
-    "input",
-    "prompt",
-    "query",
-    "user_message",
-    "message",
-    "instruction",
-    "utterance",
-    "user",
-    "request",
-    "text",
-]
-_ANSWERS = [
-    "answer",
-    "expected",
-    "expected_output",
-    "output",
-    "reference",
-    "response",
-    "target",
-    "ideal",
-    "completion",
-    "label",
-]
-_NAMES = ["name", "title", "id", "uid", "key", "case", "test"]
+_TAU = "user_scenario.instructions"  # of tasks of tau2: a text, or several below it
+_ROLES: Mapping[str, Sequence[str]] = {
+    "name": ("name", "title", "__description", "id", "uid", "key", "case", "test", "description"),
+    "goal": ("goal", "situation", "scenario", _TAU, f"{_TAU}.reason_for_call", f"{_TAU}.task_instructions"),
+    "profile": ("profile", "persona", "user_persona", "user_profile", "user_description"),
+    "knowledge": ("knowledge", "known_info", "unknown_info"),
+    "expected_outcome": ("expected_outcome", "expected_behavior", "agent_expectations"),
+    "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions"),
+    "calls": ("expected_tools", "expected_tool_calls"),
+    "writes": ("evaluation_criteria.actions",),
+    "said": ("communicate_info",),
+    "checks": ("assert", *(f"__expected{n or ''}" for n in range(10))),
+    "messages": ("messages", "turns", "conversation"),
+    "turn": (
+        *("question", "input", "prompt", "query", "user_message", "message", "instruction", "utterance"),
+        *("user", "request", "text"),
+    ),
+    "answer": (
+        *("answer", "expected", "expected_output", "output", "reference", "response", "target", "ideal"),
+        *("expected_response", "completion", "label"),
+    ),
+}
+"""What columns are for → their usual names, here and in other tools. Of `a.b`, `b` counts."""
+_TEXTS = ("goal", "profile", "expected_outcome")
+_SEVERAL = ("goal", "knowledge", "criteria", "checks")
+_OTHER_GOALS = ("instructions", "description")  # where no column is the user's message
+_LISTS = ("tests", "scenarios", "goldens", "examples", "tasks", "test_cases", "cases", "data", "records")
+"""Keys of the list of cases in a file with other settings."""
+_RUBRICS = ("llm-rubric", "grade", "model-graded-closedqa", "factuality", "g-eval")
+_READS = ["get_*", "find_*", "search_*", "list_*", "calculate*", "think"]
 _SHORT_CHARS = 60  # a longer answer is not expected word for word
 
 
-_SPLIT = "train"
+_OF_ROWS = {each: each for each in ("name", "says", "outcome", "split")}
+_OF_ROWS |= {"turn": "turns", "column": "columns", "rows": "limit"}
+_OF_TRACES = {"count": "most", "redact": "redact", "model": "model", "scripts": "scripts"}
+"""Options that only rows, and only traces, have → their attributes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +123,7 @@ class TraceOptions:
 @option("--turn turns", "TEXT", "Send a user message like '{question}'; repeat for more.", multiple=True)
 @option("--says", "TEXT", "Expect a reply that contains a text like '{answer}'.")
 @option("--outcome", "TEXT", "Expect an outcome, which a judge decides.")
+@option("--column columns", "ROLE=COLUMN", "Use a column as goal, profile, turn, answer….", multiple=True)
 @option("--split", "NAME", "Use this split of a dataset (default: train).")
 @option("--rows limit", "N", "Use the first N rows of a dataset.", kind=click.IntRange(min=1))
 @option(
@@ -129,8 +143,8 @@ class TraceOptions:
 def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...]) -> ExitCode:
     """Write a scenario file for rows of data, or for the recorded sessions of an agent.
 
-    Rows: SOURCE is a .csv, .tsv, .jsonl or .json file, or the name of a Hugging Face dataset, whose rows are
-    stored next to the scenario file. Without options, messages and answers are found by the names of columns.
+    Rows: SOURCE is a .csv, .tsv, .jsonl, .json or .yaml file, such as a suite of another tool, or the name of
+    a Hugging Face dataset. Messages, answers and more are found by the names of columns.
 
     Sessions: SOURCES are exports of OpenTelemetry (GenAI), Langfuse, LangSmith or Phoenix, logs of the OpenAI
     API, sessions of ADK, lines with messages, or runs of Agentest. Those that differ become scenarios with
@@ -140,39 +154,30 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """
     paths = tuple(path for each in sources for path in files_of(Path(each)))
-    if traces.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths))):
-        given = (rows.name, rows.turns, rows.says, rows.outcome, rows.split, rows.limit)
-        if any(given):
+    has_traces = traces.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths)))
+    others = ("rows", "recorded sessions") if has_traces else ("traces", "rows of data")
+    options: ImportRequest | TraceOptions = rows if has_traces else traces
+    for word, name in (_OF_ROWS if has_traces else _OF_TRACES).items():
+        if getattr(options, name):
+            raise UsageError(f"--{word}: is for {others[0]}; {sources[0]} has {others[1]}")
+    if not has_traces:
+        if len(sources) > 1:
             raise UsageError(
-                f"{paths[0]} has recorded sessions; --name, --turn, --says and others are for rows"
+                f"{sources[1]}: rows are imported from one file; the sessions of traces from several"
             )
-        settings = _settings(traces.config)
-        request = TraceRequest(
-            paths=paths,
-            form=traces.form,
-            output=rows.output or _output(Path(sources[0])),
-            most=traces.most or 20,
-            redact={
-                **(settings.redact if settings else {}),
-                **{f"match of {each}": each for each in traces.redact},
-            },
-            force=rows.force,
-            model=None if traces.offline or traces.scripts else _model(settings, traces.model),
-        )
-        return _report(import_traces(request))
-    if len(sources) > 1:
-        raise UsageError(
-            f"{sources[1]}: rows are imported from one file; the sessions of traces from several"
-        )
-    of_traces = {
-        "count": traces.most,
-        "redact": traces.redact,
-        "model": traces.model,
-        "scripts": traces.scripts,
-    }
-    if only := next((name for name, value in of_traces.items() if value), None):
-        raise UsageError(f"--{only}: is for traces; {sources[0]} has rows of data")
-    return _report(import_rows(replace(rows, source=sources[0])))
+        return _report(import_rows(replace(rows, source=sources[0])))
+    settings = _settings(traces.config)
+    redact = {**(settings.redact if settings else {}), **{f"match of {each}": each for each in traces.redact}}
+    request = TraceRequest(
+        paths=paths,
+        form=traces.form,
+        output=rows.output or _output(Path(sources[0])),
+        most=traces.most or 20,
+        redact=redact,
+        force=rows.force,
+        model=None if traces.offline or traces.scripts else _model(settings, traces.model),
+    )
+    return _report(import_traces(request))
 
 
 def _output(source: Path) -> Path:
@@ -217,82 +222,265 @@ class ImportRequest:
     turns: tuple[str, ...] = ()
     says: str | None = None
     outcome: str | None = None
+    columns: tuple[str, ...] = ()  # `ROLE=COLUMN`, in place of a column that its name suggests
     split: str | None = None  # the split of a dataset, `train` by default
     limit: int | None = None
     force: bool = False
 
 
 def import_rows(request: ImportRequest) -> ImportResult:
-    """Write a scenario file, and the rows of a dataset. Raises UsageError before anything is written."""
+    """Write a scenario file, and the rows of a dataset or suite. Raises UsageError before it writes."""
     source, notes = Path(request.source), list[str]()
     is_file = source.exists() or PLUGINS.find("rows format", source.suffix.lower()) is not None
+    if is_file and request.limit is not None:
+        raise UsageError("--rows is for datasets: a file is used as it is")
     if is_file:
-        try:
-            rows = [dict(row.columns) for row in read_rows(source, Path())]
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        if request.limit is not None:
-            raise UsageError("--rows is for datasets: a file is used as it is")
+        with errors_as(UsageError, ""):
+            cases = _suite(source, notes)
+            rows = [dict(row.columns) for row in read_rows(source if cases is None else cases, Path())]
         data = source
     else:
-        rows, notes = _dataset(request)
+        (rows, notes), cases = _dataset(request), None
         data = (request.output or Path()).parent / f"{source.name}.jsonl"
     output = request.output or data.with_name(f"{source.stem}.sim.yaml")
-    options = _options(request, rows)
-    check_output(output, () if is_file else (data,), force=request.force)
-    written = [] if is_file else [(data, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))]
-    written.append((output, _text(output, path_from(output.parent.absolute(), data.absolute()), options)))
-    for path, text in written:
+    columns = _Columns(request, rows)
+    options = columns.template()
+    if cases is not None and (request.turns or request.says or request.outcome):
+        raise UsageError(f"--turn, --says and --outcome are for rows, not for {source.name}; use --column")
+    if cases is not None or not columns.fit_template:
+        rows, options = list(columns.cases()), {"name": request.name or "{name}", "tags": ["imported"]}
+        data = data.with_name(f"{source.stem}.cases.jsonl")
+    files = {} if data == source else {data: "".join(f"{json_text(row)}\n" for row in rows)}
+    check_output(output, [*files], force=request.force)
+    files[output] = _text(output, path_from(output.parent.absolute(), data.absolute()), options)
+    for path, text in files.items():
         write_for_user(path, text.encode())
     total, invalid, problems = invalid_scenarios(output)
-    summary = count(total - invalid, "scenario")
-    if invalid:
-        summary += f", {count(invalid, 'row is', 'rows are')} invalid"
-    expected = [key for key in ("expect", "expected_outcome") if key in options]
-    notes += problems
-    notes += [] if expected else ["no column has the expected answer: add `expect` or `criteria` to the file"]
-    return ImportResult(
-        files=tuple(path for path, _ in written), summary=summary, notes=tuple(notes), is_valid=not invalid
-    )
+    refused = f", {count(invalid, 'row is', 'rows are')} invalid" if invalid else ""
+    summary = f"{count(total - invalid, 'scenario')}{refused}"
+    notes += [*columns.notes(), *problems]
+    checked = {"expect", "expected_outcome", "criteria", "trajectory"}
+    if unchecked := sum(checked.isdisjoint((*row, *options)) for row in rows):
+        rows_have = count(unchecked, "row has", "rows have")
+        notes.append(f"{rows_have} no expected answer: add `expect` or `criteria` to the file")
+    return ImportResult(files=tuple(files), summary=summary, notes=tuple(notes), is_valid=not invalid)
 
 
-def _options(request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    given = {snake_case(column) for column in columns}.intersection(OPTIONS)
-    turns = list(request.turns)
-    if not turns and not given & {"turns", "goal"}:
-        message = _column(columns, _MESSAGES)
-        if message is None:
+def _suite(path: Path, notes: list[str]) -> list[Any] | None:
+    """Return the cases of a file that has more than rows; None for rows."""
+    is_yaml = path.suffix.lower() in (".yaml", ".yml")
+    document: Any = read_yaml(path, has_dates=False).data if is_yaml else None
+    if path.suffix.lower() == ".json" and path.exists():
+        document = json_or(user_text(path))
+    if isinstance(document, Mapping):
+        key = next((key for key in _LISTS if isinstance(document.get(key), list)), None)
+        if key is None:
+            raise ValueError(f"{path}: has no list of cases, below one of the keys {', '.join(_LISTS)}")
+        if others := [each for each in document if each != key]:
+            notes.append(f"only `{key}` of {path.name} is read; not used: {quoted_names(others, 8)}")
+        return list(document[key])
+    return document if is_yaml else None
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a row by their paths. JSON in a cell is looked into."""
+    value = json_or(value, value) if isinstance(value, str) and value[:1] in ("[", "{") else value
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else str(key))
+    elif value is not None and value != {}:
+        yield path, value
+
+
+class _Columns:
+    """The columns of rows, and what each is for."""
+
+    def __init__(self, request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._request, self._given = request, rows
+        self._rows = [dict(_flat(row)) for row in rows]
+        self._paths = list(dict.fromkeys(path for row in self._rows for path in row))
+        self._left_out = Counter[str]()
+        self._roles: dict[str, list[str]] = {}
+        self._options = [path for path in self._paths if snake_case(path) in OPTIONS]
+        for role, names in _ROLES.items():
+            found = self._named(names)
+            found = list(filter(self._is_distinct, found)) if role == "name" else found
+            self._roles[role] = found if role in _SEVERAL else found[:1]
+        lists = [path for path in self._roles["turn"] if self._has_list(path)]  # as with openai/evals
+        self._roles["messages"] = self._roles["messages"] or lists
+        self._roles["turn"] = [] if self._roles["messages"] or self._roles["goal"] else self._roles["turn"]
+        if not self._roles["turn"] and not self._roles["messages"]:
+            self._roles["goal"] = self._roles["goal"] or self._named(_OTHER_GOALS)
+            self._roles["answer"] = [each for each in self._roles["answer"] if each != "label"]
+        for each in request.columns:
+            role, _, path = each.partition("=")
+            if role not in _ROLES or (path and path not in self._paths):
+                known = f"roles are {', '.join(_ROLES)}; columns are {quoted_names(self._paths, 8)}"
+                raise UsageError(f"--column {each}: write ROLE=COLUMN; {known}")
+            self._roles[role] = [path] if path else []
+        if not (request.turns or any(self._roles[role] for role in ("turn", "messages", "goal"))):
             raise UsageError(
                 f"{request.source}: no column is known as the user's message; it has "
-                f"{quoted_names(columns, 8)}. Name it: --turn '{{COLUMN}}'"
+                f"{quoted_names(self._paths, 8)}. Name it: --turn '{{COLUMN}}'"
             )
-        turns = [f"{{{message}}}"]
-    answer = None if request.says or request.outcome or "expect" in given else _column(columns, _ANSWERS)
-    is_short = all(len(str(row.get(answer or "") or "")) <= _SHORT_CHARS for row in rows)
-    says = request.says or (f"{{{answer}}}" if answer and is_short else None)
-    outcome = request.outcome or (f"The agent's answer means: {{{answer}}}" if answer and not says else None)
-    return {
-        "name": request.name or _name(columns, rows),
-        **({"turns": turns} if turns else {}),
-        **({"expect": {"says": {"text": says, "ignore_case": True}}} if says else {}),
-        **({"expected_outcome": outcome} if outcome else {}),
-        **({} if "tags" in given else {"tags": ["imported"]}),
-    }
+
+    def _named(self, names: Sequence[str]) -> list[str]:
+        used = {path for role, paths in self._roles.items() for path in paths if role != "name"}
+        last = {path: snake_case(path.rpartition(".")[2]).replace(" ", "_") for path in self._paths}
+        found = dict.fromkeys(path for name in names for path in self._paths if name in (path, last[path]))
+        return [path for path in found if path not in used]
+
+    def _is_distinct(self, path: str) -> bool:
+        values = {str(row.get(path) or "") for row in self._rows}
+        return "" not in values and len(values) == len(self._rows)
+
+    def _has_list(self, path: str, of: type = object) -> bool:
+        lists = (row[path] for row in self._rows if isinstance(row.get(path), list))
+        return any(isinstance(each, of) for value in lists for each in value)
+
+    @property
+    def fit_template(self) -> bool:
+        """True if placeholders can say it all: each column that is used has a text in every row."""
+        if self._request.turns or self._request.says or self._request.outcome:
+            return True
+        for role, path in ((role, path) for role, paths in self._roles.items() for path in paths):
+            if role in (*_TEXTS, "turn", "answer"):
+                if not all(isinstance(row.get(path), str | int | float) for row in self._given):
+                    return False
+            elif role != "name" and (path not in self._options or self._has_list(path, of=dict)):
+                return False
+        return True
+
+    def template(self) -> dict[str, Any]:
+        """Return the options of a scenario for each row, with placeholders."""
+        request, given = self._request, set(map(snake_case, self._options))
+        column = {role: f"{{{paths[0]}}}" for role, paths in self._roles.items() if paths}
+        turns = [*request.turns] or [column[role] for role in ("turn",) if role in column]
+        answer = "" if request.says or request.outcome or "expect" in given else column.get("answer", "")
+        is_short = all(len(str(row.get(answer[1:-1]) or "")) <= _SHORT_CHARS for row in self._rows)
+        says = request.says or (answer if is_short else None)
+        named = {role: column[role] for role in _TEXTS if role in column and role not in given}
+        if outcome := request.outcome or (answer and not says and f"The agent's answer means: {answer}"):
+            named["expected_outcome"] = outcome
+        name = column.get("name", "{row}")
+        return {
+            "name": request.name or (name if name in ("{name}", "{title}") else f"{name[1:-1]} {name}"),
+            **({"turns": turns} if turns else {}),
+            **named,
+            **({"expect": {"says": _any_of([says])}} if says else {}),
+            **({} if "tags" in given else {"tags": ["imported"]}),
+        }
+
+    def cases(self) -> Iterator[dict[str, Any]]:
+        """Yield the options of the scenario of each row."""
+        used = {path for paths in self._roles.values() for path in paths}
+        own = [path for path in self._options if path not in used]
+        for number, row in enumerate(self._rows, 1):
+            name = next((str(row[path]) for path in self._roles["name"]), f"row {number}")
+            yield {"name": name, **{path: row[path] for path in own if path in row}, **self._case(row)}
+
+    def _case(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, list[Any]] = {}
+        for role, paths in self._roles.items():
+            found = (row.get(path) for path in paths)
+            listed = (value if isinstance(value, list) else [value] for value in found)
+            values[role] = [each for value in listed for each in value if each not in (None, "")]
+        texts = {role: list(map(as_text, each)) for role, each in values.items()}
+        case: dict[str, Any] = {role: "\n".join(texts[role]) for role in _TEXTS}
+        case |= {role: texts[role] for role in ("knowledge", "criteria")}
+        case["turns"] = ["\n".join(texts["turn"])] if texts["turn"] else []
+        answers = self._add_messages(case, values["messages"]) if values["messages"] else []
+        answers = texts["answer"] or answers
+        case["expect"] = [{"says": _any_of([each])} for each in texts["said"]]
+        if answers and (case["goal"] or any(len(each) > _SHORT_CHARS for each in answers)):
+            meant = f"The agent's answer means: {' Or: '.join(answers)}"
+            case["expected_outcome"] = case["expected_outcome"] or meant
+        elif answers:
+            case["expect"].append({"says": _any_of(answers)})
+        for check in values["checks"]:
+            self._add_check(case, check)
+        case["trajectory"] = [*self._trajectories(values["calls"], values["writes"])]
+        return {option: value for option, value in case.items() if value}
+
+    def _add_messages(self, case: dict[str, Any], messages: Sequence[Any]) -> list[str]:
+        """Add the user's last message, and those before it as history. Returns the replies that follow."""
+        if not any(isinstance(each, Mapping) and "role" in each for each in messages):
+            case["turns"] = messages
+            return []
+        texts = [item for item in items_of(messages) if item.kind in ("user", "assistant")]
+        users = [at for at, item in enumerate(texts) if item.kind == "user"]
+        self._left_out["message of the system or a tool, or call"] += len(messages) - len(texts)
+        if not users:
+            return []
+        first = last = users[-1]
+        while first and texts[first - 1].kind == "user":
+            first -= 1
+        case["turns"] = ["\n\n".join(item.text for item in texts[first : last + 1])]
+        case["history"] = [{"role": item.kind, "content": item.text} for item in texts[:first]]
+        case["then"] = "simulate" if case["goal"] else ""
+        return [item.text for item in texts[last + 1 :]]
+
+    def _add_check(self, case: dict[str, Any], check: Any) -> None:
+        """Add an assertion of promptfoo, such as `contains: Paris`; a text alone must be the reply."""
+        if not isinstance(check, Mapping):
+            found = re.fullmatch(r"([a-z][a-z-]+)(?:\([\d.]+\))?:\s*(.*)", str(check), re.S)
+            check = {"type": found[1], "value": found[2]} if found else {"type": "equals", "value": check}
+        kind, value = str(check.get("type")), check.get("value")
+        word, plain = ("never_says", kind[4:]) if kind.startswith("not-") else ("says", kind)
+        texts = [as_text(each) for each in (value if isinstance(value, list) else [value])]
+        if plain.endswith("-any") and isinstance(value, str):
+            texts = [each.strip() for each in value.split(",")]
+        patterns = {"regex": texts[0], "equals": rf"^\s*{re.escape(texts[0])}\s*$"}
+        others = [f"`{key}` of an assertion" for key in check if key not in ("type", "value")]
+        if any("{{" in text for text in texts):
+            others = [f"assertion {kind} with a variable"]
+        elif kind in _RUBRICS:
+            case["criteria"] += texts
+        elif plain in patterns:
+            case["expect"].append({word: {"regex": patterns[plain]}})
+        elif plain in ("contains", "icontains", "contains-any", "icontains-any"):
+            case["expect"].append({word: _any_of(texts, ignore_case=plain[0] == "i")})
+        else:
+            others = [f"assertion {kind}"]
+        self._left_out.update(others)
+
+    def _trajectories(self, calls: Sequence[Any], writes: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        if calls:
+            yield {"match_mode": "contains", "expected": [*map(_expected_call, calls)]}
+        if self._roles["writes"]:
+            by_agent = [each for each in objects(writes) if each.get("requestor") != "user"]
+            self._left_out["action of the user"] += len(writes) - len(by_agent)
+            made = list(map(_expected_call, by_agent))
+            changing = [each for each in made if not any(fnmatchcase(each["name"], read) for read in _READS)]
+            yield {"reads": _READS, "expected_writes": changing}
+
+    def notes(self) -> Iterator[str]:
+        """Yield what each column is for, and what is not used."""
+        request = self._request
+        templates = "".join(filter(None, (*request.turns, request.says, request.outcome, request.name)))
+        hidden = ("turn", "answer") if templates else ()
+        roles = {role: paths for role, paths in self._roles.items() if paths and role not in hidden}
+        shown = "; ".join(f"{role}: {', '.join(paths)}" for role, paths in roles.items())
+        yield f"columns by role: {shown or 'none'} (--column ROLE=COLUMN changes one)"
+        used = {*self._options, *(path for paths in roles.values() for path in paths)}
+        used |= {path for path in self._paths if f"{{{path}}}" in templates}
+        if unused := [path for path in self._paths if path not in used]:
+            yield f"columns that are not used: {quoted_names(unused, 12)}"
+        yield from (f"left out {n} × {what}" for what, n in self._left_out.items() if n)
 
 
-def _column(columns: Iterable[str], usual: Sequence[str]) -> str | None:
-    by_name = {snake_case(column).replace(" ", "_"): column for column in columns}
-    return next((by_name[name] for name in usual if name in by_name), None)
+def _any_of(texts: Sequence[str], *, ignore_case: bool = True) -> dict[str, Any]:
+    wanted = {"text": texts[0]} if len(texts) == 1 else {"regex": "|".join(map(re.escape, texts))}
+    return {**wanted, "ignore_case": ignore_case}
 
 
-def _name(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    for usual in _NAMES:
-        column = _column(columns, [usual])
-        values = [str(row.get(column) or "") for row in rows] if column else [""]
-        if all(values) and len(set(values)) == len(values):
-            return f"{{{column}}}" if usual in ("name", "title") else f"{column} {{{column}}}"
-    return "row {row}"
+def _expected_call(call: Any) -> dict[str, Any]:
+    call = call if isinstance(call, dict) else {"name": as_text(call)}
+    given = {"arguments": call.get("input_parameters"), **call}
+    (item,) = message_items({"role": "assistant", "tool_calls": [given]})
+    named = call.get("compare_args") or item.value
+    args = {key: item.value[key] for key in named} if isinstance(item.value, dict) else {}
+    return {"name": item.text, **({"args": args} if args else {})}
 
 
 def _text(output: Path, data: str, options: Mapping[str, Any]) -> str:
@@ -313,14 +501,15 @@ def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
             f"{name}: there is no such file. To import a Hugging Face dataset of that name, install the "
             "package `datasets`: pip install datasets"
         )
+    split = request.split or "train"
     try:
-        loaded = import_module("datasets").load_dataset(name, split=request.split or _SPLIT)
+        loaded = import_module("datasets").load_dataset(name, split=split)
         limit = len(loaded) if request.limit is None else min(request.limit, len(loaded))
         rows = [dict(loaded[number]) for number in range(limit)]
     except Exception as error:  # noqa: BLE001 - the package may raise anything
         raise UsageError(f"{name}: the dataset cannot be loaded: {type(error).__name__}: {error}") from None
     if not rows:
-        raise UsageError(f"{name}: the split {request.split or _SPLIT!r} has no row")
+        raise UsageError(f"{name}: the split {split!r} has no row")
     left_out = [column for column in rows[0] if any(not _is_json(row.get(column)) for row in rows)]
     notes = [f"columns that are not JSON are left out: {quoted_names(left_out, 8)}"] if left_out else []
     return [{key: value for key, value in row.items() if key not in left_out} for row in rows], notes
