@@ -38,7 +38,6 @@ from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.scenarios.variations import as_base
 from agentest.support.errors import ToolError
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
 
 _MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'
@@ -90,36 +89,14 @@ def export_script(scenarios: Sequence[Scenario]) -> str:
     return scenarios_source(scenarios, _MODULE_DOCSTRING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedSource:
-    """The source of a module for one conversation.
-
-    Attributes:
-        source: the module; "": it cannot be exported.
-        missing: why it cannot be exported, as a clause about the conversation.
-    """
-
-    source: str = ""
-    missing: str = ""
-
-
-def export_conversation(scenario: str, conversation: Conversation) -> ExportedSource:
-    """Export one conversation of a scenario as a module."""
-    if why := missing(conversation):
-        return ExportedSource(missing=why)
-    if has_nameless_call(conversation):
-        return ExportedSource(missing="in which the agent called a tool without a name")
-    try:
-        exported = scripted_scenario(exported_name(scenario, conversation), conversation)
-        return ExportedSource(source=export_script([exported]))
-    except (ValueError, RecursionError) as error:
-        return ExportedSource(missing=f"which contains a value that has no source: {shortened(str(error))}")
-
-
 def missing(conversation: Conversation) -> str | None:
     """Return what an exported test would lack, as a clause; None if it is complete."""
-    if why := why_unfinished(conversation):
-        return f"which did not finish: {shortened(why)}"
+    if conversation.failure:
+        return f"which did not finish: {shortened(conversation.failure.message)}"
+    if conversation.unfinished:
+        return "which did not finish: its last turn has no reply"
+    if not conversation.turns:
+        return "which did not finish: it has no turn"
     if conversation.invalid is not None:
         return f"which says nothing of the agent: {shortened(conversation.invalid)}"
     if conversation.history:
@@ -127,15 +104,6 @@ def missing(conversation: Conversation) -> str | None:
     if any(turn.attachments for turn in conversation.turns):
         return "whose user sent files along: results do not keep them"
     return None
-
-
-def why_unfinished(conversation: Conversation) -> str | None:
-    """Return why a conversation cannot be exported, or None."""
-    if conversation.failure:
-        return conversation.failure.message
-    if conversation.unfinished:
-        return "its last turn has no reply"
-    return None if conversation.turns else "it has no turn"
 
 
 def has_nameless_call(conversation: Conversation) -> bool:

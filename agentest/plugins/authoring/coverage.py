@@ -261,10 +261,10 @@ _K = TypeVar("_K")
 
 
 def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status | None]:
-    worst_by_key: dict[_K, Status | None] = {}
+    by_key: dict[_K, list[Status | None]] = {}
     for key, status in statuses:
-        worst_by_key[key] = worst([worst_by_key[key], status]) if key in worst_by_key else status
-    return worst_by_key
+        by_key.setdefault(key, []).append(status)
+    return {key: worst(each) for key, each in by_key.items()}
 
 
 def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage, ...]:

@@ -382,45 +382,31 @@ def targets(
         force: True if existing files may be replaced; None if the command has no such option.
     """
     module = output or (scenario.parent if scenario else folder) / DEFAULT
-    _check_names(module, scenario, show)
-    if force is None:
-        if module.exists():
-            raise UsageError(
-                f"--record-tools: {show(module)} exists already, and nothing was recorded; give that file "
-                "another name first"
-            )
-    elif not force:
-        _check_free(module, "--output", show)
-        if scenario:
-            _check_free(scenario, "--scenario", show)
-    for path in (module, scenario or module):
-        if not path.parent.is_dir():
-            raise UsageError(f"{show(path)}: the folder {show(path.parent)} does not exist; make it first")
-    return MockTargets(module=module, scenario=scenario, force=bool(force))
-
-
-def _check_names(module: Path, scenario: Path | None, show: Callable[[Path], str]) -> None:
-    if module.suffix != ".py" or not module.stem.isidentifier() or keyword.iskeyword(module.stem):
+    is_module = module.suffix == ".py" and module.stem.isidentifier() and not keyword.iskeyword(module.stem)
+    if not is_module:
         raise UsageError(f"--output: {show(module)} cannot be imported; name a Python module, like {DEFAULT}")
-    if scenario is None:
-        return
-    if not scenario.name.endswith(_SCENARIO_ENDING):
+    if scenario and not scenario.name.endswith(_SCENARIO_ENDING):
         raise UsageError(
             f"--scenario: {show(scenario)} would never be found; its name must end in {_SCENARIO_ENDING}"
         )
-    if scenario.parent.resolve() != module.parent.resolve():
+    if scenario and scenario.parent.resolve() != module.parent.resolve():
         raise UsageError(
             f"--scenario: {show(scenario)} cannot import {show(module)} from another folder; leave "
             "--output out, or name the same folder"
         )
-
-
-def _check_free(path: Path, option: str, show: Callable[[Path], str]) -> None:
-    if path.exists():
+    for option, path in (("--output", module), ("--scenario", scenario)):
+        if path and path.exists() and not force:
+            option, way_out = (
+                ("--record-tools", "give that file another name first")
+                if force is None
+                else (option, f"--force replaces it, {option} names another file")
+            )
+            raise UsageError(f"{option}: {show(path)} exists already, and nothing was recorded; {way_out}")
+    if not module.parent.is_dir():
         raise UsageError(
-            f"{option}: {show(path)} exists already, and nothing was recorded; --force replaces it, "
-            f"{option} names another file"
+            f"{show(scenario or module)}: the folder {show(module.parent)} does not exist; make it first"
         )
+    return MockTargets(module=module, scenario=scenario, force=bool(force))
 
 
 def write_module(module: MockModule, at: MockTargets) -> None:

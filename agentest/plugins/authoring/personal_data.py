@@ -368,8 +368,9 @@ class PersonalData:
 
     def _patterns(self) -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
         yield _EMAIL, lambda match: self._replaced("e-mail", match[0].lower(), _email)
-        yield from ((_IBAN, self._iban), (_CARD, self._card), (_IDS, self._id), (_IPV4, self._ip))
-        yield from ((_IPV6, self._ip), (_PHONE, self._phone), (_DATE, self._date))
+        yield from ((_IBAN, self._iban), (_CARD, partial(self._checked, "card", _is_luhn)))
+        yield from ((_IDS, partial(self._checked, "number", _is_id)), (_IPV4, self._ip), (_IPV6, self._ip))
+        yield from ((_PHONE, partial(self._checked, "phone", self._is_phone)), (_DATE, self._date))
 
     def _learned_in(self, text: str) -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
         yield from ((pattern, partial(self._more_of, kind)) for kind, pattern in self._more)
@@ -436,11 +437,11 @@ class PersonalData:
         iban, rest = match[0][: ends[length - 1]], match[0][ends[length - 1] :]
         return match[0] if rest[:1].isalnum() else self._shaped("IBAN", iban) + self.text(rest)
 
-    def _card(self, match: re.Match[str]) -> str:
-        return self._shaped("card", match[0]) if _is_luhn(re.sub(r"\D", "", match[0])) else match[0]
+    def _checked(self, kind: str, is_one: Callable[[str], bool], match: re.Match[str]) -> str:
+        return self._shaped(kind, match[0]) if is_one(match[0]) else match[0]
 
-    def _id(self, match: re.Match[str]) -> str:
-        return self._shaped("number", match[0]) if _is_id(re.sub(r"[\W_]", "", match[0])) else match[0]
+    def _is_phone(self, text: str) -> bool:
+        return 8 <= len(re.sub(r"\D", "", text)) <= 15 and text not in self._kept
 
     def _date(self, match: re.Match[str]) -> str:
         year, others = _birth(match[0])
@@ -453,11 +454,6 @@ class PersonalData:
         except ValueError:
             return match[0]
         return self._replaced("IP number", match[0], _ip if address.version == 4 else _ipv6)
-
-    def _phone(self, match: re.Match[str]) -> str:
-        digits = re.sub(r"\D", "", match[0])
-        is_number = 8 <= len(digits) <= 15 and match[0] not in self._kept
-        return self._shaped("phone", match[0]) if is_number else match[0]
 
     def _street(self, match: re.Match[str]) -> str:
         is_hidden = "Example Street" in match[0]
@@ -531,6 +527,7 @@ def _other_date(date: str, seed: str) -> str:
 
 
 def _is_id(text: str) -> bool:
+    text = re.sub(r"[\W_]", "", text)
     if text.isdecimal() and len(text) == 11:  # PESEL
         weights = (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1)
         is_checked = sum(int(each) * weight for each, weight in zip(text, weights, strict=True)) % 10 == 0
@@ -581,6 +578,7 @@ def _address(_: str, seed: str) -> str:
     return f"{_number(seed) % 999 + 1} Example Street"
 
 
-def _is_luhn(digits: str) -> bool:
+def _is_luhn(text: str) -> bool:
+    digits = re.sub(r"\D", "", text)
     doubled = [int(each) * (1 + at % 2) for at, each in enumerate(reversed(digits))]
     return len(digits) >= 13 and sum(sum(divmod(each, 10)) for each in doubled) % 10 == 0

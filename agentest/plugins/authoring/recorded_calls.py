@@ -285,29 +285,23 @@ def _without_secrets(
 
 def redacted_json(value: Any, redact: Callable[[str], str]) -> Any:
     """Remove secrets from a JSON value: known ones, texts that look like one, and values of secret keys."""
-    texts, names = "\n".join(_texts(value)), set(_secret_names(value))
+    found = list(_texts(value))
+    texts = "\n".join(text for _, text in found)
     # A long value rarely has secrets, and checking each of its texts would take many times as long.
-    return value if not names and redact(texts) == texts else _hidden_in(value, redact)
+    has_secrets = redact(texts) != texts or any(_is_secret(key, text) for key, text in found)
+    return _hidden_in(value, redact) if has_secrets else value
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text, after the key of the object that it is directly in."""
     if isinstance(value, str):
-        yield value
-    for item in _items(value):
-        yield from _texts(item)
-
-
-def _secret_names(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        yield from (key for key, item in value.items() if isinstance(item, str) and _is_secret(key, item))
-    for item in _items(value):
-        yield from _secret_names(item)
-
-
-def _items(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _texts(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
 
 
 def _hidden_in(value: Any, redact: Callable[[str], str]) -> Any:

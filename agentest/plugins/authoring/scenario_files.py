@@ -58,14 +58,14 @@ def as_data(value: Any, key: str = "") -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise ValueError(f"{key}: {_no_form(value)}".removeprefix(": "))
+    raise _no_form(value, key)
 
 
-def _no_form(value: Any) -> str:
+def _no_form(value: Any, key: str) -> ValueError:
+    is_function = isinstance(value, FUNCTIONS) or callable(value)
+    what = "function" if is_function else type(value).__name__
     text = shortened(shown(value), _SHOWN_CHARS)
-    if isinstance(value, FUNCTIONS) or callable(value):
-        return f"{text} is a function, which has no form in data"
-    return f"{text} is a {type(value).__name__}, which has no form in data"
+    return ValueError(f"{key}: {text} is a {what}, which has no form in data".removeprefix(": "))
 
 
 def _joined_key(key: str, part: str | int) -> str:
@@ -92,7 +92,7 @@ def _keys(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
 
 def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
     if not isinstance(value.pattern, str):
-        raise ValueError(f"{key}: {_no_form(value)}".removeprefix(": "))
+        raise _no_form(value, key)
     unsaid = set(flags_of(value)) - set(flags_of(re.compile(value.pattern)))
     flags = "".join(sorted(unsaid - {"i"}))
     return {

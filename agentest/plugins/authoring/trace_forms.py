@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 from agentest.agents.json_reader import read_result
 from agentest.plugins.authoring.trace_messages import Item, answer_items, items_of, message_items, step_key
 from agentest.plugins.authoring.trace_sessions import CONTINUED, AgentRun, ReadTraces, RecordedSession
-from agentest.plugins.protocols.model_messages import read_message
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+from agentest.plugins.protocols.model_messages import entry
 
 
 class _OtlpRow(NamedTuple):
@@ -152,7 +148,7 @@ def is_phoenix(record: Mapping[str, Any]) -> bool:
 
 def read_phoenix(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a span of OpenInference."""
-    context = _mapping(record.get("context"))
+    context = entry(record.get("context"))
     attributes = record.get("attributes", record)
     flat = dict(_flattened(read_result(attributes)))
     trace = str(record.get("trace_id") or context.get("trace_id") or record.get("context.trace_id") or "")
@@ -202,43 +198,38 @@ def _openinference(
 def _is_of_run(
     run: AgentRun, kind: str, at: str, attributes: Mapping[str, Any], given: Any, output: Any
 ) -> bool:
-    given = _mapping(read_result(given))
+    given = entry(read_result(given))
     name = attributes.get("tool.name")
     if kind == "AGENT" and isinstance(given.get("task"), str):
         if not run.task or at <= run.at:  # agents that it manages begin later
             run.task, run.output, run.at = given["task"], str(output or ""), at
         return True
     if kind == "TOOL" and name and name != "final_answer":  # with which agents of smolagents reply
-        parameters = _mapping(read_result(attributes.get("tool.parameters")))
+        parameters = entry(read_result(attributes.get("tool.parameters")))
         named = dict(zip(parameters, given.get("args") or (), strict=False))
-        run.calls.append((at, str(name), {**named, **_mapping(given.get("kwargs"))}, read_result(output)))
+        run.calls.append((at, str(name), {**named, **entry(given.get("kwargs"))}, read_result(output)))
     return kind == "TOOL" and name == "final_answer"
 
 
 def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
+    """Return the messages of attributes like `llm.input_messages.0.message.role`."""
     messages: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
-        number, _, rest = key.removeprefix(prefix).removeprefix("message.").partition(".")
+        number, *path = key.removeprefix(prefix).removeprefix("message.").split(".")
         if not key.startswith(prefix) or not number.isdecimal():
             continue
-        message = messages.setdefault(int(number), {})
-        rest = rest.removeprefix("message.")
-        if rest.startswith("tool_calls."):
-            at, _, name = rest.removeprefix("tool_calls.").partition(".")
-            calls = message.setdefault("tool_calls", {})
-            call = calls.setdefault(at, {"function": {}})
-            last = name.removeprefix("tool_call.")
-            holder = call["function"] if last.startswith("function.") else call
-            holder[last.removeprefix("function.")] = value
-        elif rest in ("role", "content", "name", "tool_call_id"):
-            message[rest] = value
-        elif rest.endswith("message_content.text"):
+        message, *_, last = messages.setdefault(int(number), {}), *path
+        if "tool_calls" in path:
+            at = path.index("tool_calls") + 1
+            call = message.setdefault("tool_calls", {}).setdefault(path[at], {})
+            (call.setdefault("function", {}) if "function" in path else call)[last] = value
+        elif last in ("role", "content", "name", "tool_call_id"):
+            message[last] = value
+        elif path[-2:] == ["message_content", "text"]:
             message["content"] = f"{message.get('content', '')}{value}"
-    made = [messages[number] for number in sorted(messages)]
-    for message in made:
-        if isinstance(message.get("tool_calls"), Mapping):
-            message["tool_calls"] = list(message["tool_calls"].values())
-    return made
+    for message in messages.values():
+        message["tool_calls"] = list(message.get("tool_calls", {}).values())
+    return [messages[number] for number in sorted(messages)]
 
 
 def is_langfuse(record: Mapping[str, Any]) -> bool:
@@ -259,7 +250,7 @@ def read_langfuse(record: Mapping[str, Any], found: ReadTraces) -> bool:
             read_langfuse({**each, "sessionId": record.get("id")}, found)
         return True
     observations = record.get("observations")
-    whole = _mapping(record.get("trace")) or record  # a download has the trace beside its observations
+    whole = entry(record.get("trace")) or record  # a download has the trace beside its observations
     is_whole = "observations" in record
     rows = [row for row in observations or (() if is_whole else (record,)) if isinstance(row, Mapping)]
     rows.sort(key=lambda row: str(row.get("startTime") or row.get("start_time") or ""))
@@ -279,7 +270,7 @@ def _langfuse_observation(row: Mapping[str, Any], trace: str, found: ReadTraces,
     kind = str(row.get("type") or "").upper()
     at = row.get("startTime") or row.get("start_time") or row.get("timestamp")
     run = session.runs.setdefault(trace, AgentRun())
-    attributes = _mapping(_mapping(row.get("metadata")).get("attributes"))
+    attributes = entry(row, "metadata", "attributes")
     if _is_of_run(run, kind, str(at), attributes, row.get("input"), row.get("output")):
         return
     if kind == "TOOL":
@@ -305,7 +296,7 @@ def is_langsmith(record: Mapping[str, Any]) -> bool:
 
 def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a run of LangSmith, with its children."""
-    metadata = _mapping(_mapping(record.get("extra")).get("metadata"))
+    metadata = entry(record, "extra", "metadata")
     named = metadata.get("thread_id") or metadata.get("session_id") or record.get("thread_id")
     session = found.session(str(named or record.get("trace_id") or record.get("id")))
     session.failed |= bool(record.get("error"))
@@ -381,16 +372,8 @@ def read_adk(record: Mapping[str, Any], found: ReadTraces) -> bool:
     for event in events:
         content = event.get("content") if isinstance(event, Mapping) else None
         if isinstance(content, Mapping):
-            role = "user" if event.get("author") == "user" else content.get("role") or "model"
-            parts = content.get("parts") or []
-            role = (
-                "tool"
-                if read_message({"parts": parts}).results
-                else "assistant"
-                if role not in ("user",)
-                else role
-            )
-            session.items += message_items({"role": role, "parts": parts})
+            role = "user" if event.get("author") == "user" else "assistant"
+            session.items += message_items({"role": role, "parts": content.get("parts") or []})
             session.failed |= bool(event.get("errorCode") or event.get("error_code"))
     return True
 

@@ -202,20 +202,20 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
 
 def _session(recorded: RecordedSession) -> _Session | None:
     steps, left_out = recorded.steps, Counter[str]()
-    results = {item.id: item.value for item in steps if item.kind == "result" and item.id}
-    named: dict[str, list[Any]] = {}
+    by_id = {item.id: item.value for item in steps if item.kind == "result" and item.id}
+    left = {key: list(values) for key, values in recorded.results.items()}
     for item in steps:
         if item.kind == "result" and not item.id:
-            named.setdefault(item.text, []).append(item.value)
+            left.setdefault(item.text, []).append(item.value)
     without = 0
 
     def result_of(call: Item) -> Any:
         nonlocal without
-        if call.id in results:
-            return results[call.id]
-        for source, key in ((recorded.results, call.id), (recorded.results, call.text), (named, call.text)):
-            if source.get(key):
-                return source[key].pop(0)
+        if call.id in by_id:
+            return by_id[call.id]
+        for key in (call.id, call.text):
+            if left.get(key):
+                return left[key].pop(0)
         without += 1
         return None
 
@@ -245,18 +245,15 @@ def _session(recorded: RecordedSession) -> _Session | None:
         elif item.kind != "result":
             left_out[item.text or "call without the name of its tool"] += 1
     close()
-    left_out.update(
-        f"result of {tool or 'a tool'} without its call" for tool in _stray_results(recorded, steps)
-    )
+    left_out.update(f"result of {tool or 'a tool'} without its call" for tool in _stray_results(left, steps))
     return _Session(recorded, tuple(turns), without, left_out) if turns else None
 
 
-def _stray_results(recorded: RecordedSession, steps: Sequence[Item]) -> Iterator[str]:
+def _stray_results(left: Mapping[str, Sequence[Any]], steps: Sequence[Item]) -> Iterator[str]:
     called = {key for item in steps if item.kind == "call" for key in (item.id, item.text)}
-    yield from (
-        item.text for item in steps if item.kind == "result" and {item.id, item.text}.isdisjoint(called)
-    )
-    yield from (key for key, left in recorded.results.items() if key not in called for _ in left)
+    strays = (item for item in steps if item.kind == "result" and item.id)
+    yield from (item.text for item in strays if {item.id, item.text}.isdisjoint(called))
+    yield from (key for key, values in left.items() if key not in called for _ in values)
 
 
 def different(sessions: Sequence[_Session], most: int) -> list[_Session]:
@@ -324,10 +321,8 @@ def _scenarios(
         about = wording.name if wording and wording.name.strip() else turns[0].user_message
         name = shortened(" ".join(about.split()), _NAME_CHARS)
         origin = personal.text(f"{Path(each.recorded.file).name}, session {each.recorded.id}")
-        unique = f"{name} ({origin})"
-        number = 2
-        while unique in names:
-            unique, number = f"{name} ({origin}, {number})", number + 1
+        numbered = (f"{name} ({origin}{f', {n}' if n > 1 else ''})" for n in range(1, len(sessions) + 1))
+        unique = next(each for each in numbered if each not in names)
         names.add(unique)
         calls = () if each.recorded.failed else tuple(_expected(turns))
         expected = Scenario(unique, "", 0, trajectory=(Trajectory("contains", calls),) if calls else ())

@@ -46,23 +46,17 @@ def answer_items(value: Any) -> list[Item]:
     value = read_result(value)
     if isinstance(value, str):
         return [Item("assistant", value)] if value.strip() else []
+    if isinstance(value, list):
+        return [item for each in value for item in answer_items(each)]
     if isinstance(value, Mapping):
         for key in ("choices", "generations", "output", "messages"):
             if isinstance(value.get(key), list):
-                return [item for each in _flat(value[key]) for item in answer_items(each)]
+                return answer_items(value[key])
         for key in ("message", "content", "text", "output"):
             if key in value and "role" not in value and "parts" not in value and "type" not in value:
                 return answer_items(value[key])
         value = [{"role": "assistant", **value}]
     return [item for item in items_of(value) if item.kind != "user"]
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    for each in value:
-        if isinstance(each, list):
-            yield from _flat(each)
-        else:
-            yield each
 
 
 def message_items(message: Any) -> list[Item]:

@@ -150,19 +150,16 @@ ReadRecord = Callable[[Mapping[str, Any], ReadTraces], bool]
 """Adds a record to the sessions. Returns False if it has not the form."""
 
 
-class TraceForms:
-    """The forms of records that plug-ins can read."""
+def _recognizable_forms() -> Sequence[Feature]:
+    # Ours come last, because some take almost any record with messages.
+    forms = sorted(PLUGINS.all("trace format").values(), key=lambda each: each.plugin.name == "authoring")
+    return [each for each in forms if "recognize" in each.facts]
 
-    def __init__(self) -> None:
-        # Ours come last, because some take almost any record with messages.
-        forms = sorted(PLUGINS.all("trace format").values(), key=lambda each: each.plugin.name == "authoring")
-        self._recognized = [each for each in forms if "recognize" in each.facts]
 
-    def of(self, record: Any) -> Feature | None:
-        """Return the form of a record by its keys; None if it is unknown."""
-        if not isinstance(record, Mapping):
-            return None
-        return next((form for form in self._recognized if form.call(record, fact="recognize")), None)
+def _form_of(record: Any, forms: Sequence[Feature]) -> Feature | None:
+    """Return the form of a record by its keys; None if it is unknown."""
+    is_object = isinstance(record, Mapping)
+    return next((form for form in forms if is_object and form.call(record, fact="recognize")), None)
 
 
 def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
@@ -171,19 +168,16 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
     Args:
         form: the name of their form; None recognises each record by its keys.
     """
-    found, forms = ReadTraces(), TraceForms()
+    found, forms = ReadTraces(), _recognizable_forms()
     named = PLUGINS.get("trace format", form) if form else None
     for path in paths:
         found.path = path
         for number, record in enumerate(_records(path, found, forms), 1):
             found.number = number
-            used = named if named and isinstance(record, Mapping) else forms.of(record)
+            used = named if named and isinstance(record, Mapping) else _form_of(record, forms)
             if used is None or not used.call(record, found):
-                keys = (
-                    ", ".join(sorted(map(str, record))[:6])
-                    if isinstance(record, Mapping)
-                    else type(record).__name__
-                )
+                names = sorted(map(str, record)) if isinstance(record, Mapping) else [type(record).__name__]
+                keys = ", ".join(names[:6])
                 found.unknown[keys] += 1
                 found.examples.setdefault(keys, f"{path.name}, record {number}")
     for trace, received, answered, at in found.around:
@@ -202,14 +196,15 @@ def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
 
 def has_sessions(path: Path) -> bool:
     """Return True if any of the first records of a file is of a known form."""
-    forms = TraceForms()
+    forms = _recognizable_forms()
     try:
-        return any(map(forms.of, islice(_records(path, ReadTraces(), forms), _LOOKED_AT)))
+        records = islice(_records(path, ReadTraces(), forms), _LOOKED_AT)
+        return any(_form_of(record, forms) for record in records)
     except UsageError:
         return False
 
 
-def _records(path: Path, found: ReadTraces, forms: TraceForms) -> Iterator[Any]:
+def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterator[Any]:
     try:
         check_user_file(path, most=None)
         with path.open("rb") as file:
@@ -255,12 +250,12 @@ def _lines(lines: Iterable[bytes], path: Path, found: ReadTraces) -> Iterator[An
 _LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conversations", "items")
 
 
-def _unwrapped(value: Any, forms: TraceForms) -> Iterator[Any]:
+def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[Any]:
     if isinstance(value, list):
         for each in value:
             yield from _unwrapped(each, forms) if isinstance(each, list) else (each,)
         return
-    if isinstance(value, Mapping) and forms.of(value) is None:
+    if isinstance(value, Mapping) and _form_of(value, forms) is None:
         inner = next((value[key] for key in _LISTS if isinstance(value.get(key), list)), None)
         if inner is not None:
             yield from _unwrapped(inner, forms)

@@ -63,26 +63,24 @@ class WordedSession(BaseModel):
     knowledge: list[SourcedText]
     expected_outcome: SourcedText
 
+    @property
+    def statements(self) -> dict[str, list[SourcedText]]:
+        """Option of a scenario → what it says."""
+        alone = {"profile": self.profile, "goal": self.goal, "expected_outcome": self.expected_outcome}
+        return {**{name: [each] for name, each in alone.items()}, "knowledge": self.knowledge}
+
     def options(self, *, failed: bool) -> dict[str, Any]:
         """Return the options of a scenario. A session that failed expects nothing."""
-        options = {
-            "profile": self.profile.text.strip(),
-            "goal": self.goal.text.strip(),
-            "knowledge": [each.text.strip() for each in self.knowledge],
-            "expected_outcome": "" if failed else self.expected_outcome.text.strip(),
-        }
+        texts = {name: [each.text.strip() for each in given] for name, given in self.statements.items()}
+        texts |= {"expected_outcome": [""]} if failed else {}
+        options = {name: given if name == "knowledge" else given[0] for name, given in texts.items()}
         return {name: value for name, value in options.items() if value}
 
     def citations(self) -> dict[str, str]:
         """Return option → the comment that says where it comes from."""
-        known = sorted({number for each in self.knowledge for number in each.messages})
-        cited = {
-            "profile": self.profile.messages,
-            "goal": self.goal.messages,
-            "knowledge": known,
-            "expected_outcome": self.expected_outcome.messages,
-        }
-        return {name: _from(numbers) for name, numbers in cited.items() if numbers}
+        cited = {name: [n for each in said for n in each.messages] for name, said in self.statements.items()}
+        listed = {name: ", ".join(map(str, sorted({*each}))) for name, each in cited.items() if each}
+        return {name: f"# from message{'s' if ',' in each else ''} {each}" for name, each in listed.items()}
 
 
 class WordedSessions(NamedTuple):
@@ -150,13 +148,7 @@ def problem_of(answer: WordedSession, messages: Sequence[Mapping[str, Any]]) -> 
         return "the goal and its messages are needed"
     if not answer.expected_outcome.text.strip() or not answer.expected_outcome.messages:
         return "the expected outcome and its messages are needed"
-    statements = {
-        "goal": [answer.goal],
-        "profile": [answer.profile],
-        "knowledge": answer.knowledge,
-        "expected_outcome": [answer.expected_outcome],
-    }
-    for option, each in ((option, each) for option, given in statements.items() for each in given):
+    for option, each in ((option, each) for option, given in answer.statements.items() for each in given):
         if beyond := [number for number in each.messages if not 1 <= number <= len(messages)]:
             return f"{option} cites message {beyond[0]}, but there are {len(messages)}"
         cited = [messages[number - 1] for number in each.messages]
@@ -170,11 +162,6 @@ def problem_of(answer: WordedSession, messages: Sequence[Mapping[str, Any]]) -> 
                 if not re.search(rf"(?<!\d){number}(?!\d)", source):
                     return f"{option} has the number {number}, which the messages that it cites do not have"
     return None
-
-
-def _from(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, sorted(set(numbers))))
-    return f"# from message{'s' if ',' in shown else ''} {shown}"
 
 
 def with_citations(source: str, citations: Sequence[Mapping[str, str]]) -> str:

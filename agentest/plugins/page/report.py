@@ -17,7 +17,13 @@ from agentest.plugins.page.viewer.overview import brief, overview, scenario_row,
 from agentest.plugins.page.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
 from agentest.report.agent import rerun
 from agentest.report.content import WORST_FIRST, ComparedRun
-from agentest.scenarios.source_code import ExportedSource, export_conversation
+from agentest.scenarios.source_code import (
+    export_script,
+    exported_name,
+    has_nameless_call,
+    missing,
+    scripted_scenario,
+)
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
 from agentest.store.run_results import Conversations, completed_by, conversations_in_memory, head_json
@@ -29,7 +35,7 @@ from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import tell
-from agentest.support.text import count
+from agentest.support.text import count, shortened
 
 if TYPE_CHECKING:
     from agentest.report.registry import ReporterContext
@@ -235,16 +241,19 @@ class _PackedRun:
 
 _MOST_BYTES = 1_000_000
 """The size limit of a conversation for this; laying out the source of a longer one is too slow."""
-_TOO_LONG = ExportedSource(
-    missing=f"which has more than {_MOST_BYTES // 1_000_000} MB; `agentest export` writes it"
-)
 
 
 def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
     """Return `script` and `noScript`; one of them is ""."""
-    made = (
-        export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))
-        if size <= _MOST_BYTES
-        else _TOO_LONG
-    )
-    return {"script": made.source, "noScript": made.missing}
+    script, why_not = "", f"which has more than {_MOST_BYTES // 1_000_000} MB; `agentest export` writes it"
+    if size <= _MOST_BYTES:
+        read = usable(CODECS.read(Conversation, conversation))
+        nameless = "in which the agent called a tool without a name" if has_nameless_call(read) else ""
+        why_not = missing(read) or nameless
+        try:
+            script = (
+                "" if why_not else export_script([scripted_scenario(exported_name(scenario, read), read)])
+            )
+        except (ValueError, RecursionError) as error:
+            why_not = f"which contains a value that has no source: {shortened(str(error))}"
+    return {"script": script, "noScript": why_not}

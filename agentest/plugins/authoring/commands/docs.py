@@ -20,7 +20,6 @@ from agentest.cli.options import exits, option, path_option
 from agentest.plugin import PLUGINS
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import encodable, say
 from agentest.support.text import nearest_part, shortened
 
@@ -60,8 +59,8 @@ def docs(topic: tuple[str, ...], search: str | None, llms: Path | None) -> ExitC
         hits = documentation.search(search)
         if not hits:
             raise UsageError(f"no section contains all words of {search!r}: use fewer words")
-        for hit in hits:
-            say(f"agentest docs {hit.topic}: {hit.heading}\n    {hit.text}")
+        for found, heading, row in hits:
+            say(f"agentest docs {found}: {heading}\n    {row}")
     elif topic:
         _print_page(documentation.text(documentation.find(" ".join(topic))))
     else:
@@ -85,15 +84,6 @@ def _print_page(text: str) -> None:
         Markdown(encodable(text, sys.stdout.encoding or "utf-8"), hyperlinks=False),
         width=min(console.width, _WIDTH),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SectionHit:
-    """A section of a page that contains the words of a search."""
-
-    topic: str
-    heading: str
-    text: str  # the first row with one of the words
 
 
 class DocsPage:
@@ -191,10 +181,13 @@ class Documentation:
         parts = _FENCED.split(page.source)
         return "".join(part if part.startswith("```") else self._unlinked(part, page) for part in parts)
 
-    def search(self, text: str) -> list[SectionHit]:
-        """Return the sections that contain all words of a text, those with it in their heading first."""
+    def search(self, text: str) -> list[tuple[str, str, str]]:
+        """Return topic, heading and a fitting row of the sections that contain all words of a text.
+
+        Those with words in their heading come first.
+        """
         words = text.casefold().split()
-        hits: list[tuple[int, SectionHit]] = []
+        hits: list[tuple[int, tuple[str, str, str]]] = []
         for page in self.pages:
             for heading, body in page.sections():
                 whole = f"{heading}\n{body}".casefold()
@@ -202,7 +195,7 @@ class Documentation:
                     continue
                 in_heading = sum(word in f"{page.title} {heading}".casefold() for word in words)
                 score = 10 * in_heading + 5 * (text.casefold() in whole)
-                hits.append((-score, SectionHit(page.topic, heading, _row_with(words, body))))
+                hits.append((-score, (page.topic, heading, _row_with(words, body))))
         hits.sort(key=lambda hit: hit[0])
         return [hit for _, hit in hits[:_MOST_HITS]]
 

@@ -242,8 +242,10 @@ class Generation:
             for each in cases
             if each not in new
         ]
-        new, broken_ones = self._loadable(new)
-        dropped += broken_ones
+        problems = [(case, self._load_problem(case)) for case in new]
+        broken_ones = [f"{case.scenario.name}: {problem}" for case, problem in problems if problem]
+        dropped += [Dropped("cannot be loaded", each) for each in broken_ones]
+        new = [case for case, problem in problems if not problem]
         kept = [Tried(case) for case in new]
         if runs and new:
             say(f"running {count(len(new), 'scenario')} once")
@@ -277,22 +279,14 @@ class Generation:
             with errors_as(UsageError, "the model cannot be used: ", ModelError):
                 return await propose(models.judge, self.material, self.most)
 
-    def _loadable(self, cases: Sequence[Case]) -> tuple[list[Case], list[Dropped]]:
-        loadable: list[Case] = []
-        dropped: list[Dropped] = []
-        for case in cases:
-            try:
-                found = discover_file(
-                    self.path, Imports(), self.material.existing, self.prepared.request.root, _source([case])
-                )
-                problem = found.broken[0].message if found.broken else ""
-            except ValueError as error:
-                problem = str(error)
-            if problem:
-                dropped.append(Dropped("cannot be loaded", f"{case.scenario.name}: {problem}"))
-            else:
-                loadable.append(case)
-        return loadable, dropped
+    def _load_problem(self, case: Case) -> str:
+        """Return why the scenario of a case cannot be loaded; "" if it can."""
+        root = self.prepared.request.root
+        try:
+            found = discover_file(self.path, Imports(), self.material.existing, root, _source([case]))
+        except ValueError as error:
+            return str(error)
+        return found.broken[0].message if found.broken else ""
 
     def _run(self, cases: Sequence[Case]) -> dict[str, ScenarioResult] | None:
         from agentest.runner.agents import shared_ports
