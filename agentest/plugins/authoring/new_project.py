@@ -78,7 +78,7 @@ def begin(
     `headers` are those of every request to the endpoint, `examples` are requests to the agent that work.
     """
     if sum(map(bool, (demo, endpoint, examples))) > 1:
-        raise UsageError("--demo, --endpoint and --curl exclude each other: each brings an agent")
+        raise UsageError("--demo, --endpoint and --curl or --har exclude each other: each brings an agent")
     folder = folder.absolute()
     existing = next((folder / name for name in NAMES if (folder / name).exists()), None)
     # The demo's scenarios must not run against the user's agent.

@@ -1,9 +1,10 @@
-"""Requests that work, in parts: read from curl commands, or found by what an endpoint accepts."""
+"""Requests that work, in parts: of curl commands, of a browser's recording, or found by trying."""
 
 from __future__ import annotations
 
 import base64
 import codecs
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlencode, urlsp
 from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.protocol_probe import GREETERS, MESSAGE_FIELDS, EndpointProbe, missing_fields
 from agentest.agents.reply_detection import Place, name_of, values_in
+from agentest.plugins.authoring.answer_reading import is_id
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -28,10 +30,11 @@ ANY_MODEL = "agent"
 _TYPE, _JSON_TYPE = "content-type", "application/json"
 FORM = "application/x-www-form-urlencoded"
 _NOISE = re.compile(
-    r"(?i)(:.*|accept-(encoding|language)|cache-control|connection|content-length|dnt|host|if-.*|origin|pragma"
+    r"(?i)(|accept-(encoding|language)|cache-control|connection|content-length|dnt|host|if-.*|origin|pragma"
     r"|priority|referer|sec-.*|te|upgrade-insecure-requests|user-agent|x-requested-with)$"
 )
-"""Headers that browsers and curl add to every request."""
+"""Headers that browsers and curl add to every request; `:authority` and others begin with a colon."""
+_DATA = re.compile(r"json|event-stream|text/plain")  # in types of answers that are no part of a page
 _ADDRESS = re.compile(r"(?i)https?://|(localhost|[\w-]+(\.[\w-]+)+)(:\d+)?(/|$)")
 
 
@@ -75,6 +78,33 @@ def read_curl(source: str) -> list[RequestExample]:
     if not found:
         raise UsageError("--curl has no curl command. Expected: curl http://localhost:8000/chat -d '{…}'")
     return found
+
+
+def read_har(file: Path) -> list[RequestExample]:
+    """Read the requests of a browser's recording (HAR) that send or fetch data, the first of each kind.
+
+    Raises UsageError if there is none.
+    """
+    found: dict[tuple[str, str], RequestExample] = {}
+    problem = f"--har: {file} is not a recording of a browser, with `log.entries`: "
+    with errors_as(UsageError, problem, (ValueError, LookupError, TypeError, AttributeError)):
+        for entry in json.loads(_content(f"@{file}"))["log"]["entries"]:
+            request, answer = entry["request"], entry["response"]["content"].get("mimeType", "")
+            if request["method"] == "OPTIONS" or not _DATA.search(answer):
+                continue
+            sent = request.get("postData", {})
+            words = ["-X", request["method"], request["url"]]
+            words += [f"--header={each['name']}: {each['value']}" for each in request["headers"]]
+            if "multipart" in sent.get("mimeType", ""):
+                words += [f"--form={each['name']}={each.get('value', '')}" for each in sent["params"]]
+            elif sent.get("text"):
+                words.append(f"--data-raw={sent['text']}")
+            parts = urlsplit(request["url"]).path.split("/")
+            kind = "/".join("" if is_id(part) else part for part in parts)
+            found.setdefault((request["method"], kind), _of_curl(words))
+    if not found:
+        raise UsageError(f"--har: {file} has no request that sends or fetches data")
+    return list(found.values())
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -151,7 +181,7 @@ def _of_curl(words: Sequence[str]) -> RequestExample:
 def _content(value: str) -> str:
     if not value.startswith("@"):
         return value
-    with errors_as(UsageError, f"--curl: {value[1:]} cannot be read: ", (OSError, UnicodeDecodeError)):
+    with errors_as(UsageError, f"{value[1:]} cannot be read: ", (OSError, UnicodeDecodeError)):
         return Path(value[1:]).read_text(encoding="utf-8")
 
 

@@ -87,6 +87,60 @@ def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project
             check_right(project)
 
 
+def recorded(method: str, url: str, answer: str, body: Any = None) -> dict[str, Any]:
+    """An entry of a browser's recording."""
+    headers = [{"name": ":path", "value": "/"}, {"name": "User-Agent", "value": "Mozilla/5.0"}]
+    sent = {"mimeType": "application/json", "text": json.dumps(body)} if body else {"mimeType": ""}
+    request = {"method": method, "url": url, "headers": headers, "postData": sent}
+    return {"request": request, "response": {"status": 200, "content": {"mimeType": answer}}}
+
+
+def test_the_recording_of_a_browser_becomes_the_configuration(project: Project) -> None:
+    """Parts of pages are left out, and later messages of the same conversation are not sent before each."""
+    make, _ = AGENTS["session-first"]
+    agent, asked = make(), list[str]()
+
+    def answer(request: Asked) -> Given | None:
+        asked.append(request.path)
+        return agent(request)
+
+    with standing_in(answer) as url:
+        texts = [
+            {"session_id": "b1946ac9-2f5e", "message": text} for text in ("Where is order 17?", "Thanks!")
+        ]
+        entries = [
+            recorded("GET", f"{url}/", "text/html"),
+            recorded("OPTIONS", f"{url}/api/chat", "application/json"),
+            recorded("POST", f"{url}/api/sessions", "application/json"),
+            *(recorded("POST", f"{url}/api/chat", "application/json", text) for text in texts),
+        ]
+        project.write("shop.har", json.dumps({"log": {"entries": entries}}))
+        done = project.agentest("init", "--har", "shop.har")
+        assert done.returncode == 0, done.stderr
+        agent_of_file = yaml.safe_load((project.root / "agentest.config.yaml").read_text(encoding="utf-8"))[
+            "agent"
+        ]
+        check_right(project)
+    assert agent_of_file["setup"] == [{"endpoint": "/api/sessions", "save": {"session_id": "session.id"}}]
+    assert set(asked) == {"/api/sessions", "/api/chat"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "is not a recording of a browser"),
+        ("<html>", "is not a recording of a browser"),
+        ('{"log": {"entries": []}}', "has no request that sends or fetches data"),
+    ],
+)
+def test_another_file_is_no_recording(text: str, said: str, project: Project) -> None:
+    project.write("shop.har", text)
+    done = project.agentest("init", "--har", "shop.har")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (project.root / "agentest.config.yaml").exists()
+
+
 def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
     """A request that does not work is shown with its answer, and nothing is written."""
     make, curl = AGENTS["bearer"]

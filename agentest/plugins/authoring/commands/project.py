@@ -33,7 +33,7 @@ from agentest.plugins.authoring.new_project import (
     begin,
     schema_text,
 )
-from agentest.plugins.authoring.request_examples import read_curl
+from agentest.plugins.authoring.request_examples import read_curl, read_har
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import RunKind
@@ -104,6 +104,7 @@ def doctor(location: Location, interleave: bool, options: Options) -> ExitCode:
 @option("--endpoint", "URL", "Detect the protocol of your agent at URL.")
 @option("--header headers", "'NAME: VALUE'", "Send this header, too; $NAME is a variable.", multiple=True)
 @option("--curl", "TEXT|FILE|-", "Find out how the agent works from curl commands that do.")
+@path_option("--har", "Find it out from a recording of a browser.", metavar="FILE")
 @flag("--demo", "Add a small agent, to try Agentest without a key.")
 @click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
 @exits
@@ -112,6 +113,7 @@ def init(
     endpoint: str | None,
     headers: tuple[str, ...],
     curl: str | None,
+    har: Path | None,
     demo: bool,
     ci: CiName | None,
 ) -> ExitCode:
@@ -128,7 +130,8 @@ def init(
     if pairs and not endpoint:
         raise UsageError("--header goes with --endpoint URL; write it into the command of --curl otherwise")
     sent = {name: value for name, _, value in pairs}
-    begun = begin(folder, endpoint, sent, read_curl(curl) if curl else (), demo=demo, ci=ci)
+    examples = [*(read_curl(curl) if curl else ()), *(read_har(har) if har else ())]
+    begun = begin(folder, endpoint, sent, examples, demo=demo, ci=ci)
     for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
     tell_notes(begun.notes)
