@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from agentest.agents.json_reader import excerpt, mapping_at
 from agentest.domain.tool_visibility import Approval, Approve
-from agentest.support.errors import AgentError
+from agentest.support.errors import AgentError, MockError
 from agentest.support.lazy_dataclasses import dataclass
 
 Approvals = Literal["approve", "deny", "ask"]
@@ -106,6 +106,7 @@ _APPROVAL_BY_KIND = {
     "ignore": Approval.DENIED,
 }
 """Kind of decision → approval of the call. Any other kind neither runs nor refuses a tool."""
+_NO_DECISION = "none"  # the agent allows neither what was decided nor words in its place
 _ALL_DECISIONS: Container[str] = ("approve", "reject")
 
 
@@ -158,7 +159,13 @@ def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
     A single answer is returned as it is; several are keyed by interrupt id. A question in an unknown form is
     answered with the user's message, or with the boolean that the configuration decides.
     """
-    answers = [_answer(interrupt.get("value"), decision)[0] for interrupt in interrupts]
+    found = [_answer(interrupt.get("value"), decision) for interrupt in interrupts]
+    if any(one["type"] == _NO_DECISION for _, each in found for _, one in each):
+        raise MockError(
+            f"a call was {'approved' if decision.approved else 'denied'}, and the agent's "
+            "`allowed_decisions` rule that out: allow it there, or change `approve`"
+        )
+    answers = [answer for answer, _ in found]
     ids = [interrupt.get("id", interrupt.get("interrupt_id")) for interrupt in interrupts]
     by_id = len(answers) > 1 or _is_one_call(interrupts[0].get("value"))
     if not by_id or not all(ids):
@@ -198,7 +205,7 @@ def _decision(allowed: Container[str], decision: Decision) -> dict[str, Any]:
         return {"type": "approve"}
     if "respond" in allowed and (decision.approved or "reject" not in allowed):
         return {"type": "respond", "message": decision.reason}  # for tools whose result is the user's answer
-    return {"type": "reject", "message": decision.reason}
+    return {"type": "reject" if "reject" in allowed else _NO_DECISION, "message": decision.reason}
 
 
 def _inbox_answer(item: Wire, decision: Decision) -> dict[str, Any]:

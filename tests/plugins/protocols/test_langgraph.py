@@ -15,9 +15,17 @@ from agentest import scenario
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.plugins.protocols.approvals import Decision, is_approval, question_text, resume
+from agentest.plugins.protocols.approvals import (
+    Decision,
+    approvals_of,
+    asked_tools,
+    is_approval,
+    question_text,
+    resume,
+)
 from agentest.plugins.protocols.langgraph.client import thread_of
 from agentest.plugins.protocols.langgraph.messages import calls_of, text_of
+from agentest.support.errors import MockError
 from agentest.testing import run_scenarios
 
 GRAPH = {"type": "langgraph", "assistant_id": "shop"}
@@ -249,6 +257,17 @@ def test_forms_of_interrupts(value: Any, asks: str, yes: Any, no: Any) -> None:
     assert question_text(interrupts) == asks
     assert resume(interrupts, Decision(True, "Yes")) == yes
     assert resume(interrupts, Decision(False, "No, wait")) == no
+
+
+@pytest.mark.parametrize(("allowed", "approved"), [(["approve", "edit"], False), (["edit"], True)])
+def test_a_decision_that_the_agent_does_not_allow(allowed: list[str], approved: bool) -> None:
+    """The graph would fail, and the agent would be blamed."""
+    value = {"action_requests": [REQUEST], "review_configs": [{"allowed_decisions": allowed}]}
+    interrupts = [{"value": value, "id": "i1"}]
+    assert asked_tools(interrupts) == ["order"]
+    assert approvals_of(interrupts, Decision(approved)) == {}
+    with pytest.raises(MockError, match="`allowed_decisions` rule that out"):
+        resume(interrupts, Decision(approved))
 
 
 def test_several_interrupts_at_once() -> None:

@@ -81,19 +81,14 @@ class Reply:
             await self.response.prepare(self._request)
         await self.response.write(data)
 
-    def cut(self) -> None:
-        """Close the connection before the end of the response."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
-
     def whole(self, response: ModelResponse, body: bytes) -> None:
         self.response = _WholeResponse(response.status_code, _response_headers(response), body)
 
     def refuse(self, status: int, message: str) -> None:
-        if self.begun:
-            self.cut()  # so that the agent does not take a part for the whole
-        else:
+        if not self.begun:
             self.response = json_error(status, message, self._form)
+        elif self._request.transport is not None:
+            self._request.transport.abort()  # so that the agent does not take a part for the whole
 
 
 class _WholeResponse(web.StreamResponse):

@@ -164,7 +164,10 @@ def _by_text(
         best, most = max(candidates, key=lambda each: (_is_rival(each[0]), sum(map(int.bit_count, each[1]))))
     if wholly and not all(part == text.all for part, text in zip(most, texts, strict=True)):
         return None
-    forwarding = [each for each in conversations if each is not best and _may_forward(each, texts)]
+    rivals = (each for each in conversations if each is not best and _is_rival(each))
+    forwarding = [
+        each for each in rivals if all(any(is_part(text.text, said) for said in each.texts) for text in texts)
+    ]
     if forwarding:
         return _several([best, *forwarding])
     if len(covered) == 1:
@@ -181,11 +184,6 @@ def _by_text(
 
 def _within(parts: Sequence[int], whole: Sequence[int]) -> bool:
     return not any(a & ~b for a, b in zip(parts, whole, strict=True))
-
-
-def _may_forward(conversation: GatewayConversation, texts: Sequence[_UserText]) -> bool:
-    said = conversation.texts
-    return _is_rival(conversation) and all(any(is_part(text.text, each) for each in said) for text in texts)
 
 
 def is_part(part: str, text: str) -> bool:

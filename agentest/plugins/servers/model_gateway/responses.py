@@ -42,7 +42,7 @@ class Responses(wire.WireForm):
             "forced": wire.ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
             "chained": _is_chained(body),
             "stored_prompt": bool(body.get("prompt")),
-            "unmockable": "it runs in the background" if body.get("background") is True else None,
+            "unmockable": "it runs in the background" if body.get("background") else None,
         }
 
     def ids_of(self, body: Json) -> Iterable[str]:
