@@ -255,8 +255,9 @@ class Quota(WaitingLine):
             self._row = 0
             if self.rate:
                 self.rate += min(self.rate * self._rise, _MOST_RISE_PER_S)
-            self._most *= 1 + self._rise
-            self._rise = min(self._rise + _FASTER, _FAST_RISE)
+            if since:
+                self._most *= 1 + self._rise
+                self._rise = min(self._rise + _FASTER, _FAST_RISE)
 
     def throttled(self, since: int, retry_after: float | None) -> None:
         """Record a 429 to a request that was sent after so many 429s lowered something."""
