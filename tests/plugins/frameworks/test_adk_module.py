@@ -303,7 +303,7 @@ def test_an_agent_that_raises(project: Project) -> None:
     assert conversation.failure is not None
     assert conversation.failure.blame == "agent"
     assert conversation.failure.message == (
-        "the google-adk agent raised RuntimeError: the rules have nothing to say about that"
+        "the google-adk agent raised RuntimeError: the rules have nothing to say about that (agent.py:58)"
     )
     assert len(conversation.turns) == 1
 
