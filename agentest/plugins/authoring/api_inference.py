@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urljoin
 import anyio
 from pydantic import ValidationError
 
-from agentest.agents.error_hints import readable
+from agentest.agents.error_hints import is_page, readable
 from agentest.agents.http.client import HttpClient
 from agentest.agents.http.exchange import CookieJar
 from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction
@@ -45,11 +45,14 @@ from agentest.plugins.authoring.request_examples import (
     HELLO,
     RequestExample,
     changed,
+    cookie_names,
+    cookie_remarks,
     escaped,
     example_of,
     label_of,
     request_settings,
     texts_sent,
+    without_cookies,
 )
 from agentest.plugins.page.talk.talk import ShortTalk, lone_resources, short_talk
 from agentest.support.deadlines import TimeLimit
@@ -215,18 +218,45 @@ class ApiInference:
         if not places:
             raise NotProved("no request has a text that could be the message")
         turn = max(index for rank, index, *_ in places if rank == min(places)[0])
-        start = await self._linked(examples[: turn + 1])
         others = [each.request for each in examples[turn + 1 :]]
         later = [f"/{'/'.join(it['path'])}?{urlencode(it['params'])}".rstrip("?") for it in others]
-        problems: list[NotProved] = []
-        for _, _, place, text in sorted(each for each in places if each[1] == turn)[:_MOST_PLACES]:
-            draft = _with_message_at(start, place)
-            try:
-                return await self._with_message(draft, text, later)
-            except NotProved as error:
-                error.settings = draft.settings(self._variables)
-                problems.append(error)
+        given = examples[: turn + 1]
+        without, about = await self._without_cookies(given)
+        for some in (without, given) if without != given else (given,):
+            problems: list[NotProved] = []
+            start = await self._linked(some)
+            for _, _, place, text in sorted(each for each in places if each[1] == turn)[:_MOST_PLACES]:
+                draft = _with_message_at(start, place)
+                try:
+                    found = await self._with_message(draft, text, later)
+                except NotProved as error:
+                    error.settings = draft.settings(self._variables)
+                    problems.append(error)
+                else:
+                    return replace(found, remarks=(*found.remarks, *cookie_remarks(given, some, about)))
         raise problems[0]
+
+    async def _without_cookies(
+        self, given: Sequence[RequestExample]
+    ) -> tuple[Sequence[RequestExample], int | None]:
+        """Leave out the recorded cookies without which the agent answers: all conversations would share them.
+
+        Also return the status of the last answer without one that is needed.
+        """
+        names, kept, status = cookie_names(given), given, None
+        for some in dict.fromkeys((names, (), *((name,) for name in names))) if names else ():
+            fewer = [replace(each, request=without_cookies(each.request, some)) for each in kept]
+            try:
+                answer = await self._answer(await self._linked(fewer), HELLO)
+                if is_page(answer.reply.encode()):
+                    raise NotProved("the message was answered with a web page")
+            except NotProved:
+                if not some:
+                    break  # it does not answer with all of them either
+                status = self._sent[-1].status
+            else:
+                kept = fewer
+        return kept, status
 
     async def _linked(self, examples: Sequence[RequestExample]) -> Draft:
         """Send all requests but the last, and find what they answer in those after them."""

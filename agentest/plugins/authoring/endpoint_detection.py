@@ -5,6 +5,7 @@ An API of its own is inferred from requests that it accepts, or that the user ha
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -91,7 +92,10 @@ def detect_agent(
                 return await _Detection(url, client, own, variables).run()
             return await _proved(safe, client, variables)
 
-    return replace(run_event_loop(detect), variables=variables)
+    agent = run_event_loop(detect)
+    settings = json.dumps(agent.settings)
+    used = {name: value for name, value in variables.items() if f"${{{name}}}" in settings}
+    return replace(agent, variables=used)
 
 
 async def _proved(

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from argparse import ArgumentParser
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,11 @@ def hidden(
         return [hidden(each, variables, inherited, name) for each in value]
     if not isinstance(value, str) or not value:
         return value
+    if name == "cookie":
+        named = cookies_in(value).items()
+        return "; ".join(
+            f"{key}={hidden(text, variables, inherited, f'cookie_{key}')}" for key, text in named
+        )
     for each in {each for each in _VARIABLE.findall(value) if each not in inherited and each.isupper()}:
         if each not in os.environ:
             raise UsageError(f"${each} has no value: set it in the environment, and run this again")
@@ -234,6 +239,40 @@ def escaped(value: Any, variables: Collection[str]) -> Any:
         return [escaped(each, variables) for each in value]
     own = "|".join(map(re.escape, variables)) or r"\Z."
     return re.sub(rf"\$\{{(?!(?:{own})\}})", "$${", value) if isinstance(value, str) else value
+
+
+def cookies_in(header: str) -> dict[str, str]:
+    """Return the cookies of a `Cookie` header: name → value."""
+    pairs = (each.strip().partition("=") for each in header.split(";"))
+    return {name: text for name, _, text in pairs if name}
+
+
+def without_cookies(request: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    """Return a request in parts without these cookies."""
+    headers = dict(request["headers"])
+    sent = cookies_in(headers.pop("cookie", "")).items()
+    if rest := "; ".join(f"{name}={text}" for name, text in sent if name not in names):
+        headers["cookie"] = rest
+    return {**request, "headers": headers}
+
+
+def cookie_names(examples: Iterable[RequestExample]) -> tuple[str, ...]:
+    """Return the names of all cookies that requests send."""
+    headers = (each.request["headers"].get("cookie", "") for each in examples)
+    return tuple(dict.fromkeys(name for header in headers for name in cookies_in(header)))
+
+
+def cookie_remarks(
+    given: Sequence[RequestExample], sent: Sequence[RequestExample], status: int | None
+) -> Iterator[str]:
+    """Yield what became of recorded cookies. `status`: that of the answer without one that is sent."""
+    kept = cookie_names(sent)
+    if left := ", ".join(f"`{name}`" for name in cookie_names(given) if name not in kept):
+        yield f"Left out the recorded cookies {left}: the agent answers without."
+    if kept:
+        names = ", ".join(f"`{name}`" for name in kept)
+        problem = f"the agent answers {status}" if status and status >= 300 else "no reply was found"
+        yield f"All conversations share the recorded cookies {names}: without, {problem}."
 
 
 def request_settings(request: Mapping[str, Any], default: str) -> dict[str, Any]:

@@ -141,6 +141,53 @@ def test_another_file_is_no_recording(text: str, said: str, project: Project) ->
     assert not (project.root / "agentest.config.yaml").exists()
 
 
+@pytest.mark.parametrize(
+    ("by_login", "by_body", "headers", "said", "status"),
+    [
+        (False, False, None, "Left out the recorded cookies `theme`, `sid`: the agent answers without", 0),
+        (
+            True,
+            False,
+            "login=${AGENT_COOKIE_LOGIN}",
+            "share the recorded cookies `login`: without, the agent answers 401",
+            0,
+        ),
+        (True, True, "login=${AGENT_COOKIE_LOGIN}", "Two conversations at once share one", 2),
+    ],
+    ids=["session", "login-and-session", "session-of-the-login"],
+)
+def test_recorded_cookies_are_sent_only_if_the_agent_needs_them(
+    by_login: bool, by_body: bool, headers: str | None, said: str, status: int, project: Project
+) -> None:
+    """A recorded session would make all conversations one. The values of others are in .env alone."""
+    agent, chats = cookies(), Chats()
+
+    def answer(request: Asked) -> Given | None:
+        if by_login and "login=t0p-s3cret-value" not in request.headers.get("cookie", ""):
+            return Given({"detail": "Not authenticated"}, 401)
+        if by_body:
+            return Given({"answer": chats.say("login", request.json["question"], begins=True)})
+        return agent(request)
+
+    login = "login=t0p-s3cret-value; " if by_login else ""
+    begun = agent(Asked("POST", "/chat", {}, b'{"question": "Hello"}'))
+    session = begun.headers["set-cookie"].partition(";")[0] if begun else ""
+    recorded = f"theme=dark; {session}"
+    with standing_in(answer) as url:
+        curl = f"curl {url}/chat -b '{login}{recorded}' --json '{{\"question\": \"Where is order 17?\"}}'"
+        done = project.agentest("init", "--curl", curl)
+        shown = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == status, shown
+        assert said in shown
+        text = (project.root / "agentest.config.yaml").read_text(encoding="utf-8")
+        assert yaml.safe_load(text)["agent"].get("headers") == (headers and {"Cookie": headers})
+        assert (project.root / ".env").exists() == by_login
+        assert session not in shown + text
+        assert "s3cret" not in shown + text
+        if status == 0:
+            check_right(project)
+
+
 def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
     """A request that does not work is shown with its answer, and nothing is written."""
     make, curl = AGENTS["bearer"]
@@ -268,7 +315,7 @@ def test_a_reply_path_that_was_disproved_is_not_written(end: str, project: Proje
         ("X-Session-Id: eyJhbGciOiJIUzI1NiJ9.e30.x", "${AGENT_X_SESSION_ID}"),
         ("Authorization: Bearer sk-live-1234567890ab$WORD", "Bearer ${AGENT_TOKEN}"),
         ("X-Api-Key: abcdef123456$WORD", "${AGENT_X_API_KEY}"),
-        ("Cookie: sid=$WORD; csrf=abcdef123456", "${AGENT_COOKIE}"),
+        ("Cookie: sid=$WORD; csrf=abcdef123456", "sid=${WORD}; csrf=${AGENT_COOKIE_CSRF}"),
         ("Cookie: sid=$WORD", "sid=${WORD}"),
         ("Authorization: $WORD", "${WORD}"),
         ("Tenant: north", "north"),
@@ -290,7 +337,9 @@ def test_a_secret_in_a_header_becomes_a_variable(header: str, written: str, proj
         assert project.run("--offline", env={"WORD": "wort"}).returncode == 0
     env = project.root / ".env"
     assert env.exists() == ("AGENT_" in written)
-    assert not env.exists() or sent.removeprefix("Bearer ") in env.read_text(encoding="utf-8")
+    assert not env.exists() or sent.removeprefix("Bearer ").rpartition("csrf=")[2] in env.read_text(
+        encoding="utf-8"
+    )
     assert not env.exists() or env.stat().st_mode & 0o777 == 0o600
 
 
