@@ -179,6 +179,7 @@ def test_the_line_is_fair() -> None:
     gate = LocalGate("m", Places(1), quota=Quota(eager=True))
     judges = [("judge", 1), *[("judge", 2)] * 4, *[("judge", 1)] * 2]
     order = answer_times(gate, Limited(at_once(1), lambda _: None), [*judges, ("user", 2), ("user", 1)])
+    assert [role for role, _ in order[:5]] == ["judge", "user", "judge", "user", "judge"]
     assert order[0] == ("judge", 1)
     assert [number for role, number in order if role == "judge"] == [1, 1, 1, 2, 2, 2, 2]
     assert [order.index(("user", number)) < 5 for number in (1, 2)] == [True, True]
@@ -214,6 +215,19 @@ def test_a_quota_belongs_to_a_key() -> None:
     first, second = alone.of(SPEC), alone.of(replace(SPEC, base_url="https://other.example.com"))
     assert first.places is second.places
     assert first.quota is not second.quota
+
+
+@pytest.mark.parametrize("rates", [(60, 120), (120, 60)])
+def test_the_lower_of_two_rates_applies(rates: tuple[int, int]) -> None:
+    async def use() -> None:
+        quota = Quota(eager=True)
+        for rate in rates:
+            quota.require(rate, None)
+        for _ in range(2):
+            await quota.take(Call(NoLimit()))
+        assert anyio.current_time() == pytest.approx(1 / 0.98)
+
+    run(use)
 
 
 def test_what_headers_say_is_left_bounds_the_requests() -> None:
