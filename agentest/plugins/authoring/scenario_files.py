@@ -1,4 +1,4 @@
-"""Write scenarios and expectations as data of scenario files (`*.sim.yaml`), for the same values."""
+"""Scenarios and expectations as data of scenario files (`*.sim.yaml`): ours, and those of other tools."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from agentest.scenarios.options import mock_form_of
 from agentest.scenarios.parser import flags_of, replace_forms
 from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
+from agentest.support.json_text import json_or
+from agentest.support.templates import as_text
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 80
@@ -277,3 +279,63 @@ _NoAliases.add_representer(str, _NoAliases.represent_str)
 def export_data(scenarios: Sequence[Scenario]) -> str:
     """Return a `*.sim.yaml` that defines the same scenarios as `source_code.export_script`."""
     return scenario_file(list(map(as_data, scenarios)), _HEADING)
+
+
+_PATTERNS = {"regex": "{}", "equals": r"^\s*{}\s*$", "starts-with": "^{}", "ends-with": r"{}\Z"}
+"""Assertions about a text → the pattern of replies with it."""
+
+
+_ASSERTION = re.compile(
+    r"((?:not-)?(?:i?contains(?:-[a-z]+)?|is-[a-z-]+|equals|regex|(?:starts|ends)-with|latency|cost|similar"
+    r"(?::[a-z]+)?|levenshtein|(?:llm|search|agent)-rubric|model-graded-[a-z]+|factuality|g-eval|javascript|python|"
+    r"ruby|webhook|rouge-[nls]|bleu|gleu|meteor|perplexity(?:-score)?|moderation|guardrails|classifier|"
+    r"(?:answer|conversation)-relevance|context-[a-z]+|finish-reason|pi|human|select-best|tool-call-f1|skill-used|"
+    r"word-count|(?:trace-|trajectory:)[a-z-]+)|(?:fn|eval|grade|file)(?=:))(?:\(([\d.]+)\))?(?::\s*(.*))?",
+    re.S,
+)
+"""promptfoo's assertions as texts: any other text is the expected reply."""
+
+
+def assertion_of(text: str) -> dict[str, Any]:
+    """Return an assertion of promptfoo that stands in the cell of a table, such as `latency(500)`."""
+    found = _ASSERTION.fullmatch(text)
+    kind, least, value = found.groups() if found else ("equals", None, text)
+    given = {"type": kind, "threshold": least and float(least), "value": value}
+    return {key: each for key, each in given.items() if each}
+
+
+def assertion_data(kind: str, value: Any) -> dict[str, Any] | None:
+    """Return the `expect` of a turn for an assertion of promptfoo; None if there is no exact counterpart.
+
+    Args:
+        kind: like `contains`, perhaps with `not-` and `i` (ignore case) before it, `-any` or `-all` after it.
+        value: a text or several; the schema of `is-json`; the threshold of `latency`.
+    """
+    plain, is_never = kind.removeprefix("not-"), kind.startswith("not-")
+    if kind == "is-json" or (kind == "equals" and isinstance(value, Mapping | list)):
+        schema = {"const": value} if kind == "equals" else value or {}
+        schema = json_or(schema) if isinstance(schema, str) else schema
+        return {"json_schema": schema} if isinstance(schema, Mapping) else None
+    name, _, several = re.sub("-(any|all)$", r" \1", plain.removeprefix("i")).partition(" ")
+    if value in (None, "", []) or (is_never and several == "all"):
+        return None
+    if kind == "latency":
+        return {"max_latency_ms": value}
+    texts = [as_text(each) for each in (value if isinstance(value, list) else [value])]
+    if several and isinstance(value, str):  # items with a comma are quoted
+        listed = re.findall(r'\s*"([^"]*)"\s*|([^,]+)', value)
+        texts = [quoted or bare.strip() for quoted, bare in listed]
+    if name == "contains":
+        wanted = [{"text": each} for each in texts]
+    elif pattern := _PATTERNS.get(name):
+        wanted = [{"regex": pattern.format(each if name == "regex" else re.escape(each))} for each in texts]
+        try:
+            [re.compile(each["regex"]) for each in wanted]
+        except re.error:  # not all patterns of JavaScript are Python's
+            return None
+    else:
+        return None
+    says: list[Any] = [{**each, "ignore_case": plain[0] == "i"} for each in wanted]
+    if several != "all" and not is_never and len(says) > 1:
+        says = [{"one_of": says}]
+    return {"never_says" if is_never else "says": says if len(says) > 1 else says[0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from agentest.domain.transcript import Turn
+from agentest.judging.reply_checks import check_reply, check_turn_sayings
 from agentest.plugins.authoring.commands.row_import import ImportRequest, import_, import_rows
 from agentest.plugins.authoring.trace_import import ImportResult
 from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
@@ -164,7 +168,7 @@ PROMPTFOO = {
                 {"type": "icontains", "value": "paris"},
                 {"type": "not-contains", "value": "Lyon"},
                 {"type": "llm-rubric", "value": "Is short."},
-                {"type": "latency", "threshold": 9},
+                {"type": "rouge-n", "threshold": 9},
             ],
         }
     ],
@@ -238,12 +242,16 @@ SUITES: dict[str, tuple[str, Any, dict[str, Any], list[str]]] = {
             ],
             "criteria": ["Is short."],
         },
-        ["only `tests` of a.yaml is read; not used: 'providers'", "left out 1 × assertion latency"],
+        ["only `tests` of a.yaml is read; not used: 'providers'", "left out 1 × assertion rouge-n"],
     ),
     "promptfoo's table": (
         "a.csv",
         "question,__expected,__expected2\n2+2?,4,llm-rubric: Is short\n",
-        {"turns": ["2+2?"], "expect": [{"says": {"regex": r"^\s*4\s*$"}}], "criteria": ["Is short"]},
+        {
+            "turns": ["2+2?"],
+            "expect": [{"says": {"regex": r"^\s*4\s*$", "ignore_case": False}}],
+            "criteria": ["Is short"],
+        },
         [],
     ),
     "openai/evals": (
@@ -262,7 +270,13 @@ SUITES: dict[str, tuple[str, Any, dict[str, Any], list[str]]] = {
         {
             "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
             "turns": ["2+2?"],
-            "expect": [{"says": {"regex": "4|four", "ignore_case": True}}],
+            "expect": [
+                {
+                    "says": {
+                        "one_of": [{"text": "4", "ignore_case": True}, {"text": "four", "ignore_case": True}]
+                    }
+                }
+            ],
         },
         ["left out 1 × message of the system or a tool, or call"],
     ),
@@ -337,6 +351,90 @@ def test_suites_of_other_tools(tmp_path: Path, suite: str, ending: str) -> None:
     assert len(scenarios) == 1
     assert not scenarios[0].refused
     assert [note for note in made.notes if not note.startswith("columns by role")] == told
+
+
+def says(text: str, word: str = "says", ignore_case: bool = False, form: str = "text") -> dict[str, Any]:
+    return {word: {form: text, "ignore_case": ignore_case}}
+
+
+PERSON = {"type": "object", "required": ["name"]}
+
+
+@pytest.mark.parametrize(
+    ("assertion", "expected", "good", "bad"),
+    [
+        ("Paris", says(r"^\s*Paris\s*$", form="regex"), "Paris", "Paris, France"),
+        ("answer: 42", says(r"^\s*answer:\ 42\s*$", form="regex"), "answer: 42", "42"),
+        ("equals: Paris", says(r"^\s*Paris\s*$", form="regex"), " Paris\n", "paris"),
+        ("contains: Paris", says("Paris"), "In Paris.", "In paris."),
+        ("icontains: Paris", says("Paris", ignore_case=True), "In paris.", "In Lyon."),
+        ("not-contains: Paris", says("Paris", "never_says"), "In paris.", "In Paris."),
+        ("not-icontains: Paris", says("Paris", "never_says", True), "In Lyon.", "In paris."),
+        ("starts-with: 1.5", says(r"^1\.5", form="regex"), "1.5 m", "x 1.5 m"),
+        ("ends-with: m.", says(r"m\.\Z", form="regex"), "12 m.", "m. 12"),
+        ("not-starts-with: No", says("^No", "never_says", form="regex"), "Yes. No", "No."),
+        (r"regex: \d+ m$", says(r"\d+ m$", form="regex"), "is 12 m", "12 m tall"),
+        ("contains-all: a, B", {"says": [says("a")["says"], says("B")["says"]]}, "a B", "a b"),
+        (
+            'icontains-any: "a, b", C',
+            {"says": {"one_of": [says(each, ignore_case=True)["says"] for each in ("a, b", "C")]}},
+            "c",
+            "a b",
+        ),
+        (
+            {"type": "not-contains-any", "value": ["a", 5]},
+            {"never_says": [says("a")["says"], says("5")["says"]]},
+            "b",
+            "55",
+        ),
+        ("is-json", {"json_schema": [{}]}, "[1]", "is-json"),
+        ({"type": "is-json", "value": PERSON}, {"json_schema": [PERSON]}, '{"name": 1}', "{}"),
+        (f"is-json: {json.dumps(PERSON)}", {"json_schema": [PERSON]}, '{"name": 1}', "{}"),
+        ({"type": "equals", "value": {"a": 1}}, {"json_schema": [{"const": {"a": 1}}]}, '{"a":1}', "{}"),
+        ("latency(500)", {"max_latency_ms": [500]}, "any", None),
+    ],
+)
+def test_assertions_of_promptfoo_decide_the_same(
+    tmp_path: Path, assertion: Any, expected: dict[str, Any], good: str, bad: str | None
+) -> None:
+    """What promptfoo accepts passes, and what it refuses fails."""
+    data = file(tmp_path, "a.json", json.dumps([{"question": "Q?", "assert": [assertion]}]))
+    made, (scenario,) = imported(data)
+    case = json.loads(made.files[0].read_text())
+    of_reply = {"json_schema", "max_latency_ms"} & expected.keys()
+    assert case.get("expect") == (None if of_reply else [expected])
+    assert case["turns"] == [{"user_message": "Q?", "expect": expected} if of_reply else "Q?"]
+    assert not [note for note in made.notes if "left out" in note]
+    for reply, passes in ((good, True), (bad, False)):
+        if reply is not None:
+            turn = Turn(0, "Q?", reply, latency_ms=9)
+            found = [
+                *check_reply(scenario.turns[0].expect or Expect(), turn),
+                *asyncio.run(check_turn_sayings(scenario.expect, [turn])),
+            ]
+            assert [each.passed for each in found if not each.passed] == ([] if passes else [False])
+
+
+@pytest.mark.parametrize(
+    ("assertion", "told"),
+    [
+        ("contains-json", "assertion contains-json"),
+        ("not-is-json", "assertion not-is-json"),
+        ("not-contains-all: a, b", "assertion not-contains-all"),
+        ("is-json: file://schema.json", "assertion is-json"),
+        (r"regex: (?<year>\d+)", "assertion regex"),
+        ("contains: {{answer}}", "assertion contains with a variable"),
+        ("fn: output.length > 1", "assertion fn"),
+        ("similar(0.8): Paris", "assertion similar"),
+        ("latency", "assertion latency"),
+        ("llm-rubric(0.8): Is short.", "`threshold` of an assertion"),
+    ],
+)
+def test_assertions_without_a_counterpart_are_told(tmp_path: Path, assertion: str, told: str) -> None:
+    """None of them becomes the expected text."""
+    data = file(tmp_path, "a.json", json.dumps([{"question": "Q?", "assert": [assertion]}]))
+    made, (scenario,) = imported(data)
+    assert (scenario.expect, f"left out 1 × {told}" in made.notes) == ((), True)
 
 
 def test_a_column_gets_the_role_that_the_command_gives(tmp_path: Path) -> None:

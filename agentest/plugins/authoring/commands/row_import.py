@@ -5,7 +5,6 @@ Rows stay in their own file, which the scenario file reads with `each`. Sessions
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from agentest.plugin import PLUGINS
 from agentest.plugins.adk.command import camel_case_option
 from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring.export import Expecting
-from agentest.plugins.authoring.scenario_files import scenario_file
+from agentest.plugins.authoring.scenario_files import assertion_data, assertion_of, scenario_file
 from agentest.plugins.authoring.trace_import import (
     ImportResult,
     TraceRequest,
@@ -367,7 +366,7 @@ class _Columns:
             "name": request.name or (name if name in ("{name}", "{title}") else f"{name[1:-1]} {name}"),
             **({"turns": turns} if turns else {}),
             **named,
-            **({"expect": {"says": _any_of([says])}} if says else {}),
+            **({"expect": assertion_data("icontains", says)} if says else {}),
             **({} if "tags" in given else {"tags": ["imported"]}),
         }
 
@@ -391,14 +390,17 @@ class _Columns:
         case["turns"] = ["\n".join(texts["turn"])] if texts["turn"] else []
         answers = self._add_messages(case, values["messages"]) if values["messages"] else []
         answers = texts["answer"] or answers
-        case["expect"] = [{"says": _any_of([each])} for each in texts["said"]]
+        case["expect"] = [assertion_data("icontains", each) for each in texts["said"]]
         if answers and (case["goal"] or any(len(each) > _SHORT_CHARS for each in answers)):
             meant = f"The agent's answer means: {' Or: '.join(answers)}"
             case["expected_outcome"] = case["expected_outcome"] or meant
         elif answers:
-            case["expect"].append({"says": _any_of(answers)})
+            case["expect"].append(assertion_data("icontains-any", answers))
+        case["of_reply"] = {}
         for check in values["checks"]:
             self._add_check(case, check)
+        if of_reply := case.pop("of_reply"):
+            case["turns"][-1] = {"user_message": case["turns"][-1], "expect": of_reply}
         case["trajectory"] = [*self._trajectories(values["calls"], values["writes"])]
         return {option: value for option, value in case.items() if value}
 
@@ -423,26 +425,26 @@ class _Columns:
     def _add_check(self, case: dict[str, Any], check: Any) -> None:
         """Add an assertion of promptfoo, such as `contains: Paris`; a text alone must be the reply."""
         if not isinstance(check, Mapping):
-            found = re.fullmatch(r"([a-z][a-z-]+)(?:\([\d.]+\))?:\s*(.*)", str(check), re.S)
-            check = {"type": found[1], "value": found[2]} if found else {"type": "equals", "value": check}
+            check = assertion_of(str(check))
         kind, value = str(check.get("type")), check.get("value")
-        word, plain = ("never_says", kind[4:]) if kind.startswith("not-") else ("says", kind)
-        texts = [as_text(each) for each in (value if isinstance(value, list) else [value])]
-        if plain.endswith("-any") and isinstance(value, str):
-            texts = [each.strip() for each in value.split(",")]
-        patterns = {"regex": texts[0], "equals": rf"^\s*{re.escape(texts[0])}\s*$"}
-        others = [f"`{key}` of an assertion" for key in check if key not in ("type", "value")]
-        if any("{{" in text for text in texts):
-            others = [f"assertion {kind} with a variable"]
-        elif kind in _RUBRICS:
-            case["criteria"] += texts
-        elif plain in patterns:
-            case["expect"].append({word: {"regex": patterns[plain]}})
-        elif plain in ("contains", "icontains", "contains-any", "icontains-any"):
-            case["expect"].append({word: _any_of(texts, ignore_case=plain[0] == "i")})
+        if kind == "assert-set" and "threshold" not in check:
+            for each in objects(check.get("assert")):
+                self._add_check(case, each)
+            return
+        used = "threshold" if kind == "latency" else "value"
+        has_variable = "{{" in str(value)
+        data = None if has_variable else assertion_data(kind, check.get(used))
+        if kind in _RUBRICS and value and not has_variable:
+            case["criteria"].append(as_text(value))
+        elif data and data.keys() <= {"says", "never_says"}:
+            case["expect"].append(data)
+        elif data and isinstance((case["turns"] or [None])[-1], str):
+            for key, each in data.items():
+                case["of_reply"].setdefault(key, []).append(each)
         else:
-            others = [f"assertion {kind}"]
-        self._left_out.update(others)
+            self._left_out[f"assertion {kind}{' with a variable' * has_variable}"] += 1
+            return
+        self._left_out.update(f"`{key}` of an assertion" for key in check if key not in ("type", used))
 
     def _trajectories(self, calls: Sequence[Any], writes: Sequence[Any]) -> Iterator[dict[str, Any]]:
         if calls:
@@ -467,11 +469,6 @@ class _Columns:
         if unused := [path for path in self._paths if path not in used]:
             yield f"columns that are not used: {quoted_names(unused, 12)}"
         yield from (f"left out {n} × {what}" for what, n in self._left_out.items() if n)
-
-
-def _any_of(texts: Sequence[str], *, ignore_case: bool = True) -> dict[str, Any]:
-    wanted = {"text": texts[0]} if len(texts) == 1 else {"regex": "|".join(map(re.escape, texts))}
-    return {**wanted, "ignore_case": ignore_case}
 
 
 def _expected_call(call: Any) -> dict[str, Any]:
