@@ -237,6 +237,20 @@ STREAMS: list[tuple[str, str, str, str, list[Json]]] = [
         chat({"index": 0, "id": "s", "function": ROME}, {"index": 1, "id": "s", "function": X}),
     ),
     (
+        "a local model",
+        "a name with blanks and a capital",
+        "made up",
+        "chat",
+        chat(fn(" Find\n", A, index=0, id="a"), fn("send", B, index=1, id="b")),
+    ),
+    (
+        "GPT-4",
+        "a name with its namespace",
+        "made up",
+        "chat",
+        chat(fn("functions.find", A, index=0, id="a"), fn("send", B, index=1, id="b")),
+    ),
+    (
         "openai-agents",
         "one index for all items",
         "openai/openai-agents-python/pull/3161",

@@ -521,8 +521,9 @@ class GatewayConversation:
 def _known(name: str, names: Collection[str]) -> str | None:
     if name in names:
         return name
-    short = _MCP_NAME.fullmatch(name) if name.startswith("mcp__") else None
-    return short[1] if short and short[1] in names else None
+    # Tolerant frameworks run `find` for " find ", `Find` and `functions.find`, too.
+    short = _MCP_NAME.sub(r"\1", name).strip().removeprefix("functions.").casefold()
+    return next((each for each in names if each.casefold() == short), None)
 
 
 def _has_calls_of(request: wire.WireRequest, ids: Collection[str], answer: wire.PassedAnswer) -> bool:
