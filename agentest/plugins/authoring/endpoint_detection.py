@@ -107,7 +107,8 @@ async def _proved(
         return await inference.infer(examples)
     except NotProved as error:
         lines = (f"not recognized: {error}. Nothing was written.", *inference.exchange())
-        shown = "\n".join(("\n  ".join(lines), REQUESTS_ADVICE))
+        advice = _to_fill_in(error.settings) if error.settings else (REQUESTS_ADVICE,)
+        shown = "\n".join(("\n  ".join(lines), *advice))
         raise UsageError(Redactor(list(variables.values()))(shown)) from None
 
 
@@ -138,6 +139,7 @@ class _Detection:
         self._url = url
         self._client = client
         self._headers = headers
+        self._own_headers = {name.title(): value for name, value in headers.items()}
         self._variables = variables
         sent = list(interpolated(headers, variables, {}).items())
         self._probe = EndpointProbe(url=_as_http_url(url), client=client, headers=sent)
@@ -184,9 +186,8 @@ class _Detection:
 
     async def _known(self, finding: DetectedProtocol, response: ProbeResponse | None) -> DetectedAgent:
         settings, remarks = escaped(dict(finding.settings), ()), [f"Found: {shortened(finding.because)}."]
-        if self._headers:
-            own = {name.title(): value for name, value in self._headers.items()}
-            settings["headers"] = {**own, **settings.get("headers", {})}
+        if headers := {**self._own_headers, **settings.get("headers", {})}:
+            settings["headers"] = headers
         is_here = is_at(finding, self._probe.url)
         if self._path and not is_here:
             remarks.append(f"It is at {settings['endpoint']}; nothing was found at /{self._path}.")
@@ -209,7 +210,7 @@ class _Detection:
         if missing:
             remarks += missing
         elif problem:
-            remarks += [problem, *_to_fill_in(settings["endpoint"], settings["body"])]
+            remarks += [problem, *_to_fill_in(settings)]
         elif protocol.can_be_tried:
             text, problem = await self._try_out(settings)
             remarks.append(text)
@@ -275,13 +276,14 @@ class _Detection:
         unproved: NotProved | None,
     ) -> DetectedAgent:
         kind = next(iter(types_with(urlsplit(self._url).scheme)), DEFAULT_TYPE)
-        settings = {"type": kind, "endpoint": self._url, **(unproved.settings if unproved else {})}
+        own = {"headers": self._own_headers} if self._own_headers else {}
+        settings = {"type": kind, "endpoint": self._url, **own, **(unproved.settings if unproved else {})}
         body = settings.get("body") or dict.fromkeys(asked_fields(response), "…")
         problem = f"{unproved}." if unproved else _response_text(response, self._probe.tried)
         remarks = (
             f"The protocol at this address was not recognized: {problem}",
             *([f"At another path of this server: {settings_line(elsewhere.settings)}."] if elsewhere else []),
-            *_to_fill_in(settings["endpoint"], body),
+            *_to_fill_in({**settings, "body": body}),
         )
         return DetectedAgent(settings=settings, remarks=remarks, is_known=False)
 
@@ -325,20 +327,26 @@ def _is_json_rpc(response: ProbeResponse | None) -> bool:
     return response is not None and isinstance(response.json, Mapping) and "jsonrpc" in response.json
 
 
-def _to_fill_in(url: str, body: Any) -> Iterator[str]:
+def _to_fill_in(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield what to write by hand, with what is known of the requests, and the command to run instead."""
-    lines = (
-        "agent:",
-        "  type: http",
-        f"  endpoint: {url}",
-        f"  {settings_line({'body': body or {'message': '{{message}}'}})} # what the route expects",
-        "  reply: reply # the path to the reply's text in the answer",
-        "  # session: conversation_id # the path to the id in answers; send {{session_id}} back",
-        "  # setup: [{endpoint: /sessions, save: {chat: id}}] # before the first message",
-        '  # poll: {endpoint: "/jobs/{{job}}", until: "status == \'done\'"} # with save: {job: id}',
+    known = {**settings, "type": "http"}
+    if not known.get("body") and "params" not in known:
+        known["body"] = {"message": "{{message}}"}
+    notes = {"body": " # what the route expects", "params": " # what the route expects"}
+    lines = [f"  {settings_line({key: value})}{notes.get(key, '')}" for key, value in known.items()]
+    lines += [line for key, line in _MISSING_SETTINGS.items() if key not in known]
+    yield "\n".join(
+        ("For an HTTP API of its own, complete these lines (agentest docs http):", "agent:", *lines)
     )
-    yield "\n".join(("For an HTTP API of its own, complete these lines (agentest docs http):", *lines))
     yield REQUESTS_ADVICE
+
+
+_MISSING_SETTINGS = {
+    "reply": "  reply: reply # the path to the reply's text in the answer",
+    "session": "  # session: conversation_id # the path to the id in answers; send {{session_id}} back",
+    "setup": "  # setup: [{endpoint: /sessions, save: {chat: id}}] # before the first message",
+    "poll": '  # poll: {endpoint: "/jobs/{{job}}", until: "status == \'done\'"} # with save: {job: id}',
+}
 
 
 def _response_text(response: ProbeResponse | None, tried: Sequence[str]) -> str:

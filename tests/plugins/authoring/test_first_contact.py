@@ -189,7 +189,7 @@ def test_recorded_cookies_are_sent_only_if_the_agent_needs_them(
 
 
 def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
-    """A request that does not work is shown with its answer, and nothing is written."""
+    """A request that does not work is shown with its answer and the settings so far. Nothing is written."""
     make, curl = AGENTS["bearer"]
     with standing_in(make()) as url:
         wrong = curl.replace("$URL", url).replace("t0p-s3cret-value", "another-value-1")
@@ -199,6 +199,9 @@ def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
     assert "answered 401" in done.stderr
     assert f"sent POST {url}/v2/reply" in done.stderr
     assert "came 401" in done.stderr
+    headers = '  headers: {Authorization: "Bearer ${AGENT_TOKEN}"'
+    assert f"agent:\n  type: http\n  endpoint: {url}/v2/reply\n{headers}" in done.stderr
+    assert "\n  reply: reply # the path" in done.stderr
     assert "another-value-1" not in done.stderr
     assert not (project.root / "agentest.config.yaml").exists()
 
