@@ -43,7 +43,7 @@ _PATTERNS_BY_PARTS = {
     r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}",
     "basic": r"(?P<keep>(?<![A-Za-z])[Bb]asic(?:\s|%20){1,64})"
     r"(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]|[A-Z]{2}))[A-Za-z0-9+/]{6,}={0,2}",
-    "k- k_ xai ghp gho ghr ghs ghu _pat glpat hf xox xapp whsec pat_": (
+    "k- k_ xai ghp gho ghr ghs ghu _pat glpat hf xox xapp whsec shpat": (
         r"\b(?:sk|pk|rk|gsk|xai|gh[oprsu]|github_pat|glpat|hf|xox[a-z]|xapp|whsec|shpat)[-_][\w-]{8,}"
     ),
     "aiza ya29. akia asia gocspx- sg. npm_ pypi-": (
@@ -64,7 +64,7 @@ _PATTERNS_BY_PARTS = {
     "@": r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)""",
 }
 """Parts in lower case, one of which a text has if the pattern matches → the pattern. Parts are found fast."""
-_BEFORE = {"key": 8, "k-": 2, "k_": 2, "_pat": 6, "pat_": 2}
+_BEFORE = {"key": 8, "k-": 2, "k_": 2, "_pat": 6}
 """Part → the most characters of a match before it; a match begins with any other part, except with "@"."""
 _COST = 30  # what it takes to try a pattern in one place, in characters that it reads
 _PATTERNS = [(parts.split(), re.compile(pattern)) for parts, pattern in _PATTERNS_BY_PARTS.items()]

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from itertools import product
 
 from agentest.domain.results import AlignedRow, ArgumentDifference, RowStatus
-from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall, is_unreadable
 from agentest.scenarios.matchers.comparison import MISSING, argument, equal, is_plain
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -268,7 +268,9 @@ def nearest_difference(
         return "", ()
     misplaced = {key for key, calls in facts.misplaced.items() if calls >> call & 1}
     near = max(alternatives, key=lambda each: (id(each) in misplaced, count_equal_arguments(each, made)))
-    problems = [each for each in call_problems(near, made) if each.path or not each.failed]
+    # A call without an arguments object does not count, even if any arguments would do.
+    compared = replace(near, args=near.args or {}, arg_match_mode="exact") if is_unreadable(made) else near
+    problems = [each for each in call_problems(compared, made) if each.path or not each.failed]
     shown = problems[:_MOST_DIFFERENCES]
     more = [f"{len(problems) - len(shown)} more"] if len(problems) > len(shown) else []
     text = "; ".join([*(each.words for each in shown), *more])

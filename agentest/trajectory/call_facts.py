@@ -115,14 +115,14 @@ def call_problems(expected: ExpectedCall, made: ToolCall) -> Iterator[ValueDiffe
     """
     search = DifferenceSearch()
     wanted, where, args = expected_arguments(expected), expected.where, made.args
-    if are_arguments_unknown(made):
-        if where is not None or wanted is not None:
+    if where is not None or wanted is not None:
+        if are_arguments_unknown(made):
             yield search.problem("", wanted, args, ARGUMENTS_UNKNOWN)
-    elif not isinstance(args, Mapping):
-        text = shortened(safe_repr(args), _VALUE_CHARS)
-        yield search.problem("", wanted, args, note=f"the arguments are not an object: {text}")
-    elif wanted is not None:
-        yield from search.arguments(wanted, args, exact=expected.arg_match_mode == "exact")
+        elif not isinstance(args, Mapping):
+            text = shortened(safe_repr(args), _VALUE_CHARS)
+            yield search.problem("", wanted, args, note=f"the arguments are not an object: {text}")
+        elif wanted is not None:
+            yield from search.arguments(wanted, args, exact=expected.arg_match_mode == "exact")
     if expected.result is not ANYTHING:
         yield from _result_problems(expected, made, search)
     if where is not None and isinstance(args, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,17 @@ def test_trajectories(spec: dict[str, Any], matched: bool | None) -> None:
         assert result.error == "pay: the agent does not report its arguments"
     else:
         assert (result.matched, result.error) == (matched, None)
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "matched"), [("pay", False), ("p*", False), (call("pay", amount=5), True)]
+)
+def test_a_call_with_unreadable_arguments_is_forbidden_by_its_name(forbidden: Any, matched: bool) -> None:
+    result = TrajectoryMatcher(parse_trajectory({"forbidden": [forbidden]})).match(
+        [replace(PAID, args="{broken", invalid_arguments=None)]
+    )
+    assert result is not None
+    assert (result.matched, result.error) == (matched, None)
 
 
 def test_the_text_of_a_call_without_arguments() -> None:
