@@ -115,6 +115,7 @@ PIECES = [
         "github_pat_",
         "glpat-",
         "shpat_",
+        "shpat-",
         "xoxb-",
         "AKIAABCDEFGHIJKLMNOP",
         "abcdefgh12",
@@ -136,6 +137,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["", " " * 4000]))
 @example(["github_pat_", "11AAAA", "abcdefgh12"], " " * 4000)
+@example(["shpat-", "11AAAA", "abcdefgh12", " ", "glpat-"], " " * 4000)
 @example(["account-key", "=", "hunter2222"], " " * 4000)
 @example(["İ", "ſecret", "=", "hunter2222"], " " * 4000)
 def test_reports_find_what_errors_hide(pieces: list[str], rest: str) -> None:

@@ -368,6 +368,19 @@ async def test_a_request_without_the_token_is_refused(form: str) -> None:
     assert len(gate.provider.histories) == 2
 
 
+@pytest.mark.parametrize("line", ["OPTIONS *", "CONNECT HOST", "GET HOST"])
+async def test_a_request_without_a_path_is_refused(line: str) -> None:
+    """Proxies and scanners send them. They end no conversation."""
+    async with gateway() as gate, gate.talk("chat", "a") as talk:
+        host = gate.origin.split("/")[2]
+        address, _, port = host.partition(":")
+        async with await anyio.connect_tcp(address, int(port)) as connection:
+            request = f"{line.replace('GET HOST', f'GET http://{host}').replace('HOST', host)} HTTP/1.1\r\n"
+            await connection.send(f"{request}Host: {host}\r\n\r\n".encode())
+            assert (await connection.receive()).startswith(b"HTTP/1.1 403 ")
+        assert (gate.notes, await talk.known.error_of(None)) == ([], None)
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_several_answers_to_one_request_all_reach_the_agent(stream: bool) -> None:
     choices = [

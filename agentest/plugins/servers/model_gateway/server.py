@@ -162,8 +162,8 @@ class _Gateway:
         return reply.response
 
     def _without_token(self, request: web.Request, target: Target) -> web.Response:
-        variables = model_variables(f"{request.url.origin()}/<token>")
-        provider = request.path.split("/")[1]
+        variables = model_variables(f"{request.scheme}://{request.host}/<token>")
+        provider = request.path.removeprefix("/").partition("/")[0]  # the path may be `*`, or empty
         fits = (name for name, url in variables.items() if url.split("/")[4:5] == [provider])
         name = next(fits, next(iter(variables)))
         problem = (
