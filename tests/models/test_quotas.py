@@ -217,6 +217,20 @@ def test_a_quota_belongs_to_a_key() -> None:
     assert first.quota is not second.quota
 
 
+@pytest.mark.parametrize("is_odd", [True, False])
+def test_429s_that_are_a_requests_own_lower_nothing(is_odd: bool) -> None:
+    """Of a request that is refused while others are answered, 429s say nothing about the quota."""
+
+    async def use() -> None:
+        gate, call = LocalGate("m", quota=Quota(eager=True)), Call(NoLimit())
+        call.is_odd = is_odd
+        async with gate.attempt(call, 0) as attempt:
+            attempt.failed(TransientError("429", 1.0, throttled=True), alone=False)
+        assert gate.quota.lowered == (not is_odd)
+
+    run(use)
+
+
 @pytest.mark.parametrize("rates", [(60, 120), (120, 60)])
 def test_the_lower_of_two_rates_applies(rates: tuple[int, int]) -> None:
     async def use() -> None:
