@@ -10,8 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+from agentest.agents.error_hints import is_page
+from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
 from agentest.agents.reply_detection import USUAL_PLACES, Place, name_of, values_in
 from agentest.support.jmespath_expressions import JsonPath, path_to
 from agentest.support.lazy_dataclasses import dataclass
@@ -47,6 +50,60 @@ _USUAL = (
     "chunk",
     "data",
 )
+
+
+class _KnownApi(NamedTuple):
+    """A public API that the documentation has a configuration for, and how its servers show it."""
+
+    about: str
+    place: str  # how to look, `GET`, `POST` or `WS`, and where it is on its servers
+    sign: str  # a pattern of the status and the body of the answer
+    recipe: str
+    page: str = "known-apis"
+
+
+_TAKEN = "(?!404|405)"
+_REFUSED_OR_EMPTY = r"(401|403|415)|2\d\d \s*(\{\})?$"  # an API of its own answers, or names its fields
+_TEAMS = "Teams and Bot Framework"
+_KNOWN_APIS = (
+    _KnownApi("a Gradio app", "GET /config", '200 .*"dependencies"', "Gradio"),
+    _KnownApi("a Gradio app", "GET /gradio_api/info", '200 .*"named_endpoints"', "Gradio"),
+    _KnownApi("GraphQL over WebSocket", "WS /graphql", "101", "GraphQL subscriptions"),
+    _KnownApi("a ChatKit server", "POST /chatkit", _TAKEN, "ChatKit"),
+    _KnownApi("a bot for Slack's events", "POST /slack/events", _TAKEN, "Slack", "reply-webhooks"),
+    _KnownApi(
+        "a bot of the Bot Framework", "POST /api/messages", _REFUSED_OR_EMPTY, _TEAMS, "reply-webhooks"
+    ),
+)
+_ACTIVITY = {"type": "message", "text": "Hello", "conversation": {"id": "agentest-1"}}
+
+
+async def find_known_api(probe: EndpointProbe, *, elsewhere: bool = False) -> DetectedProtocol | None:
+    """Find a public API at the endpoint, or `elsewhere` on its server. The documentation has the rest."""
+    own = urlsplit(probe.url).path.rstrip("/")
+    for api in _KNOWN_APIS:
+        method, _, place = api.place.partition(" ")
+        is_here = own.endswith(place)
+        if method == "GET":  # what it answers describes the whole server
+            is_likely = not own or own.split("/")[1] == place.split("/")[1]
+        else:
+            is_likely = is_here
+        path, answer, settings = "" if is_here else place, "", {"type": "http", "endpoint": probe.url}
+        if not (is_likely or elsewhere):
+            continue
+        if method == "WS":
+            settings = {"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)}
+            answer = "101" if is_here and await probe.websocket_greeting() is not None else ""
+        elif response := await (probe.get(path) if method == "GET" else probe.post(path, _ACTIVITY)):
+            body = response.body.decode(errors="replace")
+            answer = "" if is_page(response.body) else f"{response.status} {body}"
+        if answer and re.match(api.sign, answer, re.S):
+            because = (
+                f"This looks like {api.about}: {place} answers {answer[:3]}. Copy its configuration from "
+                f"`agentest docs {api.page}`, {api.recipe!r}, and complete it."
+            )
+            return DetectedProtocol(settings=settings, because=because)
+    return None
 
 
 class NotProved(Exception):

@@ -40,7 +40,7 @@ from agentest.config.agents.base import types_with
 from agentest.config.config import Config
 from agentest.config.fields import check_url
 from agentest.config.file import interpolated
-from agentest.plugins.authoring.answer_reading import NotProved
+from agentest.plugins.authoring.answer_reading import NotProved, find_known_api
 from agentest.plugins.authoring.api_inference import REQUESTS_ADVICE, ApiInference, DetectedAgent
 from agentest.plugins.authoring.request_examples import (
     ANY_MODEL,
@@ -162,6 +162,8 @@ class _Detection:
 
     async def _agent(self) -> DetectedAgent:
         probe = self._probe
+        if guess := await find_known_api(probe):
+            return _guessed(guess)
         detected = await detect_within_limit(probe, limit_s=_LIMIT_S)
         chosen = next((each for each in detected if is_at(each, probe.url)), None)
         may_post = self._path or await probe.openapi() is None
@@ -178,10 +180,13 @@ class _Detection:
         own = None if elsewhere else await self._own_api()
         if isinstance(own, DetectedAgent):
             return own
+        is_there = response is not None or not may_post
+        if not self._path and is_there and is_absent(response):
+            guess = await find_known_api(probe, elsewhere=True)
         if is_absent(response) and _is_json_rpc(mcp := await probe.get("/mcp")):
             response = mcp
-        if guess := next(filter(None, (each.guess(probe) for each in all_probes())), None):
-            return DetectedAgent(settings=guess.settings, remarks=(guess.because,), is_known=False)
+        if guess := guess or next(filter(None, (each.guess(probe) for each in all_probes())), None):
+            return _guessed(guess)
         return self._unknown(response, elsewhere, own)
 
     async def _known(self, finding: DetectedProtocol, response: ProbeResponse | None) -> DetectedAgent:
@@ -286,6 +291,10 @@ class _Detection:
             *_to_fill_in({**settings, "body": body}),
         )
         return DetectedAgent(settings=settings, remarks=remarks, is_known=False)
+
+
+def _guessed(finding: DetectedProtocol) -> DetectedAgent:
+    return DetectedAgent(settings=finding.settings, remarks=(finding.because,), is_known=False)
 
 
 async def _check_listening(url: str, client: Client, tried: Sequence[str] = ()) -> None:

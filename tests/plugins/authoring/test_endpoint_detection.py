@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
+from aiohttp import web
+from channels import CHANNELS, Bot
+from documented_apis import at as at_address
+from http_agents import Routes
+from known_apis import chatkit, gradio, graphql
 from stand_ins import (
     NOT_FOUND,
     Asked,
@@ -30,6 +36,7 @@ from tls_server import tls_server
 from agentest.plugins.authoring.endpoint_detection import detect_agent
 from agentest.support.errors import UsageError
 
+DOCS = Path(__file__).parents[3] / "docs" / "agents"
 MESSAGES = {"messages": {"type": "array"}}
 
 
@@ -330,6 +337,58 @@ def test_other_endpoints_are_reported(server: StandIn, path: str, said: str) -> 
     assert not found.is_known
     assert said in " ".join(found.remarks), (found.remarks, found.tried)
     assert any(each.startswith("POST ") for each in found.tried)
+
+
+async def described(request: web.Request) -> web.Response:
+    return web.json_response({"dependencies": [], "named_endpoints": {"/chat": {}}})
+
+
+def _bot(channel: str) -> Routes:
+    return Bot(CHANNELS[channel], 9, lambda text: [text]).routes
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["path", "root"])
+@pytest.mark.parametrize(
+    ("routes", "path", "recipe"),
+    [
+        (
+            lambda: {**gradio(), "GET /config": described, "GET /gradio_api/info": described},
+            "/gradio_api/call/chat",
+            "known-apis`, 'Gradio'",
+        ),
+        (graphql, "/graphql", "known-apis`, 'GraphQL subscriptions'"),
+        (chatkit, "/chatkit", "known-apis`, 'ChatKit'"),
+        (lambda: _bot("Slack"), "/slack/events", "reply-webhooks`, 'Slack'"),
+        (
+            lambda: _bot("Teams and Bot Framework"),
+            "/api/messages",
+            "reply-webhooks`, 'Teams and Bot Framework'",
+        ),
+    ],
+    ids=["gradio", "graphql", "chatkit", "slack", "bot-framework"],
+)
+def test_a_public_api_is_named_with_its_recipe(
+    routes: Callable[[], Routes], path: str, recipe: str, is_named: bool
+) -> None:
+    """No guess is written: neither a body nor the path of a reply."""
+    with at_address(routes()) as root:
+        found = detect_agent(f"{root}{path if is_named else ''}")
+    if path == "/graphql" and not is_named:
+        assert not found.is_known
+        return
+    assert f"agentest docs {recipe}" in found.remarks[0]
+    assert (found.is_known, found.is_complete) == (False, False)
+    assert found.settings.keys() == {"type", "endpoint"}
+    page, _, heading = recipe.partition("`, ")
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert f"\n## {heading.strip(chr(39))}\n" in text
+
+
+def test_an_api_of_its_own_at_the_path_of_a_public_one_is_proved() -> None:
+    """A path alone is no sign of a bot of the Bot Framework."""
+    with standing_in(at("POST", "/api/messages", plain)) as root:
+        found = detect_agent(f"{root}/api/messages")
+    assert found.is_complete, found.remarks
 
 
 def test_an_agent_that_dies_while_it_is_asked_is_reported() -> None:
