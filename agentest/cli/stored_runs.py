@@ -31,7 +31,7 @@ from agentest.store.runs.folder import (
 )
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import open_in_browser, say
-from agentest.support.text import did_you_mean, duration
+from agentest.support.text import did_you_mean, duration, nearest
 
 _FEW = 20
 _COMMIT_CHARS = 7
@@ -171,7 +171,8 @@ def only_named(result: RunResult, wanted: Sequence[str], path: Path | str) -> Ru
     names = [scenario.name for scenario in result.scenarios]
     for text in wanted:
         if not any(matches_name(name, (text,)) for name in names):
-            close = did_you_mean(text.removeprefix("="), names[:_FEW])
+            name = text.removeprefix("=")
+            close = did_you_mean(name, names if nearest(name, names) else names[:_FEW])
             raise UsageError(f"--scenario: {path} has no scenario named {text!r}; {close}")
     return replace(result, scenarios=tuple(s for s in result.scenarios if matches_name(s.name, wanted)))
 

@@ -6,11 +6,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import builders
+import pytest
 
+from agentest.cli.stored_runs import only_named
 from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.store.journal import Journal
+from agentest.store.run_results import conversations_in_memory, document
 from agentest.store.runs.folder import (
     JOURNAL,
+    RESULTS,
+    RUNS,
     RunKind,
     RunRecord,
     latest_unfinished,
@@ -19,6 +24,7 @@ from agentest.store.runs.folder import (
     write_record,
 )
 from agentest.store.runs.past_runs import ScenarioWithAgent, latest_verdicts
+from agentest.support.errors import UsageError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -61,6 +67,29 @@ def test_the_latest_verdict_counts(tmp_path: Path) -> None:
     assert found.has_failed(ScenarioWithAgent(file, "x", agent))  # begun, and nobody knows more
     assert not found.has_failed(ScenarioWithAgent(file, "new", agent))
     assert found.is_new(ScenarioWithAgent(file, "new", agent))
+
+
+def test_the_results_count_if_the_journal_is_damaged(tmp_path: Path) -> None:
+    kept(tmp_path, 0, verdict("a", Status.PASSED), verdict("b", Status.FAILED))
+    scenarios = verdict("a", Status.FAILED), verdict("b", Status.PASSED)
+    run = tmp_path / RUNS / kept(tmp_path, 1, *scenarios)
+    whole = document(builders.run_result(*scenarios), conversations_in_memory)
+    (run / RESULTS).write_bytes(b"".join(whole))
+    lines = (run / JOURNAL).read_bytes().splitlines(keepends=True)
+    for damaged in (b"", b"".join([*lines[:2], b"{\n", *lines[2:]]), b"{}\n"):
+        (run / JOURNAL).write_bytes(damaged)
+        found = latest_verdicts(tmp_path)
+        assert {tried.name: found.has_failed(tried) for tried in found.known} == {"a": True, "b": False}
+
+
+def test_a_misspelled_scenario_of_a_large_run() -> None:
+    """The suggestion is from all its names, of which only some are listed."""
+    run = builders.run_result(*(verdict(f"order {number}", Status.PASSED) for number in range(90)))
+    with pytest.raises(UsageError, match="'ordr 77'; did you mean `order 77`"):
+        only_named(run, ["order 1", "ordr 77"], "RUN")
+    with pytest.raises(UsageError, match="'=zzz'; valid are: `order 0`, ") as listed:
+        only_named(run, ["=zzz"], "RUN")
+    assert str(listed.value).count("`order") == 20
 
 
 def test_the_run_to_continue(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -99,18 +100,17 @@ def verdicts_of_selection(
 
 
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    from agentest.store.reader import index_journal
+    from agentest.store.reader import JournalError, index_journal
 
+    begun, results = list[tuple[str, str]](), list[ScenarioResult]()
     try:
-        if (run.path / JOURNAL).is_file():
-            index = index_journal(run.path / JOURNAL)
-            yield from ((ScenarioWithAgent("", *place), None) for place in index.parts)
-            results: Iterable[ScenarioResult] = index.scenarios.values()
-        else:
+        index = index_journal(run.path / JOURNAL)
+        begun, results = [*index.parts], [*index.scenarios.values()]
+    except (OSError, JournalError):  # it is missing or damaged
+        with suppress(OSError, *_UNREADABLE):
             stored = entries(json.loads((run.path / RESULTS).read_bytes()))
             results = [CODECS.read(ScenarioResult, {**each, "conversations": ()}) for each in stored]
-    except (OSError, *_UNREADABLE):
-        return
+    yield from ((ScenarioWithAgent("", *place), None) for place in begun)
     for result in results:
         status = result.verdict.status
         cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
