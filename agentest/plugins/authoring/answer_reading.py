@@ -169,7 +169,8 @@ class TrialAnswer:
     def until(self) -> dict[str, str]:
         """The setting by which the last answer of a job is known, if the status does not tell it."""
         path, state = self._state
-        others = "".join(f" || {path} == '{each}'" for each in ("failed", "error") if each != state)
+        failed = (cased_like(state, each) for each in ("failed", "error"))
+        others = "".join(f" || {path} == '{each}'" for each in failed if each != state)
         done = (key for key, value in self.fields.items() if value is True and key.lower() in _DONE)
         until = f"{path} == '{state}'{others}" if path else next(done, "")
         return {"until": until} if until else {}
@@ -197,6 +198,11 @@ class TrialAnswer:
                 for place in dict.fromkeys((own, parent, *around, f"{own}/status", f"{own}/result")):
                     yield path_to(at), value, f"{place}/{{{{job}}}}", False
                 yield path_to(at), value, f"{own}/{{{{job}}}}/result", False
+
+
+def cased_like(example: str, word: str) -> str:
+    """Return the word in capitals, or with one at its start, if the example is."""
+    return word.upper() if example.isupper() else word.title() if example.istitle() else word
 
 
 def owner_of(place: Place) -> str:

@@ -37,6 +37,7 @@ from agentest.plugins.authoring.answer_reading import (
     ID_NAME,
     NotProved,
     TrialAnswer,
+    cased_like,
     find_reply,
     is_id,
     owner_of,
@@ -83,7 +84,7 @@ _NO_MESSAGES = {"role", "sender", "from", "author", "type", "jsonrpc", "method",
 _KEPT = "each remembered its own name, and not the other's"
 _SHARED = "one knows what only the other was told"
 _ROLE_NAME = re.compile(r"(?i)role|sender|from|author|type|speaker|who|by|source")
-_ANSWERING_ROLES = {"human": "ai", "USER": "ASSISTANT", "HUMAN": "AI", "customer": "agent"}
+_ANSWERING_ROLES = {"human": ("ai", "assistant", "bot"), "customer": ("agent", "assistant", "bot")}
 
 
 class _TrialClient(HttpClient):
@@ -131,6 +132,7 @@ class Draft:
     """Each with `method`, `path` (a list), `params`, `headers` and `body`. All but the last are for setup."""
     more: Mapping[str, Any] = field(default_factory=dict)  # further settings: `reply`, `session`, `poll`
     message: Place = ()  # the place of the message in the turn's request
+    forms: Sequence[Mapping[str, Any]] = ()  # other settings `messages`, if the agent may refuse these
     is_read: bool = False  # True once the place of the reply is known
 
     @property
@@ -370,12 +372,17 @@ class ApiInference:
     async def _with_conversation(self, draft: Draft, answer: TrialAnswer) -> tuple[Draft, str, str]:
         """Return the draft with what keeps a conversation, what shows it, and what is in doubt."""
         ways = list(_ways(draft, answer, named=self._named))
-        is_unknown = len(ways) > 2
+        is_unknown = len(ways) - len(draft.forms) > 2
         likely: tuple[Draft, str, str] | None = None
         doubt = ""
         while ways:
             way = ways.pop(0)
-            shown = await self._shown(way)
+            try:
+                shown = await self._shown(way)
+            except NotProved as error:
+                shown = ""
+                if draft.forms and way.draft is draft:
+                    doubt = doubt or f"A conversation of two messages failed: {error}."
             if shown == _SHARED:
                 doubt = f"Two conversations at once share one: {_SHARED}."
             elif shown == _KEPT and way.parts:
@@ -392,13 +399,10 @@ class ApiInference:
         return draft, UNKNOWN_CONVERSATION, ""
 
     async def _shown(self, way: Way) -> str:
-        """Return what two conversations at once show of their memory, or "" if they show nothing."""
+        """Return what two conversations at once show of their memory, or "". Raises NotProved."""
         said = [f"My name is {name}." for name in _NAMES] + 2 * ["What is my name?"]
-        try:
-            async with self._talks(way.draft, 2) as talks:
-                answers = [await self._say(talk, text) for talk, text in zip(2 * talks, said, strict=True)]
-        except NotProved:
-            return ""
+        async with self._talks(way.draft, 2) as talks:
+            answers = [await self._say(talk, text) for talk, text in zip(2 * talks, said, strict=True)]
         first, second = answers[:2], answers[2:]
         knows = [[re.search(rf"(?ai)\b{name}\b", each.reply) for name in _NAMES] for each in second]
         if knows[0][1] or knows[1][0]:
@@ -451,6 +455,7 @@ def _ways(draft: Draft, answer: TrialAnswer, *, named: bool) -> Iterator[Way]:
     given = dict.fromkeys(place for place, _ in answer.texts if _SESSION_NAME.search(owner_of(place)))
     if not fields:
         yield Way(draft=draft)
+    yield from (Way(draft=replace(draft, more={**draft.more, "messages": form})) for form in draft.forms)
     for place in fields:
         yield from (Way(draft=draft.with_turn(place, _SESSION, session=path_to(at))) for at in given)
         is_named = named and bool(_SESSION_NAME.search(label_of(turn, place)))
@@ -567,12 +572,15 @@ def _with_message_at(draft: Draft, place: Place) -> Draft:
         items, item = reduce(getitem, place[:end], draft.turn), reduce(getitem, place[: end + 1], draft.turn)
         role = next(filter(_ROLE_NAME.fullmatch, item), None) if isinstance(item, Mapping) else None
         if isinstance(items, list) and role and isinstance(item[role], str):
-            others = [each[role] for each in items if each.get(role, item[role]) != item[role]]
-            own = others[0] if others else _ANSWERING_ROLES.get(item[role], "assistant")
+            known = [each[role] for each in items if each.get(role, item[role]) != item[role]][:1]
+            usual = _ANSWERING_ROLES.get(item[role].lower(), ("assistant", "agent", "bot"))
+            roles = known or [cased_like(item[role], each) for each in usual]
             user = changed(item, place[end + 1 :], "{{content}}")
-            is_usual = user == {"role": "user", "content": "{{content}}"} and own == "assistant"
-            form = {} if is_usual else {"messages": {"user": user, "assistant": {**user, role: own}}}
-            return replace(draft.with_turn(place[:end], "{{messages}}", **form), message=place[:end])
+            is_usual = user == {"role": "user", "content": "{{content}}"} and roles[0] == "assistant"
+            forms = [{"user": user, "assistant": {**user, role: each}} for each in roles]
+            form = {} if is_usual else {"messages": forms[0]}
+            draft = draft.with_turn(place[:end], "{{messages}}", **form)
+            return replace(draft, message=place[:end], forms=forms[1:])
     return replace(draft.with_turn(place, _MESSAGE), message=place)
 
 

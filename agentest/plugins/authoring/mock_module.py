@@ -7,6 +7,7 @@ import json
 import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
@@ -209,13 +210,10 @@ class _MockWriter:
 
 
 def _needs_file(value: Any) -> bool:
-    if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER:
-        return True
-    try:
+    with suppress(ValueError):
         node(value)
-    except ValueError:
-        return True
-    return False
+        return len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER
+    return True
 
 
 def _in_docstring(text: str) -> str:

@@ -34,6 +34,7 @@ from agentest.scenarios.options import mock_form_of
 from agentest.scenarios.parser import flags_of, replace_forms
 from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
+from agentest.support.errors import errors_as
 from agentest.support.json_text import json_or
 from agentest.support.templates import as_text
 from agentest.support.text import shortened
@@ -111,22 +112,15 @@ def _numeral(value: Any, key: str) -> Any:
 
 
 def _approx(value: Approx, key: str) -> dict[str, Any]:
-    near = {name: getattr(value, name) for name in ("rel", "abs")}
-    tolerances = {
-        name: as_data(tolerance, _joined_key(key, name))
-        for name, tolerance in near.items()
-        if tolerance is not None
-    }
-    inner = value.value  # only numbers, and lists and dicts of them
-    data = _keys(inner, key) if isinstance(inner, Mapping) else as_data(inner, key)
-    return {"approx": data, **tolerances}
+    # The value is a number, or lists and dicts of numbers, whose keys are not read as forms.
+    write = _keys if isinstance(value.value, Mapping) else as_data
+    data = _fields(value, key, {"value": lambda inner, _: write(inner, key)})
+    return {"approx": data.pop("value"), **data}
 
 
 def _instance(value: Instance, key: str) -> dict[str, Any]:
-    try:
+    with errors_as(ValueError, f"{key}: ".removeprefix(": ")):
         names = value.names
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}".removeprefix(": ")) from None
     return {"instance": names[0] if len(names) == 1 else names}
 
 

@@ -256,6 +256,26 @@ def own_history() -> StandIn:
     return answer
 
 
+def strict_roles(agents_own: str = "assistant") -> StandIn:
+    """An agent that refuses a history with other speakers, and answers later."""
+    jobs: dict[str, str] = {}
+
+    def answer(request: Asked) -> Given:
+        if job := jobs.get(request.path):
+            return Given({"task": {"state": "SUCCEEDED", "output": {"speech": job}}})
+        if request.path != "/tasks":
+            return NOT_FOUND
+        lines = request.json.get("dialogue", [])
+        if not lines or {each["speaker"] for each in lines} - {"customer", agents_own}:
+            return error(f"dialogue: speaker is customer or {agents_own}")
+        task = str(uuid4())
+        said = [each["line"] for each in lines if each["speaker"] == "customer"]
+        jobs[f"/tasks/{task}"] = reply(said)
+        return Given({"task": {"id": task, "state": "QUEUED"}}, 202)
+
+    return answer
+
+
 def shared() -> StandIn:
     chats = Chats()
 
@@ -311,6 +331,7 @@ LOGIN_FIRST = f"""\
 curl $URL/login --json '{{"user": "tester", "password": "geheim-1234"}}'
 curl -X POST $URL/chats -H 'Authorization: Bearer tok-{UUID}'
 curl $URL/chats/c_0f1e2d3c/turns -H 'Authorization: Bearer tok-{UUID}' --json '{{"text": "Where is it?"}}'"""
+STRICT_ROLES = """curl $URL/tasks --json '{"dialogue": [{"speaker": "customer", "line": "Where is it?"}]}'"""
 AGENTS: Mapping[str, tuple[Callable[[], StandIn], str]] = {
     "session-first": (session_first, SESSION_FIRST),
     "ids-in-path": (ids_in_path, IDS_IN_PATH),
@@ -328,6 +349,7 @@ AGENTS: Mapping[str, tuple[Callable[[], StandIn], str]] = {
         own_history,
         """curl $URL/complete --json '{"turns": [{"role": "user", "content": "Where is order 17?"}]}'""",
     ),
+    "strict-roles": (strict_roles, STRICT_ROLES),
     "shared": (shared, """curl $URL/chat --json '{"message": "Where is order 17?"}'"""),
     "never-says": (never_says, """curl $URL/chat --json '{"message": "Where is order 17?"}'"""),
 }

@@ -11,7 +11,18 @@ import pytest
 import yaml
 from project import Project
 from stand_ins import NOT_FOUND, Asked, Given, StandIn, standing_in
-from team_agents import AGENTS, Chats, cookies, forgetful, own_events, shared
+from team_agents import (
+    AGENTS,
+    STRICT_ROLES,
+    Chats,
+    cookies,
+    forgetful,
+    own_events,
+    shared,
+    strict_roles,
+)
+
+from agentest.plugins.authoring.answer_reading import TrialAnswer
 
 REMEMBERS = """\
 asked = "What is my name?"
@@ -33,6 +44,7 @@ PATHS = {
     "bearer": "/v2/reply",
     "login-first": "/chats",
     "own-history": "/complete",
+    "strict-roles": "/tasks",
     "shared": "/chat",
     "never-says": "/chat",
 }
@@ -204,6 +216,31 @@ def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
     assert "\n  reply: reply # the path" in done.stderr
     assert "another-value-1" not in done.stderr
     assert not (project.root / "agentest.config.yaml").exists()
+
+
+def test_a_refused_second_message_is_not_called_ready(project: Project) -> None:
+    """Roles that nobody guesses: the agent's words are shown, and the exit status is 2."""
+    with standing_in(strict_roles("consultant")) as url:
+        done = project.agentest("init", "--curl", STRICT_ROLES.replace("$URL", url))
+    assert done.returncode == 2, done.stderr
+    assert "A conversation of two messages failed: " in done.stderr
+    assert "speaker is customer or consultant" in done.stderr
+    assert "Next: complete `agent`" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "others"),
+    [
+        ("done", ["failed", "error"]),
+        ("SUCCEEDED", ["FAILED", "ERROR"]),
+        ("Succeeded", ["Failed", "Error"]),
+        ("failed", ["error"]),
+    ],
+)
+def test_a_job_that_fails_ends_the_wait(state: str, others: list[str]) -> None:
+    """Its state is spelled like that of a job that succeeds."""
+    until = TrialAnswer(200, {}, [{"state": state}], "").until["until"]
+    assert until.split(" || ") == [f"state == '{each}'" for each in (state, *others)]
 
 
 def _own_form(request: Asked) -> Given:
