@@ -28,6 +28,7 @@ for form, help in (
     ("langsmith", "Runs of LangSmith."),
     ("phoenix", "Spans of OpenInference, as Phoenix exports them."),
     ("adk", "Sessions of Google ADK."),
+    ("atif", "Trajectories of ATIF, as Harbor writes them."),
     ("agentest", "Results and journals of runs."),
     ("openai", "Requests to OpenAI's API."),
     ("jsonl", "Messages, or objects with `messages`."),

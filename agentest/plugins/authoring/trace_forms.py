@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from agentest.agents.json_reader import read_result
 from agentest.plugins.authoring.trace_messages import Item, answer_items, items_of, message_items, step_key
 from agentest.plugins.authoring.trace_sessions import CONTINUED, AgentRun, ReadTraces, RecordedSession
-from agentest.plugins.protocols.model_messages import entry
+from agentest.plugins.protocols.model_messages import entry, objects
+from agentest.support.text import snake_case
 
 
 class _OtlpRow(NamedTuple):
@@ -69,13 +70,7 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 
 def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
-    groups = record.get("resourceSpans", record.get("resource_spans")) or ()
-    spans = [
-        span
-        for resource in groups
-        for scope in resource.get("scopeSpans", resource.get("scope_spans", ()))
-        for span in scope.get("spans", ())
-    ]
+    spans = [*_nested(record, "resourceSpans", "scopeSpans", "spans")]
     if isinstance(record.get("context"), Mapping):
         spans.append({**record, **record["context"]})
     for span in spans:
@@ -96,19 +91,20 @@ def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
         yield _OtlpRow(int(start), trace, attributes, named, failed)
 
 
+def _nested(value: Mapping[str, Any], key: str, *keys: str) -> Iterator[Any]:
+    for each in value.get(key, value.get(snake_case(key))) or ():
+        yield from _nested(each, *keys) if keys else (each,)
+
+
 def _log_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
-    groups = record.get("resourceLogs", record.get("resource_logs")) or ()
     spans: dict[tuple[str, str], list[tuple[int, str, Mapping[str, Any]]]] = {}
-    for resource in groups:
-        for scope in resource.get("scopeLogs", resource.get("scope_logs", ())):
-            for log in scope.get("logRecords", scope.get("log_records", ())):
-                attributes = _attributes(log.get("attributes"))
-                body = _attribute(log.get("body"))
-                name = log.get("eventName") or attributes.get("event.name") or ""
-                at = int(log.get("timeUnixNano") or log.get("observedTimeUnixNano") or 0)
-                event = {**attributes, **(body if isinstance(body, Mapping) else {})}
-                key = str(log.get("traceId") or ""), str(log.get("spanId") or "")
-                spans.setdefault(key, []).append((at, str(name), event))
+    for log in _nested(record, "resourceLogs", "scopeLogs", "logRecords"):
+        attributes = _attributes(log.get("attributes"))
+        name = log.get("eventName") or attributes.get("event.name") or ""
+        at = int(log.get("timeUnixNano") or log.get("observedTimeUnixNano") or 0)
+        event = attributes | entry(_attribute(log.get("body")))
+        key = str(log.get("traceId") or ""), str(log.get("spanId") or "")
+        spans.setdefault(key, []).append((at, str(name), event))
     for (trace, _span), logs in spans.items():
         logs.sort(key=lambda log: log[0])
         yield _OtlpRow(logs[0][0], trace, {}, [(name, event) for _at, name, event in logs])
@@ -305,9 +301,8 @@ def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
         found.forms["langsmith"] += 1
         session.add(items_of(inputs), answer_items(outputs), record.get("start_time"))
     elif record.get("run_type") == "tool":
-        output = outputs.get("output", outputs) if isinstance(outputs, Mapping) else outputs
-        result = output.get("content", output) if isinstance(output, Mapping) else output
-        session.add_result(record.get("name"), result)
+        output = entry(outputs).get("output", outputs)
+        session.add_result(record.get("name"), entry(output).get("content", output))
     else:
         found.passed_over[str(record.get("run_type"))] += 1
     for child in record.get("child_runs") or ():
@@ -327,9 +322,7 @@ def read_openai(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a request to OpenAI's API, with its response."""
     request = record.get("request") or record.get("body") or record
     response = record.get("response") or record.get("completion") or record
-    if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
-        response = response["body"]
-    request, response = read_result(request), read_result(response)
+    request, response = read_result(request), read_result(entry(response, "body") or response)
     if not isinstance(request, Mapping) or not isinstance(response, Mapping):
         return False
     received = items_of(request.get("messages", request.get("input")))
@@ -364,17 +357,40 @@ def is_adk(record: Mapping[str, Any]) -> bool:
 
 def read_adk(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a session of ADK."""
-    events = record.get("events")
-    if not isinstance(events, list):
+    if not is_adk(record):
         return False
     found.forms["adk"] += 1
     session = found.session(str(record.get("id") or found.here))
-    for event in events:
-        content = event.get("content") if isinstance(event, Mapping) else None
-        if isinstance(content, Mapping):
+    for event in objects(record["events"]):
+        if content := entry(event, "content"):
             role = "user" if event.get("author") == "user" else "assistant"
             session.items += message_items({"role": role, "parts": content.get("parts") or []})
             session.failed |= bool(event.get("errorCode") or event.get("error_code"))
+    return True
+
+
+def is_atif(record: Mapping[str, Any]) -> bool:
+    """Return True for a trajectory of ATIF, the format of Harbor."""
+    return "agent" in record and isinstance(record.get("steps"), list)
+
+
+def read_atif(record: Mapping[str, Any], found: ReadTraces) -> bool:
+    """Read a trajectory of ATIF. A result that names no call is that of the call at its place."""
+    if not is_atif(record):
+        return False
+    found.forms["atif"] += 1
+    session = found.session(str(record.get("session_id") or found.here))
+    for step in objects(record["steps"]):
+        items = message_items({**step, "role": step.get("source"), "content": step.get("message")})
+        results = objects(entry(step, "observation").get("results"))
+        calls = [item.id for item in items if item.kind == "call"] + [""] * len(results)
+        for result, call in zip(results, calls, strict=False):
+            given = {"tool_call_id": result.get("source_call_id") or call, "content": result.get("content")}
+            items += message_items({"role": "tool", **given})
+        session.items += items
+    session.items += [Item("unread", "trajectory of a subagent")] * len(
+        record.get("subagent_trajectories") or ()
+    )
     return True
 
 

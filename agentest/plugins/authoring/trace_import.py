@@ -103,10 +103,8 @@ def import_traces(request: TraceRequest) -> ImportResult:
     for before, turn in (pair for each in sessions for pair in pairwise(each.turns)):
         personal.learn_answer(before.agent_message, turn.user_message)
     for turn in (turn for each in sessions for turn in each.turns):
-        personal.learn([turn.user_message, turn.agent_message])
-        for call in turn.tool_calls:
-            personal.learn(call.args)
-            personal.learn(call.result)
+        called = [(call.args, call.result) for call in turn.tool_calls]
+        personal.learn([turn.user_message, turn.agent_message, called])
     is_data = output.name.endswith(DATA_ENDINGS)
     hidden = [tuple(_hidden(turn, personal) for turn in each.turns) for each in chosen]
     worded, wording_notes = _worded(hidden, request.model)

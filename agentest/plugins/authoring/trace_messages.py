@@ -71,10 +71,8 @@ def message_items(message: Any) -> list[Item]:
         message = {**message["data"], "type": message.get("type")}
     if isinstance(message.get("message"), Mapping) and "role" not in message:
         message = message["message"]
-    if {
-        "toolCallId",
-        "toolName",
-    } <= message.keys() and "type" not in message:  # as spans of the AI SDK have it
+    # Spans of the AI SDK have calls without a type.
+    if {"toolCallId", "toolName"} <= message.keys() and "type" not in message:
         message = {**message, "type": "tool-call"}
     read = read_message(message)
     texts = [part.value for part in read.parts if part.kind == "text" and part.value.strip()]
@@ -112,10 +110,8 @@ def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
         return history
     old, new = [*map(step_key, history)], [*map(step_key, more)]
     said = [key for key in new if key[0] in ("user", "assistant")]
-    if old in (
-        new[: len(old)],
-        said[: len(old)],
-    ):  # a history without the calls between its messages is shorter
+    # A history without the calls between its messages is shorter.
+    if old in (new[: len(old)], said[: len(old)]):
         return list(more)
     for size in range(min(len(old), len(new)), 0, -1):
         if old[-size:] == new[:size]:

@@ -144,10 +144,9 @@ def _numbered(turns: Sequence[Turn]) -> Sequence[dict[str, Any]]:
 
 def problem_of(answer: WordedSession, messages: Sequence[Mapping[str, Any]]) -> str | None:
     """Return what is wrong with an answer: what it cites must exist, be the user's, and have its numbers."""
-    if not answer.goal.text.strip() or not answer.goal.messages:
-        return "the goal and its messages are needed"
-    if not answer.expected_outcome.text.strip() or not answer.expected_outcome.messages:
-        return "the expected outcome and its messages are needed"
+    for what, told in (("goal", answer.goal), ("expected outcome", answer.expected_outcome)):
+        if not told.text.strip() or not told.messages:
+            return f"the {what} and its messages are needed"
     for option, each in ((option, each) for option, given in answer.statements.items() for each in given):
         if beyond := [number for number in each.messages if not 1 <= number <= len(messages)]:
             return f"{option} cites message {beyond[0]}, but there are {len(messages)}"

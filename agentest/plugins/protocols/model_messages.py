@@ -146,7 +146,7 @@ def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
 def _call(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:
     named = ("arguments", "args", "input")
     arguments = next((given[key] for key in named if given.get(key) is not None), None)
-    name = str(given.get("name") or given.get("toolName") or "")
+    name = str(given.get("name") or given.get("toolName") or given.get("function_name") or "")
     part = MessagePart("call", raw, place, name, arguments, _id(given))
     return part._replace(value={"input": given.get("input")}) if part.is_custom else part
 

@@ -194,6 +194,24 @@ def adk() -> str:
     return json.dumps({"id": "s-1", "appName": "shop", "userId": "u", "events": events})
 
 
+def atif(names_calls: bool = True) -> str:
+    steps: list[dict[str, Any]] = [{"step_id": 1, "source": "system", "message": "You help."}]
+    for (id, name, args, result), user, agent in zip(CALLS, (ASKED, CANCEL), (FOUND, DONE), strict=True):
+        call = {"tool_call_id": id, "function_name": name, "arguments": args}
+        done = {"source_call_id": id if names_calls else None, "content": json.dumps(result)}
+        steps += [
+            {"source": "user", "message": user},
+            {"source": "agent", "message": "", "tool_calls": [call], "observation": {"results": [done]}},
+            {"source": "agent", "message": agent, "reasoning_content": "Hm."},
+        ]
+    made = {"schema_version": "ATIF-v1.6", "session_id": "s-1", "agent": {"name": "a", "version": "1"}}
+    return json.dumps({**made, "steps": steps}, indent=2)
+
+
+def atif_without_ids() -> str:
+    return atif(names_calls=False)
+
+
 def jsonl() -> str:
     return json.dumps({"session_id": "s-1", "messages": openai_messages()})
 
@@ -238,7 +256,21 @@ def journal() -> str:
     return "\n".join(map(json.dumps, lines))
 
 
-FORMS = [otlp, langfuse, langsmith, phoenix, openai, responses, adk, jsonl, message_lines, results, journal]
+FORMS = [
+    otlp,
+    langfuse,
+    langsmith,
+    phoenix,
+    openai,
+    responses,
+    adk,
+    atif,
+    atif_without_ids,
+    jsonl,
+    message_lines,
+    results,
+    journal,
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -446,7 +478,9 @@ _SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [otlp, langfuse, langsmith, phoenix, openai, responses, adk, jsonl, journal])
+@pytest.mark.parametrize(
+    "form", [otlp, langfuse, langsmith, phoenix, openai, responses, adk, atif, jsonl, journal]
+)
 @pytest.mark.parametrize(("said", "values"), _SAID)
 def test_nothing_personal_is_written_in_any_language_and_form(
     said: str, values: list[str], form: Callable[[], str], tmp_path: Path

@@ -214,12 +214,11 @@ class Documentation:
         index += "conversations.\n\n## Documentation\n\n"
         index += "".join(f"- [{p.title}]({self._relative(p)}): {p.about}\n" for p in self.pages)
         full = "\n\n".join(f"<!-- {self._relative(page)} -->\n\n{page.source.strip()}" for page in self.pages)
-        written = []
-        for name, text in ((LLMS, index), (LLMS_FULL, full + "\n")):
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / name, text.encode())
-            written.append(folder / name)
-        return written
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {folder / LLMS: index, folder / LLMS_FULL: full + "\n"}
+        for path, text in files.items():
+            write_atomically(path, text.encode())
+        return list(files)
 
     def _relative(self, page: DocsPage) -> str:
         return page.path.relative_to(self.folder).as_posix()

@@ -146,9 +146,9 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
     a Hugging Face dataset. Messages, answers and more are found by the names of columns.
 
     Sessions: SOURCES are exports of OpenTelemetry (GenAI), Langfuse, LangSmith or Phoenix, logs of the OpenAI
-    API, sessions of ADK, lines with messages, or runs of Agentest. Those that differ become scenarios with
-    recorded mocks: simulated users with a goal if a model is configured, otherwise scripts. Personal data is
-    replaced before anything is sent or written.
+    API, sessions of ADK, trajectories of ATIF, lines with messages, or runs of Agentest. Those that differ
+    become scenarios with recorded mocks: simulated users with a goal if a model is configured, otherwise
+    scripts. Personal data is replaced before anything is sent or written.
 
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import field
 
-from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import (
     Json,
     StreamedBlocks,
@@ -27,6 +26,7 @@ class AnthropicMessages(wire.WireForm):
 
     name = "Anthropic messages"
     schema_keys = ("input_schema",)
+    effort_key = "output_config"
 
     def facts(self, body: Json, path: str) -> Json:
         del path
@@ -35,13 +35,6 @@ class AnthropicMessages(wire.WireForm):
 
     def is_incomplete(self, body: Json) -> bool:
         return body.get("stop_reason") == "max_tokens"
-
-    def overridden(self, body: Json, override: Override) -> Json:
-        settings = override.settings
-        settings.pop("seed", None)
-        if effort := settings.pop("reasoning_effort", None):
-            settings["output_config"] = {**entry(body, "output_config"), "effort": effort}
-        return {**body, **settings}
 
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):

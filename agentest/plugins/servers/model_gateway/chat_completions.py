@@ -8,7 +8,6 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
@@ -39,9 +38,6 @@ class ChatCompletions(wire.WireForm):
 
     def is_incomplete(self, body: Json) -> bool:
         return _choice(body).get("finish_reason") == "length"
-
-    def overridden(self, body: Json, override: Override) -> Json:
-        return {**body, **override.settings}
 
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from agentest.config.agents.companion_servers import Override
 from agentest.plugins.protocols.model_messages import (
     Json,
     count,
@@ -33,6 +32,7 @@ class Responses(wire.WireForm):
 
     name = "responses"
     history_key = "input"
+    effort_key = "reasoning"
 
     def facts(self, body: Json, path: str) -> Json:
         del path
@@ -55,13 +55,6 @@ class Responses(wire.WireForm):
         if message.get("role") is not None:
             return bool(message["role"] == "assistant")
         return not str(message.get("type")).endswith("_output")
-
-    def overridden(self, body: Json, override: Override) -> Json:
-        settings = override.settings
-        settings.pop("seed", None)
-        if effort := settings.pop("reasoning_effort", None):
-            settings["reasoning"] = {**entry(body, "reasoning"), "effort": effort}
-        return {**body, **settings}
 
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         body = request.body

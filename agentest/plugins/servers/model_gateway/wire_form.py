@@ -242,6 +242,9 @@ class WireForm(ABC):
     finds_calls_in_text = False  # True if frameworks that use this API write calls with their ids as text
     schema_keys: tuple[str, ...] = ("parameters",)
     """The keys of a declared tool that may have the schema of its arguments."""
+    effort_key = (
+        ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort` and `seed`
+    )
 
     def request(self, body: Json, path: str) -> WireRequest:
         history = read_history(messages_of(body), self.text_of)
@@ -341,9 +344,14 @@ class WireForm(ABC):
         made = [f"{call.name}({json.dumps(call.value or {}, sort_keys=True)})" for call in calls]
         return " ".join([texts, *made])
 
-    @abstractmethod
     def overridden(self, body: Json, override: Override) -> Json:
         """Return a request with the user's settings in place of the agent's, where the API has them."""
+        settings = override.settings
+        if self.effort_key:
+            settings.pop("seed", None)
+            if effort := settings.pop("reasoning_effort", None):
+                settings[self.effort_key] = {**entry(body, self.effort_key), "effort": effort}
+        return {**body, **settings}
 
     @abstractmethod
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
