@@ -84,12 +84,10 @@ async def find_known_api(probe: EndpointProbe, *, elsewhere: bool = False) -> De
     for api in _KNOWN_APIS:
         method, _, place = api.place.partition(" ")
         is_here = own.endswith(place)
-        if method == "GET":  # what it answers describes the whole server
-            is_likely = not own or own.split("/")[1] == place.split("/")[1]
-        else:
-            is_likely = is_here
+        # What a GET returns describes the whole server.
+        is_described = method == "GET" and (not own or own.split("/")[1] == place.split("/")[1])
         path, answer, settings = "" if is_here else place, "", {"type": "http", "endpoint": probe.url}
-        if not (is_likely or elsewhere):
+        if not (is_here or is_described or elsewhere):
             continue
         if method == "WS":
             settings = {"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)}

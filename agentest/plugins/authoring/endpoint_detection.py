@@ -53,7 +53,7 @@ from agentest.plugins.authoring.request_examples import (
     hidden,
 )
 from agentest.plugins.page.talk.talk import lone_resources, short_talk
-from agentest.support.errors import AgentError, CannotSend, UsageError
+from agentest.support.errors import AgentestError, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
@@ -180,13 +180,13 @@ class _Detection:
         own = None if elsewhere else await self._own_api()
         if isinstance(own, DetectedAgent):
             return own
-        is_there = response is not None or not may_post
-        if not self._path and is_there and is_absent(response):
-            guess = await find_known_api(probe, elsewhere=True)
+        is_free = not self._path and (response is not None or not may_post) and is_absent(response)
+        if is_free and (guess := await find_known_api(probe, elsewhere=True)):
+            return _guessed(guess)
         if is_absent(response) and _is_json_rpc(mcp := await probe.get("/mcp")):
             response = mcp
-        if guess := guess or next(filter(None, (each.guess(probe) for each in all_probes())), None):
-            return _guessed(guess)
+        if guess := next(filter(None, (each.guess(probe) for each in all_probes())), None):
+            return _guessed(guess, (await self._try_out(guess.settings))[1])
         return self._unknown(response, elsewhere, own)
 
     async def _known(self, finding: DetectedProtocol, response: ProbeResponse | None) -> DetectedAgent:
@@ -247,7 +247,7 @@ class _Detection:
                 agents = await make_agents({"agent": agent}, lone_resources(self._client, stack))
                 talk = await stack.enter_async_context(short_talk(agents["agent"]))
                 reply = await talk.say(HELLO)
-        except (AgentError, CannotSend) as error:
+        except AgentestError as error:
             self._probe.tried.append(f"{tried}: {shortened(str(error), 200)}")
             return f"It did not answer {HELLO!r}: {shortened(str(error), 400)}.", str(error)
         text = shortened(" ".join((reply.text or "").split()), _SHOWN_REPLY_CHARS)
@@ -293,8 +293,8 @@ class _Detection:
         return DetectedAgent(settings=settings, remarks=remarks, is_known=False)
 
 
-def _guessed(finding: DetectedProtocol) -> DetectedAgent:
-    return DetectedAgent(settings=finding.settings, remarks=(finding.because,), is_known=False)
+def _guessed(finding: DetectedProtocol, *more: str) -> DetectedAgent:
+    return DetectedAgent(settings=finding.settings, remarks=(finding.because, *more), is_known=False)
 
 
 async def _check_listening(url: str, client: Client, tried: Sequence[str] = ()) -> None:
@@ -379,15 +379,12 @@ def _joined(tried: Sequence[str]) -> Iterator[str]:
         yield f"{method} {', '.join(dict.fromkeys(path for _, path, _ in group))}: {outcome}"
 
 
-_PATIENCE_S = 5.0
-
-
 async def tls_problem(url: str, client: Client, headers: Headers = ()) -> str:
     """Return why HTTPS requests to a URL fail; "" if they succeed, or for another scheme."""
     if not url.startswith("https://"):
         return ""
     try:
-        with anyio.move_on_after(_PATIENCE_S):
+        with anyio.move_on_after(_CONNECT_S):
             response = await client.send_direct("GET", url, headers, None)
             await response.aclose()
     except CONNECTION_ERRORS as error:

@@ -327,11 +327,29 @@ def test_doctor_sends_a_message(salon: Salon, project: Project, command: str, ex
     assert expected in " ".join(done.stdout.split())
 
 
-def test_init_recognizes_a_server_of_http2(salon: Salon) -> None:
-    with salon.serving() as endpoint:
+@pytest.mark.parametrize(
+    ("reflects", "said"),
+    [
+        ("v1", "`salon.v1.Booking/Chat`, `salon.v1.Booking/Stream`, `salon.v1.Booking/Upload`"),
+        ("", "the server has no reflection"),
+    ],
+)
+def test_init_lists_the_methods_of_a_server_of_grpc(reflects: str, said: str, salon: Salon) -> None:
+    with salon.serving(reflects=reflects) as endpoint:
         found = detect_agent(f"http://{endpoint}")
     assert (found.settings["type"], found.settings["endpoint"]) == ("grpc", endpoint)
     assert "as gRPC does" in found.remarks[0]
+    assert f"  type: grpc\n  endpoint: {endpoint}\n  method: " in found.remarks[0]
+    assert said in found.remarks[1]
+    assert "Bad status line" not in "".join(found.tried)
+    assert not found.is_complete
+
+
+def test_init_names_the_package_if_it_is_missing(salon: Salon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc.aio", None)
+    with salon.serving() as endpoint:
+        found = detect_agent(f"http://{endpoint}")
+    assert "pip install 'agentest-sim[grpc]'" in found.remarks[1]
 
 
 def test_the_package_is_named_if_it_is_missing(salon: Salon, monkeypatch: pytest.MonkeyPatch) -> None:

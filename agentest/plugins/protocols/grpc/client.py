@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,6 +44,7 @@ from agentest.support.text import did_you_mean, shortened
 from agentest.support.trace_context import note_request, turn_of_requests
 
 _MOST_FILES, _MOST_DESCRIPTION_BYTES = 2_000, 2_000_000  # a byte may take 150 in memory
+_MOST_LISTED = 20  # services whose methods an error lists
 _TOO_LARGE = f"the reflection sent more than {_MOST_DESCRIPTION_BYTES / 1e6:g} MB or {_MOST_FILES:,} files"
 _INSTALL = "pip install 'agentest-sim[grpc]'"
 
@@ -198,6 +199,7 @@ class GrpcClient:
         raise self._cannot_describe("the server has no reflection")
 
     async def _reflected_by(self, reflection: str) -> list[bytes]:
+        from google.protobuf.descriptor_pb2 import FileDescriptorProto
         from grpc_reflection.v1alpha import reflection_pb2 as wire
 
         call = self._channel.stream_stream(
@@ -222,17 +224,16 @@ class GrpcClient:
                     continue
                 answer = await (ask(file_by_filename=name) if name else ask(file_containing_symbol=service))
                 if answer.HasField("error_response") and not name:
-                    listed = (await ask(list_services="")).list_services_response.service
-                    raise _unknown_service(service, [each.name for each in listed])
+                    raise _unknown_service(self._config.method, await _services_listed(ask))
                 if answer.HasField("error_response"):
                     raise self._cannot_describe(f"{name}: {answer.error_response.error_message}")
                 for content in answer.file_descriptor_response.file_descriptor_proto:
                     size = len(content) + sum(map(len, found.values()))
                     if size > _MOST_DESCRIPTION_BYTES or len(found) >= _MOST_FILES:
                         raise self._cannot_describe(_TOO_LARGE)
-                    file, needed = _file_of(content)
-                    found[file] = content
-                    waiting += needed
+                    file = FileDescriptorProto.FromString(content)
+                    found[file.name] = content
+                    waiting += file.dependency
             await call.done_writing()
         finally:
             call.cancel()
@@ -263,13 +264,6 @@ class _GrpcConversation:
 
 def _never_arrived(error: Any) -> bool:
     return error.code().name == "UNAVAILABLE" and "failed to connect" in (error.details() or "")
-
-
-def _file_of(content: bytes) -> tuple[str, Sequence[str]]:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    file = FileDescriptorProto.FromString(content)
-    return file.name, list(file.dependency)
 
 
 async def _compiled(proto: Path) -> list[bytes]:
@@ -314,9 +308,7 @@ def _method_in(files: Sequence[bytes], name: str) -> Any:
     try:
         methods = pool.FindServiceByName(service).methods_by_name
     except KeyError:
-        raise _unknown_service(
-            service, [f"{f.package}.{each.name}".lstrip(".") for f in known for each in f.service]
-        ) from None
+        raise _unknown_service(name, known) from None
     if method not in methods:
         raise CannotSend(f"method: {service} has no method {method!r}; it has {', '.join(methods)}")
     if methods[method].client_streaming:
@@ -324,8 +316,22 @@ def _method_in(files: Sequence[bytes], name: str) -> Any:
     return methods[method]
 
 
-def _unknown_service(name: str, known: Sequence[str]) -> CannotSend:
-    return CannotSend(f"method: there is no service {name!r}; {did_you_mean(name, known)}")
+async def _services_listed(ask: Callable[..., Awaitable[Any]]) -> list[Any]:
+    """Return the descriptions of the files of a server's own services."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    listed = (await ask(list_services="")).list_services_response.service
+    own = [each.name for each in listed if not each.name.startswith("grpc.")]
+    described = [await ask(file_containing_symbol=each) for each in own[:_MOST_LISTED]]
+    answers = [each.file_descriptor_response.file_descriptor_proto for each in described]
+    return [FileDescriptorProto.FromString(each) for answer in answers for each in answer]
+
+
+def _unknown_service(name: str, files: Iterable[Any]) -> CannotSend:
+    """Return the error for a method of a service that these descriptions of files do not have."""
+    services = ((f"{file.package}.{each.name}".lstrip("."), each) for file in files for each in file.service)
+    valid = {f"{service}/{method.name}" for service, each in services for method in each.method}
+    return CannotSend(f"method: there is no service {name.partition('/')[0]!r}; {did_you_mean(name, valid)}")
 
 
 def _encoded(body: Any, method: Any) -> bytes:
@@ -334,7 +340,7 @@ def _encoded(body: Any, method: Any) -> bytes:
 
     try:
         data: bytes = ParseDict(
-            body, GetMessageClass(method.input_type)(), descriptor_pool=_pool_of(method)
+            body, GetMessageClass(method.input_type)(), descriptor_pool=method.containing_service.file.pool
         ).SerializeToString()
     except (ParseError, AttributeError, TypeError) as error:
         fields = ", ".join(field.name for field in method.input_type.fields)
@@ -354,7 +360,7 @@ def _decoded(content: bytes, method: Any) -> Mapping[str, Any]:
             GetMessageClass(method.output_type).FromString(content),
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
-            descriptor_pool=_pool_of(method),
+            descriptor_pool=method.containing_service.file.pool,
         )
     except DecodeError:
         raise AgentError(f"the agent's answer is not a {method.output_type.full_name}") from None
@@ -363,7 +369,3 @@ def _decoded(content: bytes, method: Any) -> Mapping[str, Any]:
             f"the agent's answer has a message of an unknown type ({error}); import it in the file of `proto`"
         ) from None
     return value
-
-
-def _pool_of(method: Any) -> Any:
-    return method.containing_service.file.pool

@@ -96,5 +96,11 @@ class GrpcProbe(ProtocolProbe):
     def guess(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         if not any(quoted in each for each in endpoint.tried for quoted in _HTTP2_SETTINGS):
             return None
-        because = "It speaks HTTP/2 without TLS, as gRPC does. Write `method`, `body` and `reply`."
-        return self.found(urlsplit(endpoint.url).netloc, because, method="package.Service/Method")
+        endpoint.tried[:] = [f"{each.partition(': ')[0]}: an answer in HTTP/2" for each in endpoint.tried]
+        place, method = urlsplit(endpoint.url).netloc, "package.Service/Method"
+        because = (
+            "It speaks HTTP/2 without TLS, as gRPC does. Complete these lines (agentest docs grpc):\n"
+            f"agent:\n  type: grpc\n  endpoint: {place}\n  method: {method} # which one is the chat\n"
+            '  body: {message: "{{message}}"}\n  reply: text # the path to the reply in a response'
+        )
+        return self.found(place, because, method=method)
