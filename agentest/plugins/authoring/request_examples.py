@@ -66,6 +66,8 @@ def read_curl(source: str) -> list[RequestExample]:
     found: list[RequestExample] = []
     variable = ""
     text = source if "curl " in source else sys.stdin.read() if source == "-" else _content(f"@{source}")
+    for name, _, value in re.findall(r"""(?m)^ *(?:export )?(\w+)=(["']?)([^"'$`(\s]+)\2 *$""", text):
+        text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, text)
     for words in _commands(text):
         if words[-1].endswith("=") and words[0] != "curl":
             variable = words[-1][:-1]
@@ -201,7 +203,7 @@ def hidden(
         inherited: variables of the shell that stand for something else.
         name: the key of the value.
 
-    Raises UsageError for a variable without a value.
+    Raises UsageError for a variable without a value, except in a path.
     """
     if isinstance(value, Mapping):
         return {key: hidden(each, variables, inherited, key) for key, each in value.items()}
@@ -216,6 +218,8 @@ def hidden(
         )
     for each in {each for each in _VARIABLE.findall(value) if each not in inherited and each.isupper()}:
         if each not in os.environ:
+            if name == "path":
+                continue  # the id of a README's example, which an answer has
             raise UsageError(f"${each} has no value: set it in the environment, and run this again")
         variables[each] = os.environ[each]
         value = re.sub(rf"\$(?:{each}\b|\{{{each}\}})", f"${{{each}}}", value)

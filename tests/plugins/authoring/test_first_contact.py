@@ -218,6 +218,31 @@ def test_what_was_sent_and_what_came_is_shown(project: Project) -> None:
     assert not (project.root / "agentest.config.yaml").exists()
 
 
+IN_WORDS = """\
+BASE=$URL/v1
+CONTENT_TYPE="application/json"
+curl -X POST ${BASE}/conversations
+curl $BASE/conversations/$CONVERSATION_ID/messages -H "Content-Type: $CONTENT_TYPE" \\
+     -d '{"content": {"type": "text", "text": "Where is it?"}}'"""
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [
+        ("ids-in-path", IN_WORDS),
+        ("job-queue", f"{AGENTS['job-queue'][1]}\ncurl $URL/api/jobs/$JOB_ID"),
+    ],
+)
+def test_variables_of_a_readme_are_read(name: str, requests: str, project: Project) -> None:
+    """Those that it sets have their values. Those in a path that nothing sets are ids of answers."""
+    with standing_in(AGENTS[name][0]()) as url:
+        project.write("requests.txt", requests.replace("$URL", url))
+        done = project.agentest("init", "--curl", "requests.txt")
+        assert done.returncode == 0, done.stderr
+        assert KEEPS in done.stderr
+        check_right(project)
+
+
 def test_a_refused_second_message_is_not_called_ready(project: Project) -> None:
     """Roles that nobody guesses: the agent's words are shown, and the exit status is 2."""
     with standing_in(strict_roles("consultant")) as url:
