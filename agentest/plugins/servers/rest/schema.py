@@ -239,9 +239,10 @@ def check_schema(document: Document, node: Node, visited: set[int]) -> None:
         document.has_patterns = document.has_patterns or "pattern" in each.value
         for key in _BY_NAME:
             if isinstance(each.value.get(key), Mapping) and isinstance(each.value[key].get("$ref"), str):
-                # One reference stands for all properties, which JSON Schema does not have.
+                # One reference stands for all properties, which JSON Schema does not have. Those that
+                # replace it are relative, because agents may read the document from our server.
                 named = document.children(document.child(each, key))
-                each.value[key] = {name: {"$ref": child.uri} for name, child in named}
+                each.value[key] = {name: {"$ref": child.uri.removeprefix(each.file)} for name, child in named}
         waiting += _inside(document, each)
         visited.add(id(each.value))
 
