@@ -69,7 +69,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "value_error":
         return redact(message)
     example = _EXAMPLES.get(".".join(map(str, at)), "")
-    if kind == "list_type" and at and value is not None:
+    if kind == "list_type" and at and isinstance(value, str | int | float):
         example = f"{at[-1]}: [{value_text}]"
     return f"found {value_text}; {message[0].lower()}{message[1:]}{f'; write {example}' if example else ''}"
 

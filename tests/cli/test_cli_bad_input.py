@@ -42,6 +42,10 @@ BAD_CONFIGS = {
         "agent: {endpoint: 'http://h/v1', model: m}\n",
         ["write body: {model: …}", "top-level"],
     ),
+    "keys for a list": (
+        CONFIG + "include: {a: b}\n",
+        ["include: found a dict; input should be a valid list\n"],
+    ),
     "a list for a body": ("agent: {endpoint: 'http://h/v1', body: [m]}\n", ["found a list", "body: {model:"]),
     "missing key of a model": (CONFIG + "model: openai/gpt-5-mini\n", ["OPENAI_API_KEY"]),
 }
