@@ -19,7 +19,7 @@ from agentest.mocks.binding import bind
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, GatewayState
-from agentest.plugins.servers.model_gateway.placement import Unplaced, place
+from agentest.plugins.servers.model_gateway.placement import Unplaced, _written_ids, place
 from agentest.plugins.servers.model_gateway.wire_form import ModelCall, PassedAnswer
 from agentest.plugins.servers.port import Identity
 from agentest.plugins.servers.server_calls import MockServerCalls
@@ -115,6 +115,17 @@ def talks() -> Talks:
 
 def user(text: str) -> Json:
     return {"role": "user", "content": text}
+
+
+def test_each_text_of_a_growing_history_is_searched_for_ids_once(talks: Talks) -> None:
+    """Each request repeats the one before: searching whole histories takes the square of their length."""
+    talk = talks.begin()
+    before = _written_ids.cache_info().misses
+    for turn in range(20):
+        talk.say(f"question {turn}")
+        assert talks.place(talk.history) is talk.known
+        talk.answer(f"the answer to question {turn} of this test")
+    assert _written_ids.cache_info().misses - before == 19
 
 
 def test_a_short_text_inside_another_text_tells_nothing(talks: Talks) -> None:

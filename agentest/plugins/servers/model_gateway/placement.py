@@ -95,7 +95,10 @@ def _several(conversations: Sequence[GatewayConversation]) -> str:
 def _by_id(
     request: WireRequest, active: Collection[GatewayConversation], owners: Owners
 ) -> GatewayConversation | str | None:
-    found = _owners(request.ids, owners) or _owners(_written_ids(request.history.texts), owners)
+    newest_first = reversed(request.history.texts)
+    found = _owners(request.ids, owners) or _owners(
+        dict.fromkeys(known for text in newest_first for known in _written_ids(text)), owners
+    )
     if not found:
         return None
     newest, *others = found
@@ -111,9 +114,9 @@ def _by_id(
     return newest
 
 
-@lru_cache(500)
-def _written_ids(texts: Sequence[str]) -> Collection[str]:
-    return dict.fromkeys(known for text in reversed(texts) for known in _WRITTEN_ID.findall(text))
+@lru_cache(500)  # by text, because each history has those of the one before, and a new one
+def _written_ids(text: str) -> tuple[str, ...]:
+    return tuple(_WRITTEN_ID.findall(text))
 
 
 def _owners(ids: Collection[str], owners: Owners) -> list[GatewayConversation]:
