@@ -337,6 +337,18 @@ SUITES: dict[str, tuple[str, Any, dict[str, Any], list[str]]] = {
 }
 
 
+READ_AS = {
+    "DeepEval goldens": "DeepEval goldens",
+    "LangSmith examples": "LangSmith examples",
+    "promptfoo": "promptfoo tests",
+    "promptfoo's table": "promptfoo tests",
+    "openai/evals": "samples of openai/evals",
+    "MLflow": "an evaluation dataset of MLflow",
+    "LiveKit": "LiveKit scenarios",
+    "tau2": "tau2 tasks",
+}
+
+
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("ending", ["py", "yaml"])
 def test_suites_of_other_tools(tmp_path: Path, suite: str, ending: str) -> None:
@@ -350,7 +362,10 @@ def test_suites_of_other_tools(tmp_path: Path, suite: str, ending: str) -> None:
     assert {"name": "row 1" if "id" not in str(content) else case["name"], **expected} == case
     assert len(scenarios) == 1
     assert not scenarios[0].refused
-    assert [note for note in made.notes if not note.startswith("columns by role")] == told
+    named = [note for note in made.notes if note.startswith("read as ")]
+    assert named == [f"read as {each}" for each in [READ_AS.get(suite)] if each]
+    others = [note for note in made.notes if not note.startswith("columns by role") and note not in named]
+    assert others == told
 
 
 def says(text: str, word: str = "says", ignore_case: bool = False, form: str = "text") -> dict[str, Any]:

@@ -86,6 +86,17 @@ _ROLES: Mapping[str, Sequence[str]] = {
     ),
 }
 """What columns are for → their usual names, here and in other tools. Of `a.b`, `b` counts."""
+_TOOLS = {
+    "assert": "promptfoo tests",
+    "__expected": "promptfoo tests",
+    "expectations": "an evaluation dataset of MLflow",
+    "outputs": "LangSmith examples",
+    "ideal": "samples of openai/evals",
+    "agent_expectations": "LiveKit scenarios",
+    "evaluation_criteria": "tau2 tasks",
+    "expected_tools": "DeepEval goldens",
+}
+"""Columns that only one tool has → what its rows are."""
 _TEXTS = ("goal", "profile", "expected_outcome")
 _SEVERAL = ("goal", "knowledge", "criteria", "checks")
 _OTHER_GOALS = ("instructions", "description")  # where no column is the user's message
@@ -187,9 +198,8 @@ def _output(source: Path) -> Path:
 
 def _settings(named: Path | None) -> Config | None:
     root = project_of(Path.cwd()).root
-    if not is_configured(RunRequest(root, named)):
-        return None
-    return load(named or find_config(root), dict(environ)).config
+    has_settings = is_configured(RunRequest(root, named))
+    return load(named or find_config(root), dict(environ)).config if has_settings else None
 
 
 def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
@@ -427,10 +437,6 @@ class _Columns:
         if not isinstance(check, Mapping):
             check = assertion_of(str(check))
         kind, value = str(check.get("type")), check.get("value")
-        if kind == "assert-set" and "threshold" not in check:
-            for each in objects(check.get("assert")):
-                self._add_check(case, each)
-            return
         used = "threshold" if kind == "latency" else "value"
         has_variable = "{{" in str(value)
         data = None if has_variable else assertion_data(kind, check.get(used))
@@ -458,6 +464,8 @@ class _Columns:
 
     def notes(self) -> Iterator[str]:
         """Yield what each column is for, and what is not used."""
+        heads = {path.partition(".")[0].rstrip("0123456789") for path in self._paths}
+        yield from [f"read as {tool}" for head, tool in _TOOLS.items() if head in heads][:1]
         request = self._request
         templates = "".join(filter(None, (*request.turns, request.says, request.outcome, request.name)))
         hidden = ("turn", "answer") if templates else ()
@@ -501,8 +509,7 @@ def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
     split = request.split or "train"
     try:
         loaded = import_module("datasets").load_dataset(name, split=split)
-        limit = len(loaded) if request.limit is None else min(request.limit, len(loaded))
-        rows = [dict(loaded[number]) for number in range(limit)]
+        rows = [dict(loaded[number]) for number in range(len(loaded))[: request.limit]]
     except Exception as error:  # noqa: BLE001 - the package may raise anything
         raise UsageError(f"{name}: the dataset cannot be loaded: {type(error).__name__}: {error}") from None
     if not rows:
