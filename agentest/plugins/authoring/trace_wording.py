@@ -118,15 +118,13 @@ async def _worded(turns: Sequence[Turn], model: Model, key: CallKey) -> WordedSe
     messages = list(_numbered(turns))
     shown = json_text(messages)
     asked: list[Message] = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": shown}]
-    answer = await model.ask(asked, WordedSession, key)
-    if not (problem := problem_of(answer, messages)):
-        return answer
-    again = f"That answer cannot be used: {problem}. Answer again."
-    asked += [{"role": "assistant", "content": answer.model_dump_json()}, {"role": "user", "content": again}]
-    answer = await model.ask(asked, WordedSession, key)
-    if problem := problem_of(answer, messages):
-        raise ValueError(f"the model's wording cannot be used: {problem}")
-    return answer
+    for _attempt in range(2):
+        answer = await model.ask(asked, WordedSession, key)
+        if not (problem := problem_of(answer, messages)):
+            return answer
+        wrong: Message = {"role": "assistant", "content": answer.model_dump_json()}
+        asked += [wrong, {"role": "user", "content": f"That answer cannot be used: {problem}. Answer again."}]
+    raise ValueError(f"the model's wording cannot be used: {problem}")
 
 
 def _numbered(turns: Sequence[Turn]) -> Sequence[dict[str, Any]]:
