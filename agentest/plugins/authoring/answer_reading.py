@@ -215,6 +215,14 @@ def is_id(text: Any) -> bool:
     return isinstance(text, str) and bool(_ID.fullmatch(text)) and not re.fullmatch(r"v\d+", text)
 
 
+def error_settings(body: Any) -> dict[str, str]:
+    """Return where the answers to a request have errors, for protocols that answer them with status 200."""
+    if not isinstance(body, Mapping):
+        return {}
+    is_graphql = re.search(r"(?<!{){(?!{)", str(body.get("query", "")))
+    return {"error": "error"} if "jsonrpc" in body else {"error": "errors"} if is_graphql else {}
+
+
 def find_reply(sent: Sequence[str], answers: Sequence[TrialAnswer]) -> dict[str, str]:
     """Return the settings of the reply: `reply` or `delta`, or none for an answer that is the reply itself.
 

@@ -38,6 +38,7 @@ from agentest.plugins.authoring.answer_reading import (
     NotProved,
     TrialAnswer,
     cased_like,
+    error_settings,
     find_reply,
     is_id,
     owner_of,
@@ -47,7 +48,6 @@ from agentest.plugins.authoring.request_examples import (
     RequestExample,
     changed,
     cookie_names,
-    cookie_remarks,
     escaped,
     example_of,
     label_of,
@@ -127,9 +127,8 @@ class DetectedAgent:
 class Draft:
     """Settings that are not known to be right."""
 
-    origin: str
     requests: tuple[Mapping[str, Any], ...]
-    """Each with `method`, `path` (a list), `params`, `headers` and `body`. All but the last are for setup."""
+    """Those of RequestExample. All but the last are for setup."""
     more: Mapping[str, Any] = field(default_factory=dict)  # further settings: `reply`, `session`, `poll`
     message: Place = ()  # the place of the message in the turn's request
     forms: Sequence[Mapping[str, Any]] = ()  # other settings `messages`, if the agent may refuse these
@@ -151,12 +150,13 @@ class Draft:
 
     def settings(self, variables: Mapping[str, str]) -> dict[str, Any]:
         """Return the settings under `agent`. They may have these variables of the environment."""
-        own = request_settings(self.turn, "POST")
-        own["endpoint"] = f"{self.origin}{own['endpoint']}".removesuffix("/")
+        own = request_settings(self.turn, "", "POST")
+        own["endpoint"] = own["endpoint"].removesuffix("/")
         shared, setup = self.turn["headers"].items(), []
         for each in self.requests[:-1]:
             headers = {name: value for name, value in each["headers"].items() if (name, value) not in shared}
-            setup.append(request_settings({**each, "headers": headers}, self.turn["method"]))
+            each = {**each, "headers": headers}
+            setup.append(request_settings(each, self.turn["origin"], self.turn["method"]))
         settings = {"type": "http", **own, **({"setup": setup} if setup else {}), **self.more}
         return dict(escaped(settings, variables))
 
@@ -235,7 +235,7 @@ class ApiInference:
                     error.settings = draft.settings(self._variables)
                     problems.append(error)
                 else:
-                    return replace(found, remarks=(*found.remarks, *cookie_remarks(given, some, about)))
+                    return replace(found, remarks=(*found.remarks, *_cookie_remarks(given, some, about)))
         raise problems[0]
 
     async def _without_cookies(
@@ -268,7 +268,7 @@ class ApiInference:
             for earlier in known:
                 request = earlier.linked(request)
             steps = [each.as_setup() for each in known if each.save or "set-cookie" in each.answer.headers]
-            draft = Draft(origin=examples[-1].origin, requests=(*steps, request))
+            draft = Draft(requests=(*steps, request))
             if example is not examples[-1]:
                 known.append(_Answered(example, request, await self._answer(draft, HELLO)))
         return draft
@@ -290,7 +290,7 @@ class ApiInference:
             draft = ended
             found = await self._found_reply(draft, texts, await self._answer(draft, text))
         where = next((f"`{key}: {path}`" for key, path in found.items()), "the whole answer")
-        more = {**draft.more, **found, **_error_settings(draft.turn["body"])}
+        more = {**draft.more, **found, **error_settings(draft.turn["body"])}
         draft = replace(draft, more=more, is_read=True)
         draft, shown, doubt = await self._with_conversation(draft, first)
         text, reply = self._sample
@@ -355,9 +355,9 @@ class ApiInference:
         """Return the draft with the requests that fetch a job's result, or None if none gives a result."""
         headers = {n: v for n, v in draft.turn["headers"].items() if n != "content-type"}
         for source, value, endpoint, is_sure in answer.job_places(draft.turn["path"], later):
-            url = urljoin(draft.origin, endpoint.replace("{{job}}", str(value)))
-            fetch = example_of("GET", url, headers, None).request
-            asking = Draft(origin=draft.origin, requests=(*draft.requests[:-1], fetch))
+            url = urljoin(draft.turn["origin"], endpoint.replace("{{job}}", str(value)))
+            fetch = {**example_of("GET", url, headers, None).request, "origin": draft.turn["origin"]}
+            asking = Draft(requests=(*draft.requests[:-1], fetch))
             with suppress(TimeoutError, NotProved), TimeLimit(_JOB_S):
                 async with self._talks(asking, 1) as (talk,):
                     while (result := await self._say(talk, HELLO)).is_pending:
@@ -410,6 +410,19 @@ class ApiInference:
         if knows[0][0] and knows[1][1]:
             return _KEPT
         return way.shown(list(zip(first, second, strict=True)), [talk.session_id for talk in talks])
+
+
+def _cookie_remarks(
+    given: Sequence[RequestExample], sent: Sequence[RequestExample], status: int | None
+) -> Iterator[str]:
+    """Yield what became of recorded cookies. `status`: that of the answer without one that is sent."""
+    kept = cookie_names(sent)
+    if left := ", ".join(f"`{name}`" for name in cookie_names(given) if name not in kept):
+        yield f"Left out the recorded cookies {left}: the agent answers without."
+    if kept:
+        names = ", ".join(f"`{name}`" for name in kept)
+        problem = f"the agent answers {status}" if status and status >= 300 else "no reply was found"
+        yield f"All conversations share the recorded cookies {names}: without, {problem}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -582,11 +595,3 @@ def _with_message_at(draft: Draft, place: Place) -> Draft:
             draft = draft.with_turn(place[:end], "{{messages}}", **form)
             return replace(draft, message=place[:end], forms=forms[1:])
     return replace(draft.with_turn(place, _MESSAGE), message=place)
-
-
-def _error_settings(body: Any) -> dict[str, str]:
-    """Return where the answers to a request have errors, for protocols that answer them with status 200."""
-    if not isinstance(body, Mapping):
-        return {}
-    is_graphql = re.search(r"(?<!{){(?!{)", str(body.get("query", "")))
-    return {"error": "error"} if "jsonrpc" in body else {"error": "errors"} if is_graphql else {}

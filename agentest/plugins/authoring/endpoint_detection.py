@@ -79,8 +79,8 @@ def detect_agent(
     Args:
         headers: of every request to the URL, with `$NAME` for variables of the environment.
     """
-    for option, address in [("--endpoint", url)] if url else [("--curl", each.origin) for each in examples]:
-        _check_address(option, str(address))
+    for address in [url] if url else [each.request["origin"] for each in examples]:
+        _check_address("--endpoint" if url else "--curl", address)
     variables: dict[str, str] = {}
     hide = partial(hidden, variables=variables, inherited={each.variable for each in examples})
     own = hide({name.lower(): value for name, value in headers.items()})
@@ -92,16 +92,16 @@ def detect_agent(
                 return await _Detection(url, client, own, variables).run()
             return await _proved(safe, client, variables)
 
-    agent = run_event_loop(detect)
-    settings = json.dumps(agent.settings)
-    used = {name: value for name, value in variables.items() if f"${{{name}}}" in settings}
-    return replace(agent, variables=used)
+    agent, redact = run_event_loop(detect), Redactor(list(variables.values()))
+    used = {n: value for n, value in variables.items() if f"${{{n}}}" in json.dumps(agent.settings)}
+    remarks, tried = tuple(map(redact, agent.remarks)), tuple(map(redact, agent.tried))
+    return replace(agent, remarks=remarks, tried=tried, variables=used)
 
 
 async def _proved(
     examples: Sequence[RequestExample], client: Client, variables: Mapping[str, str]
 ) -> DetectedAgent:
-    await _check_listening(examples[-1].origin, client)
+    await _check_listening(examples[-1].request["origin"], client)
     inference = ApiInference(client, variables)
     try:
         return await inference.infer(examples)

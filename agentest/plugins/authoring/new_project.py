@@ -124,12 +124,17 @@ def begin(
 def _variables(path: Path, variables: Mapping[str, str]) -> Iterator[WrittenFile]:
     """Write the values that the environment does not have to `.env`."""
     known = _text_of(path) if path.exists() else None
-    missing = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-    if new := [f"{n}={shlex.quote(v)}" for n, v in missing.items() if f"{n}=" not in (known or "")]:
+    lines = {n: f"{n}={shlex.quote(v)}" for n, v in variables.items() if os.environ.get(n) != v}
+    others = {name for name in lines if re.search(rf"(?m)^\s*(export\s+)?{name}\s*=", known or "")}
+    if new := [name for name in lines if name not in others]:
         with _writing(path):
             path.touch(mode=0o600)
-            _append_lines(path, known, new)
-        yield WrittenFile(path, "added to" if known else "wrote", f"the values of {', '.join(missing)}")
+            _append_lines(path, known, [lines[name] for name in new])
+        yield WrittenFile(path, "added to" if known else "wrote", f"the values of {', '.join(new)}")
+    if changed := [name for name in others if lines[name] not in (known or "").splitlines()]:
+        yield WrittenFile(
+            path, "stays", f"it has other values of {', '.join(changed)}: check which are right"
+        )
 
 
 def _has_agent(config: Path, settings: Mapping[str, Any]) -> bool:

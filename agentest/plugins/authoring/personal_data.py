@@ -562,20 +562,14 @@ def _number(seed: str, size: int = 4) -> int:
     return int.from_bytes(hashlib.sha256(seed.encode(errors="surrogatepass")).digest()[:size])
 
 
-def _email(_: str, seed: str) -> str:
-    return f"person{_number(seed) % 90_000 + 10_000}@example.com"
+def _numbered(form: str, most: int, least: int = 1) -> Callable[[str, str], str]:
+    return lambda _, seed: form.format(_number(seed) % most + least)
 
 
-def _ip(_: str, seed: str) -> str:
-    return f"192.0.2.{_number(seed) % 254 + 1}"
-
-
-def _ipv6(_: str, seed: str) -> str:
-    return f"2001:db8::{_number(seed) % 0xFFFF:x}"
-
-
-def _address(_: str, seed: str) -> str:
-    return f"{_number(seed) % 999 + 1} Example Street"
+_email = _numbered("person{}@example.com", 90_000, 10_000)
+_ip = _numbered("192.0.2.{}", 254)
+_ipv6 = _numbered("2001:db8::{:x}", 0xFFFF, 0)
+_address = _numbered("{} Example Street", 999)
 
 
 def _is_luhn(text: str) -> bool:

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
@@ -42,9 +42,8 @@ _ADDRESS = re.compile(r"(?i)https?://|(localhost|[\w-]+(\.[\w-]+)+)(:\d+)?(/|$)"
 class RequestExample:
     """A request that works, in parts, with the values that it was sent with."""
 
-    origin: str
     request: Mapping[str, Any]
-    """`method`, `path` (a list), `params`, `headers` (in lower case), and `body`: JSON, fields or a text."""
+    """`origin`, `method`, `path` (a list), `params`, `headers` (in lower case) and `body`: JSON or a text."""
     variable: str = ""  # the shell variable that receives a value of the answer
     path: str = ""  # the JMESPath of that value
 
@@ -54,8 +53,8 @@ def example_of(method: str, url: str, headers: Mapping[str, str], body: Any) -> 
     parts = urlsplit(url)
     path = [unquote(part) for part in parts.path.removeprefix("/").split("/")]
     params = dict(parse_qsl(parts.query, keep_blank_values=True))
-    request = {"method": method, "path": path, "params": params, "headers": dict(headers), "body": body}
-    return RequestExample(origin=f"{parts.scheme}://{parts.netloc}", request=request)
+    parts_of_path = {"origin": f"{parts.scheme}://{parts.netloc}", "path": path, "params": params}
+    return RequestExample(request={**parts_of_path, "method": method, "headers": dict(headers), "body": body})
 
 
 def read_curl(source: str) -> list[RequestExample]:
@@ -65,18 +64,21 @@ def read_curl(source: str) -> list[RequestExample]:
     """
     found: list[RequestExample] = []
     variable = ""
-    text = source if "curl " in source else sys.stdin.read() if source == "-" else _content(f"@{source}")
+    is_text = re.search(r"\bcurl(\.exe)?\s|://", source)
+    text = source if is_text else sys.stdin.read() if source == "-" else _content(f"@{source}")
     for name, _, value in re.findall(r"""(?m)^ *(?:export )?(\w+)=(["']?)([^"'$`(\s]+)\2 *$""", text):
         text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", lambda _, value=value: value, text)
     for words in _commands(text):
-        if words[-1].endswith("=") and words[0] != "curl":
-            variable = words[-1][:-1]
-        elif words[0] == "curl":
+        while len(words) > 1 and _BEFORE_COMMANDS.fullmatch(words[0]):
+            words = words[1:]
+        if words[0] in ("curl", "curl.exe"):
             found.append(replace(_of_curl(words[1:]), variable=variable))
             variable = ""
         elif words[0] == "jq" and found and found[-1].variable:
             path = next((word for word in words[1:] if word.startswith(".")), "")
             found[-1] = replace(found[-1], path=path.lstrip("."))
+        else:
+            variable = words[-1][:-1] if words[-1].endswith("=") else ""
     if not found:
         raise UsageError("--curl has no curl command. Expected: curl http://localhost:8000/chat -d '{…}'")
     return found
@@ -92,7 +94,8 @@ def read_har(file: Path) -> list[RequestExample]:
     with errors_as(UsageError, problem, (ValueError, LookupError, TypeError, AttributeError)):
         for entry in json.loads(_content(f"@{file}"))["log"]["entries"]:
             request, answer = entry["request"], entry["response"]["content"].get("mimeType", "")
-            if request["method"] == "OPTIONS" or not _DATA.search(answer):
+            is_sent = request["url"].startswith("http") and request["method"] not in ("OPTIONS", "DELETE")
+            if not is_sent or not _DATA.search(answer):
                 continue
             sent = request.get("postData", {})
             words = ["-X", request["method"], request["url"]]
@@ -111,25 +114,35 @@ def read_har(file: Path) -> list[RequestExample]:
 
 def _commands(text: str) -> Iterator[list[str]]:
     """Split shell text into commands, and these into words."""
-    text = text.replace('="$(', "=$(").replace(')"\n', ")\n")
+    text = re.sub(r'(?ms)="\$\((.*?)\)"$', r"=$(\1)", text)
     text = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     text = re.sub(r"(?<=\s)\$'((?:[^'\\]|\\.)*)'", _unescaped, text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars="\n;|&()`")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     with errors_as(UsageError, "--curl cannot be read. Copy whole commands, with their quotes: "):
         words = list(lexer)
-    for ends, command in groupby(words, lambda word: not word.strip("\n;|&()`")):
+    for ends, command in groupby(words, lambda word: bool(word) and not word.strip("\n;|&()`")):
         if not ends:
             yield [word.removesuffix("$") if word.endswith("=$") else word for word in command]
 
 
 def _unescaped(match: re.Match[str]) -> str:
     escape = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.S)
-    return shlex.quote(escape.sub(lambda each: codecs.decode(each[0], "unicode_escape"), match[1]))
+    text = escape.sub(lambda each: codecs.decode(each[0], "unicode_escape"), match[1])
+    return shlex.quote(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+_BEFORE_COMMANDS = re.compile(r"[$%>]|sudo|time|\w+=.*", re.S)  # a prompt, and variables of one command
+_OTHER_OPTIONS = """
+-A -c -C -D -e -E -K -m -o -P -r -U -w -x -y -Y -z --user-agent --cookie-jar --dump-header --referer --cert
+--key --cacert --config --max-time --connect-timeout --output --write-out --proxy --noproxy --resolve --retry
+"""
+"""Options with a value that is no part of a request."""
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(*_OTHER_OPTIONS.split(), dest="other")
     for names in ("-X --request", "-u --user", "--url"):
         parser.add_argument(*names.split(), default="")
     for names in ("-H --header", "-b --cookie", "-F --form --form-string"):
@@ -148,7 +161,8 @@ def _parser() -> ArgumentParser:
 
 
 def _of_curl(words: Sequence[str]) -> RequestExample:
-    given, others = _parser().parse_known_args(words)
+    with errors_as(UsageError, "--curl cannot be read: ", ArgumentError):
+        given, others = _parser().parse_known_args(words)
     url = given.url or next(filter(_ADDRESS.match, others), "")
     if not url:
         raise UsageError("a request of --curl has no address: expected curl http://localhost:8000/chat …")
@@ -160,7 +174,8 @@ def _of_curl(words: Sequence[str]) -> RequestExample:
     if given.json:
         headers[_TYPE] = _JSON_TYPE
     if given.user:
-        headers["authorization"] = f"Basic {base64.b64encode(given.user.encode()).decode()}"
+        user = _VARIABLE.sub(lambda each: _value_of(each[1]) if each[1].isupper() else each[0], given.user)
+        headers["authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
     if cookies := [each for each in given.cookie if "=" in each]:
         headers["cookie"] = "; ".join(cookies)
     text = ("" if headers.get(_TYPE) == _JSON_TYPE else "&").join([*given.data, *given.json])
@@ -176,7 +191,7 @@ def _of_curl(words: Sequence[str]) -> RequestExample:
         body, headers[_TYPE] = dict(parse_qsl(body, keep_blank_values=True)), FORM
     elif not isinstance(body, str) and (_JSON_TYPE in kind or FORM in kind or body is None):
         headers.pop(_TYPE, None)  # that of every JSON body
-    method = (given.request or ("GET" if body is None else "POST")).upper()
+    method = (given.request or ("POST" if given.data or given.json or given.form else "GET")).upper()
     return example_of(method, url, headers, body)
 
 
@@ -185,6 +200,12 @@ def _content(value: str) -> str:
         return value
     with errors_as(UsageError, f"{value[1:]} cannot be read: ", (OSError, UnicodeDecodeError)):
         return Path(value[1:]).read_text(encoding="utf-8")
+
+
+def _value_of(variable: str) -> str:
+    if variable not in os.environ:
+        raise UsageError(f"${variable} has no value: set it in the environment, and run this again")
+    return os.environ[variable]
 
 
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
@@ -216,19 +237,22 @@ def hidden(
         return "; ".join(
             f"{key}={hidden(text, variables, inherited, f'cookie_{key}')}" for key, text in named
         )
-    for each in {each for each in _VARIABLE.findall(value) if each not in inherited and each.isupper()}:
-        if each not in os.environ:
-            if name == "path":
-                continue  # the id of a README's example, which an answer has
-            raise UsageError(f"${each} has no value: set it in the environment, and run this again")
-        variables[each] = os.environ[each]
+    is_login = name == "authorization"
+    of_shell = {each for each in _VARIABLE.findall(value) if is_login or each.isupper()}
+    for each in of_shell.difference(inherited):
+        if name == "path" and each not in os.environ:
+            continue  # the id of a README's example, which an answer has
+        variables[each] = _value_of(each)
         value = re.sub(rf"\$(?:{each}\b|\{{{each}\}})", f"${{{each}}}", value)
     literal = _VARIABLE.sub("", value)
     if not (looks_secret(name) and _NAMES_OF_SECRETS.sub("", literal)) and _CREDENTIALS(literal) == literal:
         return value
     scheme, space, secret = value.partition(" ") if _SCHEME.match(value) else ("", "", value)
-    variable = "AGENT_TOKEN" if name == "authorization" else re.sub(r"\W", "_", f"AGENT_{name}").upper()
-    variables[variable] = _VARIABLE.sub(lambda each: variables.get(each[1], each[0]), secret)
+    secret = _VARIABLE.sub(lambda each: variables.get(each[1], each[0]), secret)
+    usual = "AGENT_TOKEN" if is_login else re.sub(r"\W", "_", f"AGENT_{name}").upper()
+    names = (usual, *(f"{usual}_{number}" for number in range(2, 100)))
+    variable = next(each for each in names if {**os.environ, **variables}.get(each, secret) == secret)
+    variables[variable] = secret
     return f"{scheme}{space}${{{variable}}}"
 
 
@@ -266,25 +290,13 @@ def cookie_names(examples: Iterable[RequestExample]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for header in headers for name in cookies_in(header)))
 
 
-def cookie_remarks(
-    given: Sequence[RequestExample], sent: Sequence[RequestExample], status: int | None
-) -> Iterator[str]:
-    """Yield what became of recorded cookies. `status`: that of the answer without one that is sent."""
-    kept = cookie_names(sent)
-    if left := ", ".join(f"`{name}`" for name in cookie_names(given) if name not in kept):
-        yield f"Left out the recorded cookies {left}: the agent answers without."
-    if kept:
-        names = ", ".join(f"`{name}`" for name in kept)
-        problem = f"the agent answers {status}" if status and status >= 300 else "no reply was found"
-        yield f"All conversations share the recorded cookies {names}: without, {problem}."
-
-
-def request_settings(request: Mapping[str, Any], default: str) -> dict[str, Any]:
-    """Return the settings of a request in parts, without a path's server. `default` is the method to omit."""
+def request_settings(request: Mapping[str, Any], origin: str, default: str) -> dict[str, Any]:
+    """Return the settings of a request in parts, without this origin. `default` is the method to omit."""
     path = "/".join(part if "{{" in part else quote(part, "~:@!$&'()*+,;=") for part in request["path"])
     headers = {name.title(): value for name, value in request["headers"].items()}
     method = None if request["method"] == default else request["method"]
-    found = {**request, "endpoint": f"/{path}", "headers": headers, "method": method}
+    server = "" if request["origin"] == origin else request["origin"]
+    found = {**request, "endpoint": f"{server}/{path}", "headers": headers, "method": method}
     keys = ("endpoint", "method", "params", "headers", "body", "save", "per")
     return {key: found[key] for key in keys if found.get(key) not in (None, {})}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -170,10 +171,6 @@ def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
     return data
 
 
-def _expect(value: Expect, key: str) -> dict[str, Any]:
-    return _fields(value, key, {"session_state": _keys, "json_schema": lambda schemas, _: list(schemas)})
-
-
 def _saying(value: Saying, key: str) -> dict[str, Any]:
     word = "never_says" if value.never else "says"
     position = {} if value.in_turn is None else {"in_turn": value.in_turn}
@@ -230,7 +227,7 @@ _WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {
         "any_of": [_path(path, f"{key}[{at}]") for at, path in enumerate(value.paths)]
     },
     CallOrder: lambda value, key: {value.kind: _pair(value, key)},
-    Expect: _expect,
+    Expect: partial(_fields, writers={"session_state": _keys, "json_schema": lambda each, _: list(each)}),
     ExpectedRemark: _fields,
     Saying: _saying,
     DataMatcher: lambda value, key: as_data(value.word, key),

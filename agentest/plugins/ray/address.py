@@ -45,8 +45,9 @@ def check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, port), timeout=_CONNECT_LIMIT_S).close()
     except OSError as error:
+        cause = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise UsageError(
-            f"--ray-address {address}: nobody answers at {host}, port {port} ({_describe_cause(error)}). "
+            f"--ray-address {address}: nobody answers at {host}, port {port} ({cause}). "
             "Is the cluster running, and may this machine reach it? HOST:6379 is its head node, "
             "ray://HOST:10001 its server for clients"
         ) from None
@@ -109,10 +110,6 @@ def host_and_port(address: str) -> tuple[str, int]:
             f"--ray-address {address} is not an address of Ray: write auto, HOST:6379 or ray://HOST:10001"
         )
     return host.strip("[]"), int(port)
-
-
-def _describe_cause(error: OSError) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
 
 
 TAKEN_FOR_DEAD = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache, lru_cache
 
 from agentest.support.lazy_dataclasses import dataclass
@@ -118,9 +118,10 @@ def stem(word: str) -> str:
         return _IRREGULAR[word]
     if len(word) <= 2:
         return word
-    for step in (_plural, _past, _final_y, _step_2, _step_3, _step_4, _final_e, _final_ll):
+    for step in (_plural, _past, _final_y, _step_2):
         word = step(word)
-    return word
+    word = _replace_first(_replace_first(word, _STEP_3, least=1), _STEP_4, least=2)
+    return _final_ll(_final_e(word))
 
 
 def _vowel_shape(word: str) -> str:
@@ -142,11 +143,12 @@ def _ends_short(stem: str) -> bool:
     return shape == "vc" or (shape.endswith("cvc") and stem[-1] not in "wxy")
 
 
-def _replace_first(word: str, rules: Sequence[tuple[str, str]], holds: Callable[[str, str], bool]) -> str:
+def _replace_first(word: str, rules: Sequence[tuple[str, str]], *, least: int) -> str:
     for suffix, replacement in rules:
         if word.endswith(suffix):
             stem = word[: -len(suffix)]
-            return stem + replacement if holds(stem, suffix) else word
+            has_measure = _measure(stem) >= least and (suffix != "ion" or stem[-1] in "st")
+            return stem + replacement if has_measure else word
     return word
 
 
@@ -192,17 +194,7 @@ def _step_2(word: str) -> str:
     if word.endswith("logi"):
         # NLTK: not in the paper; the l counts as part of the stem.
         return word[:-1] if _measure(word[:-3]) > 0 else word
-    return _replace_first(word, _STEP_2, lambda stem, _: _measure(stem) > 0)
-
-
-def _step_3(word: str) -> str:
-    return _replace_first(word, _STEP_3, lambda stem, _: _measure(stem) > 0)
-
-
-def _step_4(word: str) -> str:
-    return _replace_first(
-        word, _STEP_4, lambda stem, suffix: _measure(stem) > 1 and (suffix != "ion" or stem[-1] in "st")
-    )
+    return _replace_first(word, _STEP_2, least=1)
 
 
 def _final_e(word: str) -> str:

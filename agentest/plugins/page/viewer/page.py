@@ -202,12 +202,8 @@ def without_layout(script: str) -> str:
 
 
 def _shortest(code: str) -> str:
-    code = _LINE_ENDS.sub("", _AROUND_SIGNS.sub(_signs, _CONSTANT.sub("let", code)))
+    code = _LINE_ENDS.sub("", _AROUND_SIGNS.sub(r"\1\2", _CONSTANT.sub("let", code)))
     return code.replace(";}", "}")
-
-
-def _signs(match: re.Match[str]) -> str:
-    return str(match[1] or match[2])
 
 
 CHUNK_BYTES = 256 * 1024

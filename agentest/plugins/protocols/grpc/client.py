@@ -115,10 +115,12 @@ class GrpcClient:
                 problem = f"no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
                 raise self._no_reply(problem, reader, attempt) from None
             except AioRpcError as error:
-                if _never_arrived(error) and not heard and attempt < self._config.retries:
+                code, details = error.code().name, error.details() or ""
+                never_arrived = code == "UNAVAILABLE" and "failed to connect" in details
+                if never_arrived and not heard and attempt < self._config.retries:
                     await anyio.sleep(pause_before_retry(attempt + 1))
                     continue
-                denied = error.code().name == "UNAUTHENTICATED" and not heard
+                denied = code == "UNAUTHENTICATED" and not heard
                 if denied and (old := renewable(used)):
                     await renew(old)
                     continue
@@ -260,10 +262,6 @@ class _GrpcConversation:
             found = (text_of(self._client.session.find(message)) for message in heard)
             self._session_id = next(filter(None, found), None)
         return reply
-
-
-def _never_arrived(error: Any) -> bool:
-    return error.code().name == "UNAVAILABLE" and "failed to connect" in (error.details() or "")
 
 
 async def _compiled(proto: Path) -> list[bytes]:

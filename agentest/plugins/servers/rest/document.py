@@ -208,7 +208,7 @@ class Document:
         """Return the node itself, or the target of its reference. Raises ConfigError."""
         current = node
         for _ in range(_MOST_REFERENCES):
-            if not _is_reference(current.value):
+            if not (isinstance(current.value, Mapping) and isinstance(current.value.get("$ref"), str)):
                 return current
             key = current.file, current.value["$ref"]
             if key not in self._targets:
@@ -353,10 +353,6 @@ def _version(raw: Any, path: Path) -> str:
     if version.startswith(("3.0", "3.1", "3.2")) or (version == "2.0" and "swagger" in raw):
         return version
     raise ConfigError(f"{path}: OpenAPI {version} is not known; 3.0, 3.1 and Swagger 2.0 are")
-
-
-def _is_reference(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("$ref"), str)
 
 
 def _parts(pointer: str) -> tuple[str, ...]:
