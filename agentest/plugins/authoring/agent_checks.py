@@ -28,14 +28,7 @@ from agentest.plugins.authoring.api_inference import REQUESTS_ADVICE, UNKNOWN_CO
 from agentest.plugins.authoring.doctor import Check, Examination, Tell, bad, good, left_open, subject
 from agentest.plugins.authoring.endpoint_detection import missing_settings, tls_problem
 from agentest.plugins.page.talk.talk import ShortTalk, short_talk
-from agentest.plugins.servers.gateway_check import (
-    WITHOUT_TOKEN,
-    gateway_address,
-    has_called_model,
-    how_told,
-    lines_by_framework,
-    lines_to_set,
-)
+from agentest.plugins.servers import gateway_check
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.call_sources import CallObservations, ServerReports
 from agentest.runner.plan import Plan, agents_under_test
@@ -115,9 +108,9 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
                     if reply:
                         wants_talk = wants_talk or bool(served.server and not _was_running(served, notes))
                         tell(await _check_conversations(checked, talk, wants_talk, notes))
-                    lost = next((note for note in notes if WITHOUT_TOKEN in note), "")
-                    if to_set or ((reply or lost) and agent.server and agent.model_gateway):
-                        tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, lost))
+                    called = reply or any(gateway_check.WITHOUT_TOKEN in note for note in notes)
+                    if to_set or (called and agent.server and agent.model_gateway):
+                        tell(await _check_gateway(checked, run, observed, limit_s if to_set else 0.0, notes))
             except UsageError as error:  # a task group would wrap the error
                 tell(bad(subject("agent", checked.name), str(error)))
         tasks.cancel_scope.cancel()
@@ -125,26 +118,29 @@ async def _check_agent(checked: AgentToCheck, run: Examination) -> None:
 
 
 def _gateway_address(checked: AgentToCheck, run: Examination) -> str:
-    return gateway_address(checked.config, run.request.root / run.loaded.config.output_dir, run.environ)
+    folder = run.request.root / run.loaded.config.output_dir
+    return gateway_check.gateway_address(checked.config, folder, run.environ)
 
 
 def _tell_gateway(checked: AgentToCheck, run: Examination) -> list[str]:
-    text, lines = how_told(checked.config), lines_to_set(checked.config, _gateway_address(checked, run))
+    text, address = gateway_check.how_told(checked.config), _gateway_address(checked, run)
+    lines = gateway_check.lines_to_set(checked.config, address)
     run.tell((left_open if lines else good)(subject("gateway", checked.name), text, "\n".join(lines)))
     return lines
 
 
 async def _check_gateway(
-    checked: AgentToCheck, run: Examination, observed: CallObservations, limit_s: float, without_token: str
+    checked: AgentToCheck, run: Examination, observed: CallObservations, limit_s: float, notes: Sequence[str]
 ) -> Check:
     name = subject("gateway", checked.name)
     if limit_s:
         run.say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
-    if await has_called_model(observed, checked.name, limit_s):
+    if await gateway_check.has_called_model(observed, checked.name, limit_s):
         return good(name, "a request of the agent to its model arrived")
-    advice = "\n".join(lines_by_framework(checked.config, _gateway_address(checked, run)))
+    advice = "\n".join(gateway_check.lines_by_framework(checked.config, _gateway_address(checked, run)))
     when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
-    return bad(name, without_token or f"no request to a model arrived{when}", advice)
+    lost = [note for note in notes if gateway_check.WITHOUT_TOKEN in note]  # perhaps since the wait began
+    return bad(name, lost[0] if lost else f"no request to a model arrived{when}", advice)
 
 
 def _startable_plan(checked: AgentToCheck) -> Plan:
