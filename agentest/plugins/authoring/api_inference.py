@@ -45,6 +45,7 @@ from agentest.plugins.authoring.answer_reading import (
 )
 from agentest.plugins.authoring.request_examples import (
     HELLO,
+    MADE_UP,
     RequestExample,
     changed,
     cookie_names,
@@ -294,9 +295,11 @@ class ApiInference:
         draft = replace(draft, more=more, is_read=True)
         draft, shown, doubt = await self._with_conversation(draft, first)
         text, reply = self._sample
+        made_up = [name_of(at) for at, sent in texts_sent(draft.turn) if sent == MADE_UP]
         remarks = (
             f"The reply is {where}: its text changes with the message.",
             *([shown] if shown else []),
+            *(f"The agent requires `{name}`, and its value is made up." for name in made_up),
             f"It answered {text!r} with {shortened(' '.join(reply.split()), 80)!r}.",
             *([f"{doubt} {REQUESTS_ADVICE}"] if doubt else []),
         )

@@ -333,6 +333,7 @@ _NAMED_FIELD = re.compile(
     r"|(?:missing|required) (?:field|parameter|key|property):? (\w+)\b(?! is\b)",
     re.I,
 )
+MADE_UP = "agentest-1"
 _MOST_FIELDS = 8
 _USUAL_VALUES = {"locale": "en", "language": "en", "lang": "en", "channel": "web", "model": ANY_MODEL}
 
@@ -382,7 +383,7 @@ def body_of(names: Sequence[str]) -> dict[str, Any]:
     last = {name.rpartition(".")[2]: name for name in names}
     message = next((last[name] for name in MESSAGE_FIELDS if name in last), names[-1])
     for field_name, name in last.items():
-        value: Any = HELLO if name == message else _USUAL_VALUES.get(field_name.lower(), "agentest-1")
+        value: Any = HELLO if name == message else _USUAL_VALUES.get(field_name.lower(), MADE_UP)
         if field_name == "messages":
             value = [{"role": "user", "content": HELLO}]
         body = changed(body, tuple(name.split(".")), value)

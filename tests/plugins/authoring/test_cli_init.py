@@ -224,16 +224,17 @@ def test_missing_fields_are_added_to_the_body(project: Project) -> None:
     """The errors of a server without a document name the required fields, and its scenario passes."""
 
     def script(received: Any) -> Answer:
-        missing = [name for name in ("query", "session_id") if name not in received.body]
+        missing = [name for name in ("query", "session_id", "shop") if name not in received.body]
         detail = [{"type": "missing", "loc": ["body", name], "msg": "Field required"} for name in missing]
         answer = {"detail": detail} if missing else {"reply": f"You said {received.body['query']}"}
         return Answer(json.dumps(answer).encode(), 422 if missing else 200)
 
     with ModelServer(script=script) as server:
         url = f"{server.origin}/chat"
-        written(project, "--endpoint", url)
+        done = written(project, "--endpoint", url)
         run = project.run()
-    body = {"query": "{{message}}", "session_id": "{{session_id}}"}
+    assert "The agent requires `shop`, and its value is made up." in done.stderr
+    body = {"query": "{{message}}", "session_id": "{{session_id}}", "shop": "agentest-1"}
     assert agent_of(project.root) == {"type": "http", "endpoint": url, "body": body, "reply": "reply"}
     assert run.returncode == 0, run.stdout + run.stderr
 
