@@ -221,7 +221,8 @@ def test_results_of_real_tools() -> None:
     assert odd.tool_calls[0].result in ("{1, 2j}", "{2j, 1}")
     conversation = talk(lambda tool, _: tool.call(q="break"), unmocked_tools="passthrough")
     assert conversation.failure is not None
-    assert conversation.failure.message == "the Puppets agent raised ValueError: it broke (test_agent_objects.py:50)"
+    message = conversation.failure.message
+    assert message == "the Puppets agent raised ValueError: it broke (test_agent_objects.py:50)"
     assert conversation.unfinished is not None
     assert conversation.unfinished.tool_calls[0].error == "it broke"
 
