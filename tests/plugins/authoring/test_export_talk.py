@@ -10,7 +10,6 @@ import builders
 import pytest
 
 from agentest import scenario
-from agentest.config.config import Config
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.adk.formats.set_reader import read_eval_set
@@ -23,9 +22,9 @@ from agentest.plugins.page.talk.saved_conversation import (
     prepare_file,
     write,
 )
+from agentest.runner.prepare import RunRequest
 from agentest.support.errors import UsageError
 
-CONFIG = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
 CAMEL = (
     '{"evalSetId":"s",\r\n\t"x_own": 1.50,\r\n\t"evalCases": [{"evalId": "one", "conversation":'
     ' [{"userContent": {"parts": [{"text": "é"}]}}]}]}'
@@ -37,9 +36,9 @@ def planned(root: Path, kind: Any, path: str, *calls: ToolCall, **options: Any) 
     held = builders.conversation("c1", [builders.turn(tool_calls=calls)])
     by = scenario("books", **({"turns": ["x"]} | options))
     wish = SaveRequest(kind=kind, path=path, name="new")
-    return prepare_file(
-        ConversationToSave(conversation=held, scenario=by, agent="agent", began=1.0), wish, root, CONFIG
-    )
+    (root / "agentest.config.yaml").write_text("agent: {endpoint: 'http://127.0.0.1:9/'}\n")
+    talk = ConversationToSave(conversation=held, scenario=by, agent="agent", began=1.0)
+    return prepare_file(talk, wish, RunRequest(root))
 
 
 def test_a_set_keeps_its_form(tmp_path: Path) -> None:
@@ -76,6 +75,9 @@ def test_a_new_scenario_marks_what_is_missing(tmp_path: Path) -> None:
     assert made.notes == ("1 call that the agent answered itself got no mock: none would reach it",)
     compile(made.preview, "new.sim.py", "exec")
     write(made, None)
+    with pytest.raises(UsageError, match=r"there is a scenario 'new' already \(new.sim.py:"):
+        planned(tmp_path, "script", "other.sim.py")
+    (tmp_path / "new.sim.py").write_text("")
     with pytest.raises(UsageError, match="not overwritten"):
         planned(tmp_path, "script", "new.sim.py")
     with pytest.raises(ChangedOnDisk):

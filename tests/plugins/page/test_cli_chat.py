@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -146,6 +148,118 @@ def test_a_message_needs_no_scenario(project: Project, scenarios: str) -> None:
         assert [(call["args"], call["result"]) for call in begun["calls"]] == [({"day": "Friday"}, None)]
         assert sent(project, "Thanks", going_on)["reply"] == "You are welcome."
         sent(project, "/quit", going_on)
+
+
+def booking(body: Any) -> Any:
+    """Book once, and then only confirm."""
+    answered = any(message["role"] == "tool" for message in body["messages"])
+    return "Booked as B1." if answered else tool_call("book", day="friday")
+
+
+def books(project: Project, endpoint: str) -> None:
+    project.write("tests/books.sim.py", BOOKS)
+    project.config(endpoint)
+
+
+BOOKS = 'from agentest import scenario\nscenario("books", goal="Book.", tools={"book": {"id": "B1"}})\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("friday by hand", ["run", "tests/friday_by_hand.sim.py"]),
+        ("tests/own.sim.py::friday by hand", ["run", "tests/own.sim.py"]),
+        ("sets/talks.evalset.json::friday", ["eval", "sets/talks.evalset.json"]),
+    ],
+    ids=["scenario", "scenario in a file", "case"],
+)
+def test_a_conversation_becomes_a_test(project: Project, name: str, command: list[str]) -> None:
+    """The agent that had it passes; one that calls no tool any more fails. The name is taken from then on."""
+    with ScriptedAgent(booking) as agent:
+        books(project, agent.endpoint)
+        saved = chat(project, "Friday please\nthanks\n", "--save", name)
+        assert saved.returncode == 0, saved.stderr
+        assert f"the conversation is saved: agentest {' '.join(command)}" in saved.stderr
+        assert project.agentest(*command, "--offline").returncode == 0
+        requests = len(agent.requests)
+        again = chat(project, "Friday please\n", "--scenario", "=books", "--save", name)
+        assert again.returncode == 2
+        assert " already" in again.stderr
+        assert len(agent.requests) == requests
+    with ScriptedAgent(lambda _: "Booked as B1.") as agent:
+        project.config(agent.endpoint)
+        failed = project.agentest(*command, "--offline")
+    assert failed.returncode == 1
+    assert "book(day='friday'" in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "problem"),
+    [
+        ("", "hello\n", "give it a name"),
+        ("a.evalset.json::", "hello\n", "give the case an id"),
+        ("out/a.txt::new", "hello\n", "the name must end in .sim.py"),
+        ("../a.sim.py::new", "hello\n", "is outside of the project"),
+        ("tests/books.sim.py::new", "hello\n", "is there already, and is not overwritten"),
+        ("new", "/quit\n", "there is no turn to save yet"),
+    ],
+)
+def test_what_cannot_be_saved(project: Project, name: str, typed: str, problem: str) -> None:
+    """A place that is not possible is refused before the conversation begins. Nothing is written."""
+    with ScriptedAgent(booking) as agent:
+        books(project, agent.endpoint)
+        done = chat(project, typed, "--save", name)
+        assert not agent.requests
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert [path.name for path in project.root.rglob("*.sim.py")] == ["books.sim.py"]
+
+
+def test_messages_that_were_sent_are_saved(project: Project) -> None:
+    """All turns so far. After a name that is taken, the conversation goes on, for another name."""
+    with ScriptedAgent(booking) as agent:
+        books(project, agent.endpoint)
+        begun = sent(project, "Friday please")
+        going_on = f"--conversation={begun['conversation']}"
+        taken = sent(project, "thanks", going_on, "--save=books", status=2)
+        assert (taken["reply"], taken["ended"]) == ("Booked as B1.", None)
+        assert taken["notes"][0].startswith(
+            "the conversation is not saved: there is a scenario 'books' already"
+        )
+        assert sent(project, "/quit", going_on, "--save=books", status=2)["ended"] is None
+        ended = sent(project, "/quit", going_on, "--save=friday")
+        assert ended["notes"] == ["the conversation is saved: agentest run tests/friday.sim.py"]
+        assert ended["ended"] == "satisfied"
+        assert 'turns=["Friday please", "thanks"]' in (project.root / "tests/friday.sim.py").read_text()
+        assert project.agentest("run", "tests/friday.sim.py", "--offline").returncode == 0
+
+
+def test_a_terminal_offers_to_save(project: Project) -> None:
+    """At the end it asks for a name, again after one that is taken, and an empty line saves nothing."""
+    for names, files in ((["books", "friday"], ["books.sim.py", "friday.sim.py"]), ([""], ["books.sim.py"])):
+        with ScriptedAgent(booking) as agent:
+            books(project, agent.endpoint)
+            shown = typed_in_terminal(project, ["Friday please", "/quit", *names])
+        assert shown.count("Save it? ") == len(names)
+        assert ("there is a scenario 'books' already" in shown) is (len(names) > 1)
+        assert sorted(path.name for path in project.root.rglob("*.sim.py")) == files
+        (project.root / "tests/friday.sim.py").unlink(missing_ok=True)
+
+
+def typed_in_terminal(project: Project, lines: list[str]) -> str:
+    """Return what `agentest chat` prints in a pseudo-terminal in which a person types these lines."""
+    near, far = os.openpty()
+    command = [sys.executable, "-m", "agentest", "chat"]
+    with subprocess.Popen(command, cwd=project.root, stdin=far, stdout=far, stderr=far) as process:
+        os.close(far)
+        os.write(near, "".join(f"{line}\n" for line in lines).encode())
+        shown = b""
+        with suppress(OSError):  # the other side is closed
+            while piece := os.read(near, 65536):
+                shown += piece
+    os.close(near)
+    assert process.returncode == 0, shown.decode()
+    return shown.decode()
 
 
 CRASHING = """

@@ -27,3 +27,15 @@ def test_an_agent_that_breaks_down(project: Project) -> None:
     assert done.returncode == 1
     assert "[redacted]" in done.stdout
     assert found_in(everything(project, done)) == []
+
+
+def test_a_conversation_that_is_saved(project: Project) -> None:
+    project.scenario('scenario("s", goal="g")')
+    with ScriptedAgent(["\n".join(SPELLINGS)]) as agent:
+        project.config(with_secrets(agent.endpoint))
+        done = project.agentest(
+            "chat", "--save", "sets/a.evalset.json::one", env=ENVIRONMENT, typed="hello\n"
+        )
+    assert done.returncode == 0, done.stderr
+    assert "[redacted]" in (project.root / "sets/a.evalset.json").read_text()
+    assert found_in(everything(project, done)) == []

@@ -23,7 +23,7 @@ from agentest.cli.rerun_selection import ScenarioSelection
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
 from agentest.conversation.user import ScriptedUser, User
-from agentest.domain.transcript import NO_TEXT, ToolCall, Turn, call_text
+from agentest.domain.transcript import ToolCall, Turn
 from agentest.plugins.authoring.mock_module import MockModule, MockTargets, module_of, targets, write_module
 from agentest.plugins.authoring.recorded_calls import (
     RecordedTool,
@@ -34,7 +34,13 @@ from agentest.plugins.authoring.recorded_calls import (
     is_parameter,
     redacted_json,
 )
-from agentest.plugins.page.commands.chat import TerminalUser, speaker_lines, stdin_reader, write_stdout
+from agentest.plugins.page.commands.chat import (
+    TerminalUser,
+    speaker_lines,
+    stdin_reader,
+    turn_lines,
+    write_stdout,
+)
 from agentest.plugins.page.talk.talk import PersonConversation, TalkEvent
 from agentest.plugins.servers.mcp.real_server import read_tools
 from agentest.plugins.servers.start import (
@@ -212,14 +218,15 @@ async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
             case str():
                 tell(f"agentest: {what}")
             case Turn():
-                for row in _turn_lines(what, typed_in=not messages):
-                    write_stdout(row)
+                if messages:
+                    write_stdout(speaker_lines("you    ", what.user_message))
+                write_stdout("".join(turn_lines(what, _SHOWN_RESULT_CHARS)))
 
     user: User = ScriptedUser(messages)
     if not messages:
         if sys.stdin is not None and sys.stdin.isatty():
             write_stdout("Talk to the agent; its real tools run. /quit ends the conversation.\n\n")
-        user = TerminalUser(stdin_reader(), write_stdout)
+        user = TerminalUser(stdin_reader())
     unit = prepared.plan.units[0]
     talk = PersonConversation(prepared, unit, f"{unit.slug}-1", user, show, recording.recorder.on_mocks)
     with handled_signals(talk.stop, lambda: _LAST_WORDS) as signals:
@@ -230,15 +237,6 @@ async def _record(recording: ToolRecording, messages: Sequence[str]) -> None:
         return
     tell_notes(map(prepared.loaded.redact, refused(talk.observed)))
     recording.failure = conversation.failure.message if conversation and conversation.failure else None
-
-
-def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
-    if not typed_in:
-        yield speaker_lines("you    ", turn.user_message)
-    for call in turn.tool_calls:
-        answer = shortened(str(call.error or call.result), _SHOWN_RESULT_CHARS)
-        yield speaker_lines("tool   ", f"{shortened(call_text(call), _SHOWN_RESULT_CHARS)} → {answer}")
-    yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
 async def _serve(recording: ToolRecording) -> None:

@@ -28,6 +28,7 @@ from agentest.cli.options import exits, flag, option, where, which
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
+from agentest.plugins.page.talk.saved_conversation import free_path, request_named, save_talk
 from agentest.plugins.page.talk.talk import (
     FREE,
     MOST_TURNS,
@@ -46,30 +47,31 @@ from agentest.support.files import write_atomically
 from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
-from agentest.support.terminal import clean_rows, say, tell
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import clean_rows, say, tell, tell_notes
+from agentest.support.text import cut_middle
 
 QUIT = "/quit"
 _IDLE_S = 600.0
 _MESSAGE_S = 30.0
 _SHOWN = 10
+_OFFER = "\nSave it? NAME of a scenario, FILE.evalset.json::NAME of a case, or Enter for no: "
 
-Write = Callable[[str], None]
 ReadLine = Callable[[], str | None]
 
 
+@dataclass(frozen=True, slots=True)
 class TerminalUser:
-    """A user whose messages are typed. `read_line` returns None at the end of the input."""
+    """A user whose messages are typed."""
 
-    def __init__(self, read_line: ReadLine, write: Write) -> None:
-        self._read_line = read_line
-        self._write = write
+    read_line: ReadLine  # returns None at the end of the input
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         """Return the next line that is not empty; /quit or the end of the input ends the conversation."""
         del turns  # the person remembers the conversation
         while True:
-            self._write("you    ")
-            line = await in_thread(self._read_line)
+            write_stdout("you    ")
+            line = await in_thread(self.read_line)
             if line is None or line.strip() == QUIT:
                 return Ending.SATISFIED
             if line.strip():
@@ -81,43 +83,55 @@ class TerminalUser:
 @which
 @option("--send text", "TEXT", "Send one message (-: from standard input) and print the reply.")
 @option("--conversation id", "ID", "With --send: go on with this conversation.")
+@option("--save", "NAME", "Save the conversation as this scenario; FILE::NAME: in FILE.")
 @flag("--json as_json", "With --send: print the reply, its calls and the conversation's id as JSON.")
 @click.option("--keep", hidden=True, help="Keep the conversation of this file open.")
 @exits
 def chat(
-    location: Location, options: Options, text: str | None, id: str | None, as_json: bool, keep: str | None
+    location: Location,
+    options: Options,
+    text: str | None,
+    id: str | None,
+    save: str | None,
+    as_json: bool,
+    keep: str | None,
 ) -> ExitCode:
     """Talk to the agent yourself, with the mocks of one scenario.
 
     A project without scenarios, and --send, need none: calls are then answered with null. A conversation of
     --send ends with the message /quit, or after 10 minutes without a message.
 
-    Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not start.
+    --save writes a scripted scenario, or a case if FILE is an evaluation set. In a terminal, the end of the
+    conversation offers it.
+
+    Exit status: 0 the agent replied; 1 the conversation failed; 2 it could not start or be saved.
     """
     project = location.enter()
     text = sys.stdin.read() if text == "-" else text
     if text is None and (id or as_json):
         raise UsageError("--conversation and --json go with --send TEXT")
     if text is not None and id:
-        return _show(_sent(text, _file_of(project.output_dir, id)), as_json=as_json)
+        return _show(_sent(text, save, _file_of(project.output_dir, id)), as_json=as_json)
     with redirect_stdout(sys.stdout if text is None else sys.stderr):  # scenario files may print
         request = request_of(project, options, offline=True)
         prepared, unit = _chosen(request, may_be_free=not options.filtered, sends=(keep or text) is not None)
     if keep:
         file = _file_of(project.output_dir, keep)
         try:
-            return run_event_loop(_keep, prepared, replace(unit, max_turns=MOST_TURNS), file)
+            return run_event_loop(_KeptTalk(prepared, replace(unit, max_turns=MOST_TURNS), file).run)
         finally:
             file.unlink(missing_ok=True)
     if text is None:
-        return run_event_loop(_chat, prepared, unit, stdin_reader(), write_stdout)
+        if save is not None:
+            free_path(request_named(save, unit.scenario, project.root), request)
+        return run_event_loop(_chat, prepared, unit, save)
     file = _file_of(project.output_dir, f"{unit.slug}-{token_hex(4)}")
     words = [f"--cwd={project.root}", f"--keep={file.stem}"]
     words += [f"--scenario=={unit.scenario.name}"] if unit.scenario.name != FREE else []
     words += [f"--config={project.named_config}"] if project.named_config else []
     words += [f"--agent={options.agent}"] if options.agent else []
     _start(file, words)
-    return _show(_sent(text, file), as_json=as_json)
+    return _show(_sent(text, save, file), as_json=as_json)
 
 
 def _chosen(request: RunRequest, *, may_be_free: bool, sends: bool) -> tuple[Prepared, Unit]:
@@ -162,12 +176,13 @@ def _start(file: Path, words: Sequence[str]) -> None:
             time.sleep(0.05)
 
 
-def _sent(text: str, file: Path) -> dict[str, Any]:
+def _sent(text: str, save: str | None, file: Path) -> dict[str, Any]:
     """Send a message to the process that keeps a conversation, and return its answer."""
     try:
         kept = json.loads(file.read_bytes())
         with socket.create_connection(("127.0.0.1", kept["port"])) as connection:
-            connection.sendall(json.dumps({"token": kept["token"], "text": text}).encode() + b"\n")
+            asked = {"token": kept["token"], "text": text, "save": save}
+            connection.sendall(json.dumps(asked).encode() + b"\n")
             answer: dict[str, Any] = json.loads(connection.makefile("rb").read())
     except (OSError, ValueError):
         file.unlink(missing_ok=True)  # its process is gone
@@ -205,12 +220,12 @@ class _KeptTalk:
         self._token = token_urlsafe()
         self._person = PersonUser(lambda: self._news.put_nowait(None))
         self._talk = PersonConversation(prepared, unit, self._id, self._person, self._tell)
-        self._held = asyncio.create_task(self._talk.run())
-        self._held.add_done_callback(lambda _: self._news.put_nowait(None))
-        self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
 
     async def run(self) -> ExitCode:
         """Answer messages until the conversation ends. Raises UsageError if it cannot begin."""
+        self._held = asyncio.create_task(self._talk.run())
+        self._held.add_done_callback(lambda _: self._news.put_nowait(None))
+        self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
         await self._news.get()
         if self._held.done():
             self._held.result()
@@ -230,22 +245,28 @@ class _KeptTalk:
                 if asked["token"] == self._token:
                     self._idle.cancel()
                     self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
-                    writer.write(json.dumps(await self._reply(asked["text"]), default=str).encode())
+                    answer = await self._reply(asked["text"], asked["save"])
+                    writer.write(json.dumps(answer, default=str).encode())
                     await writer.drain()
 
-    async def _reply(self, text: str) -> dict[str, Any]:
-        try:
-            self._person.leave() if text.strip() == QUIT else self._person.say(text)
-        except ActionNotPossible as error:
-            return {"refused": str(error)}
-        await self._news.get()
-        found: dict[str, Any] = {
-            "conversation": self._id,
-            "reply": None,
-            "calls": [],
-            "ended": None,
-            "error": None,
-        }
+    async def _reply(self, text: str, save: str | None) -> dict[str, Any]:
+        leaves = text.strip() == QUIT
+        found: dict[str, Any] = dict.fromkeys(("conversation", "reply", "calls", "ended", "error"))
+        found |= {"conversation": self._id, "calls": [], "errored": False}
+        if not leaves:
+            try:
+                self._person.say(text)
+            except ActionNotPossible as error:
+                return {"refused": str(error)}
+            await self._news.get()
+        if save is not None:
+            try:
+                self._notes += await in_thread(save_talk, self._talk, save)
+            except UsageError as error:  # it goes on, so that it can be saved under another name
+                self._notes.append(f"the conversation is not saved: {error}")
+                found["errored"], leaves = True, False
+        if leaves and self._person.leave():
+            await self._news.get()
         if self._held.done():
             try:
                 ended = self._held.result()
@@ -255,7 +276,7 @@ class _KeptTalk:
             if ended:
                 failure = self._redact(ended.failure.message) if ended.failure else None
                 found |= {"ended": str(ended.ending), "error": failure}
-            found["errored"] = bool(self._talk.unclaimed)
+            found["errored"] |= bool(self._talk.unclaimed)
         found |= {**self._said, "notes": list(map(self._redact, self._notes))}
         self._said.clear()
         self._notes.clear()
@@ -273,29 +294,40 @@ class _KeptTalk:
                 self._said.update(reply=what.agent_message or "", calls=calls)
 
 
-async def _keep(prepared: Prepared, unit: Unit, file: Path) -> ExitCode:
-    return await _KeptTalk(prepared, unit, file).run()
+async def _save_or_offer(talk: PersonConversation, save: str | None, read_line: ReadLine) -> None:
+    """Save the conversation. In a terminal, ask for a name, and again if it is not possible."""
+    offers = bool(talk.turns) and sys.stdin.isatty()
+    while save or offers:
+        try:
+            if save:
+                return tell_notes(await in_thread(save_talk, talk, save))
+        except UsageError as error:
+            if not offers:
+                raise
+            tell_notes([str(error)])
+        write_stdout(_OFFER)
+        save = (await in_thread(read_line) or "").strip()
+        offers = bool(save)
 
 
-async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
-    def tell(what: TalkEvent) -> None:
+async def _chat(prepared: Prepared, unit: Unit, save: str | None) -> ExitCode:
+    def show(what: TalkEvent) -> None:
         match what:
             case Unit():
-                write(_introduction(what))
+                write_stdout(_introduction(what))
             case str():
-                write(speaker_lines("! ", what))
+                write_stdout(speaker_lines("! ", what))
             case Turn():
-                for call in what.tool_calls:
-                    write(speaker_lines("tool   ", f"{call_text(call)} → {call.result!r}"))
-                write(speaker_lines("agent  ", what.agent_message or NO_TEXT))
+                write_stdout("".join(turn_lines(what)))
 
-    person = TerminalUser(read_line, write)
-    talk = PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell)
+    read_line = stdin_reader()
+    talk = PersonConversation(prepared, unit, f"{unit.slug}-chat", TerminalUser(read_line), show)
     conversation = await talk.run()
     failure = conversation and conversation.failure
     said = [("! ", failure.message)] if failure else []
     for speaker, text in (*said, *_last_notes(talk, conversation)):
-        write(speaker_lines(speaker, prepared.loaded.redact(text)))
+        write_stdout(speaker_lines(speaker, prepared.loaded.redact(text)))
+    await _save_or_offer(talk, save, read_line)
     return ExitCode.FAILED if failure else ExitCode.ERRORED if talk.unclaimed else ExitCode.PASSED
 
 
@@ -327,6 +359,14 @@ def speaker_lines(who: str, text: str) -> str:
     return who + f"\n{' ' * len(who)}".join(clean_rows(text).split("\n")) + "\n"
 
 
+def turn_lines(turn: Turn, limit: int = sys.maxsize) -> Iterator[str]:
+    """Yield the rows of a reply: its text, after the calls with their results, in `limit` characters each."""
+    for call in turn.tool_calls:
+        texts = call_text(call), repr(call.result)
+        yield speaker_lines("tool   ", " → ".join(cut_middle(text, limit) for text in texts))
+    yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
+
+
 def write_stdout(text: str) -> None:
     """Write a text to standard output as it is, without a line end."""
     say(text, end="")
@@ -343,19 +383,16 @@ def stdin_reader() -> ReadLine:
     if sys.stdin is None:
         raise UsageError("chat reads what you type from the standard input, which is closed")
     rest = b""
-    echo = not sys.stdin.isatty()
 
     def read_line() -> str | None:
         nonlocal rest
-        while b"\n" not in rest:
-            piece = os.read(sys.stdin.fileno(), 65536)
-            if not piece:
-                line, rest = rest, b""
-                return line.decode(errors="replace") if line else None
+        while b"\n" not in rest and (piece := os.read(sys.stdin.fileno(), 65536)):
             rest += piece
-        line, _, rest = rest.partition(b"\n")
+        line, end, rest = rest.partition(b"\n")
+        if not (line or end):
+            return None
         text = line.decode(errors="replace")
-        if echo:
+        if not sys.stdin.isatty():
             write_stdout(f"{text}\n")
         return text
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from agentest.plugins.adk.set_files import ChangedOnDisk
 from agentest.plugins.page.server.cases import add_cases
 from agentest.plugins.page.server.guard import ListeningSockets, RequestGuard
-from agentest.plugins.page.server.jobs import add_jobs, add_live
+from agentest.plugins.page.server.jobs import add_jobs
 from agentest.plugins.page.server.json_routes import (
     IMPORTS,
     UI,
@@ -25,7 +25,7 @@ from agentest.plugins.page.server.json_routes import (
     reply_with_json,
 )
 from agentest.plugins.page.server.labels import add_labels
-from agentest.plugins.page.server.runs import add_comparisons, add_runs
+from agentest.plugins.page.server.runs import add_runs
 from agentest.plugins.page.server.talk import add_talks
 from agentest.plugins.page.talk.talk import ActionNotPossible
 from agentest.plugins.page.viewer.page import PageVariant, page, page_text
@@ -64,7 +64,7 @@ def make_app(
     app[IMPORTS] = asyncio.Lock()
     for path, variant in (("/", PageVariant.SERVED), ("/work", PageVariant.WORKING)):
         app.router.add_get(path, partial(_page, variant, guard))
-    for add in (add_runs, add_jobs, add_live, add_talks, add_cases, add_labels, add_comparisons):
+    for add in (add_runs, add_jobs, add_talks, add_cases, add_labels):
         add(app)
     return app
 

@@ -292,11 +292,13 @@ class Jobs:
 
 
 JOBS: web.AppKey[Jobs] = web.AppKey("jobs", Jobs)
+ENDING: web.AppKey[asyncio.Event] = web.AppKey("ending", asyncio.Event)  # set when all streams must end
 
 
 def add_jobs(app: web.Application) -> None:
-    """Add the routes, and stop the jobs when the server shuts down."""
+    """Add the routes, and end streams and jobs when the server shuts down."""
     project = app[UI]
+    app[ENDING] = asyncio.Event()
     app[JOBS] = Jobs(project.root, project.config, project.output_dir)
     app.add_routes(
         (
@@ -307,12 +309,15 @@ def add_jobs(app: web.Application) -> None:
             json_route("POST", "/api/estimate", _estimate),
             json_route("POST", "/api/command", _command),
             json_route("GET", "/api/scenarios", _list_runnable),
+            web.get("/api/events", _all),
+            web.get("/api/runs/{run}/events", _run),
         )
     )
     app.on_shutdown.append(_close)
 
 
 async def _close(app: web.Application) -> None:
+    app[ENDING].set()
     if running := len(app[JOBS].running):
         runs = "a run that was" if running == 1 else f"{running} runs that were"
         tell(f"agentest ui: ends {runs} started from the page")
@@ -390,19 +395,6 @@ _ROWS_A_SECOND = 4_000
 _MOST_WAIT_S = 5.0
 _STREAM_LOOK_S = 0.25  # the interval between two checks for changes
 _HEARTBEAT_S = 10.0
-ENDING: web.AppKey[asyncio.Event] = web.AppKey("ending", asyncio.Event)  # set when all streams must end
-
-
-def add_live(app: web.Application) -> None:
-    """Add the routes, and end the streams when the server shuts down."""
-    app[ENDING] = asyncio.Event()
-    app.router.add_get("/api/events", _all)
-    app.router.add_get("/api/runs/{run}/events", _run)
-    app.on_shutdown.append(_end)
-
-
-async def _end(app: web.Application) -> None:
-    app[ENDING].set()
 
 
 Snapshot = tuple[str, bool, float]

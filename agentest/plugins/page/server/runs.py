@@ -27,15 +27,13 @@ from agentest.plugins.page.server.run_index import CHOSEN, WebRuns
 from agentest.plugins.page.talk.saved_conversation import (
     KINDS,
     ConversationToSave,
-    PreparedFile,
     SaveRequest,
     conversation_to_save,
     prepare_file,
     write,
 )
-from agentest.plugins.page.talk.talk import choices
 from agentest.report.agent import rerun
-from agentest.runner.prepare import RunRequest, configure
+from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
 from agentest.store.spans import spans_of
 from agentest.support.errors import UsageError
@@ -59,6 +57,7 @@ def add_runs(app: web.Application) -> None:
             json_route("GET", "/api/runs/{run}/conversation", _conversation),
             json_route("GET", "/api/runs/{run}/search", _search),
             json_route("POST", "/api/runs/{run}/save", _save),
+            json_route("GET", "/api/compare", _compare),
         )
     )
     app.on_shutdown.append(_close)
@@ -115,12 +114,9 @@ async def save_conversation(request: web.Request, body: Values, talk: Conversati
         raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
     path, name = (optional_text(body, key) or "" for key in ("path", "name"))
     request_to_save = SaveRequest(kind=kind, path=path, name=name)
-    if kind == "case":
-        planned: PreparedFile = await in_thread(prepare_file, talk, request_to_save, project.root, None)
-    else:  # the project's scenarios must be loaded to check that the name is free
-        planned = await call_with_imports(
-            request.app, _saved_scenario, talk, request_to_save, RunRequest(project.root, project.config)
-        )
+    planned = await call_with_imports(
+        request.app, prepare_file, talk, request_to_save, RunRequest(project.root, project.config)
+    )
     written = body.get("write") is True
     if written:
         await in_thread(write, planned, optional_text(body, "version"))
@@ -143,21 +139,6 @@ def _talk(request: web.Request) -> ConversationToSave:
     _, conversation = runs.conversation(*key, request.query.get("id", ""))
     began = datetime.fromisoformat(index.run.started_at).timestamp() if index.run else 0.0
     return conversation_to_save(scenario, key[2], CredentialFilter()(conversation), began)
-
-
-def _saved_scenario(
-    talk: ConversationToSave, request_to_save: SaveRequest, project_request: RunRequest
-) -> PreparedFile:
-    known = choices(project_request).scenarios
-    locations = {each.name: f"{shown_path(each.file, project_request.root)}:{each.line}" for each in known}
-    return prepare_file(
-        talk, request_to_save, project_request.root, configure(project_request).config, locations
-    )
-
-
-def add_comparisons(app: web.Application) -> None:
-    """Add the routes."""
-    app.add_routes([json_route("GET", "/api/compare", _compare)])
 
 
 def _compare(request: web.Request, values: Values) -> Json:

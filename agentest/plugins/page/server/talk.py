@@ -7,13 +7,11 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from time import time
 from typing import Any, TypeVar
 
 from aiohttp import web
 from pydantic_core import from_json
 
-from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
 from agentest.plugins.page.server.json_routes import (
@@ -27,7 +25,7 @@ from agentest.plugins.page.server.json_routes import (
     send_event,
 )
 from agentest.plugins.page.server.runs import save_conversation
-from agentest.plugins.page.talk.saved_conversation import ConversationToSave
+from agentest.plugins.page.talk.saved_conversation import ConversationToSave, talk_to_save
 from agentest.plugins.page.talk.talk import (
     ActionNotPossible,
     CallInbox,
@@ -63,15 +61,13 @@ class PageTalk:
         """Start the conversation in the running event loop. `alone_s` seconds without a viewer end it."""
         self.id = secrets.token_hex(8)
         self.chosen = chosen
-        self.began = time()  # unix time in seconds
         self.events: list[Event] = []
         self.inbox = CallInbox(self._call)
         self.visitor = PersonUser(lambda: self._add({"type": "listening"}))
-        self._conversation_id = f"{chosen.unit.slug}-talk-{self.id[:6]}"
         self._talking = PersonConversation(
             chosen.prepared,
             chosen.unit,
-            self._conversation_id,
+            f"{chosen.unit.slug}-talk-{self.id[:6]}",
             self.visitor,
             self._add_happening,
             lambda _, mocks: mocks.attended_by(self.inbox),
@@ -86,10 +82,8 @@ class PageTalk:
         self._set_alone_timer()
 
     @property
-    def conversation(self) -> Conversation:
-        """The conversation so far, with secrets redacted and without the open turn."""
-        turns = self._finished.turns if self._finished else self._talking.turns
-        return self._redacted(Conversation(self._conversation_id, turns, Ending.SATISFIED))
+    def to_save(self) -> ConversationToSave:
+        return talk_to_save(self._talking)
 
     async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
         """Yield all events of the talk until it ends; None after each `pause_s` seconds without one."""
@@ -168,7 +162,7 @@ class PageTalk:
                 "type": "ended",
                 "endedBy": str(conversation.ending) if conversation else None,
                 "error": problem or (self._redact(failure.message) if failure else None),
-                "turns": [CODECS.write(turn) for turn in self.conversation.turns],
+                "turns": [CODECS.write(turn) for turn in self.to_save.conversation.turns],
                 "unfinishedTurn": CODECS.write(self._redacted(conversation.unfinished))
                 if conversation and conversation.unfinished
                 else None,
@@ -245,21 +239,12 @@ def indented_json(value: Any) -> str:
         return "null"
 
 
-class Talks:
+class Talks(dict[str, PageTalk]):
     """All talks of a server, by id."""
-
-    def __init__(self) -> None:
-        self._by_id: dict[str, PageTalk] = {}
-
-    def __iter__(self) -> Iterator[PageTalk]:
-        return iter(self._by_id.values())
-
-    def __getitem__(self, key: str) -> PageTalk:
-        return self._by_id[key]
 
     @property
     def under_way(self) -> list[PageTalk]:
-        return [talk for talk in self if not talk.ended]
+        return [talk for talk in self.values() if not talk.ended]
 
     def begin(self, chosen: PreparedTalk) -> PageTalk:
         """Start a talk. Raises ActionNotPossible if other talks have to end first."""
@@ -275,10 +260,10 @@ class Talks:
                 f"{others[0].chosen.unit.scenario.name!r}: it is exclusive, or a server is started for one "
                 "conversation at a time. End that one first"
             )
-        for talk in [talk for talk in self if talk.ended][: max(0, len(self._by_id) - MOST_KEPT + 1)]:
-            del self._by_id[talk.id]
+        for talk in [talk for talk in self.values() if talk.ended][: max(0, len(self) - MOST_KEPT + 1)]:
+            del self[talk.id]
         talk = PageTalk(chosen)
-        self._by_id[talk.id] = talk
+        self[talk.id] = talk
         return talk
 
     async def close(self) -> None:
@@ -299,7 +284,7 @@ _HEARTBEAT_S = 10.0
 
 def add_talks(app: web.Application) -> None:
     """Add the routes, and end the talks when the server shuts down."""
-    app[TALKS] = Talks()
+    talks = app[TALKS] = Talks()
     at = "/api/talks/{talk}"
     app.add_routes(
         (
@@ -313,11 +298,7 @@ def add_talks(app: web.Application) -> None:
             json_route("POST", f"{at}/save", _save),
         )
     )
-    app.on_shutdown.append(_close)
-
-
-async def _close(app: web.Application) -> None:
-    await app[TALKS].close()
+    app.on_shutdown.append(lambda _: talks.close())
 
 
 def _project_request(request: web.Request) -> RunRequest:
@@ -347,7 +328,7 @@ async def _choices(request: web.Request, _: Values) -> Json:
             "agent": talk.chosen.unit.agent,
             "ended": talk.ended,
         }
-        for talk in request.app[TALKS]
+        for talk in request.app[TALKS].values()
     ]
     agents, broken = list(available.agents), list(available.broken)
     return {"scenarios": scenarios, "agents": agents, "broken": broken, "talks": talks}
@@ -402,12 +383,7 @@ async def _end(request: web.Request, _: Values) -> Json:
 
 
 async def _save(request: web.Request, body: Values) -> Json:
-    talk = _talk(request)
-    unit = talk.chosen.unit
-    saved_talk = ConversationToSave(
-        conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began
-    )
-    return await save_conversation(request, body, saved_talk)
+    return await save_conversation(request, body, _talk(request).to_save)
 
 
 def _talk(request: web.Request) -> PageTalk:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
-from agentest.config.config import Config
+from agentest.domain.end_reason import Ending
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.plugins.adk import set_files
@@ -19,6 +18,9 @@ from agentest.plugins.adk.formats.eval_set import EvalSet, SessionInput, eval_se
 from agentest.plugins.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.plugins.adk.set_edits import check_set
 from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent, open_set
+from agentest.plugins.page.talk.talk import PersonConversation, choices
+from agentest.runner.plan import slugify
+from agentest.runner.prepare import RunRequest, configure
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import (
@@ -35,14 +37,14 @@ from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
 from agentest.support.errors import UsageError, errors_as
-from agentest.support.files import matches_any, name_problem, patterns, readable
+from agentest.support.files import matches_any, name_problem, patterns, readable, shown_path
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.redaction import without_secrets
 from agentest.support.text import count, shortened
 
 Kind = Literal["script", "case", "scenario"]
 KINDS: tuple[Kind, ...] = ("script", "case", "scenario")
-NOTHING: Mapping[str, str] = MappingProxyType({})
 _SCENARIO_SUFFIX = ".sim.py"
 
 
@@ -53,6 +55,19 @@ class SaveRequest:
     kind: Kind
     path: str  # path relative to the folder of the configuration
     name: str  # name of the scenario, or id of the case
+
+
+def request_named(text: str, scenario: Scenario, root: Path) -> SaveRequest:
+    """Return the request of a command line: NAME of a script, or FILE::NAME of a script or a case.
+
+    Without FILE, a script is saved in the file that the page suggests.
+    """
+    path, _, name = text.rpartition("::")
+    if path.endswith(SUFFIXES):
+        return SaveRequest(kind="case", path=path, name=name)
+    folder = Path(scenario.file).parent if scenario.file.endswith(_SCENARIO_SUFFIX) else root
+    file = folder / f"{slugify(name).replace('-', '_')}{_SCENARIO_SUFFIX}"
+    return SaveRequest(kind="script", path=path or shown_path(file, root), name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,31 +97,54 @@ class PreparedFile:
     version: str | None = None  # version of the existing file; None if there is none
 
 
-def prepare_file(
-    talk: ConversationToSave,
-    request: SaveRequest,
-    root: Path,
-    config: Config | None,
-    locations: Mapping[str, str] = NOTHING,
-) -> PreparedFile:
-    """Prepare the file. Raises UsageError if the conversation cannot be saved, or not at this path.
+def talk_to_save(talk: PersonConversation) -> ConversationToSave:
+    """Return a conversation with a person so far, without its open turn and without secrets."""
+    conversation = Conversation(talk.id, talk.turns, Ending.SATISFIED)
+    return ConversationToSave(
+        conversation=without_secrets(conversation, talk.prepared.loaded.redact),
+        scenario=talk.unit.scenario,
+        agent=talk.unit.agent,
+        began=talk.began,
+    )
 
-    Args:
-        config: configures where scenarios are found; None for a case, which does not need it.
-        locations: existing scenario names → their locations.
-    """
+
+def prepare_file(talk: ConversationToSave, request: SaveRequest, project: RunRequest) -> PreparedFile:
+    """Prepare the file. Raises UsageError if the conversation cannot be saved, or not at this path."""
     if not talk.conversation.turns:
         raise UsageError("there is no turn to save yet: the agent has not replied to anything")
-    if not request.name.strip():
+    prepare = _case if request.kind == "case" else _scenario
+    return prepare(talk, request, free_path(request, project))
+
+
+def free_path(request: SaveRequest, project: RunRequest) -> Path:
+    """Return the file to save in. Raises UsageError if it cannot be used, or if the name is taken.
+
+    For a scenario, this reads the configuration and imports all scenario files.
+    """
+    name = request.name.strip()
+    if not name:
         raise UsageError("give it a name" if request.kind != "case" else "give the case an id")
-    if request.kind == "case" or config is None:
-        planned = _case(talk, request, root)
-        return replace(planned, notes=(*talk.notes, *planned.notes))
-    if location := locations.get(request.name.strip()):
+    if request.kind == "case":
+        path = _target_file(request.path, project.root, SUFFIXES, None)
+        if path.exists() and name in open_set(set_files.read(path, request.path)).ids:
+            raise UsageError(f"{request.path} has a case {name!r} already: choose another id")
+        return path
+    project = RunRequest(project.root, project.config)  # all its scenarios
+    config = configure(project).config
+    for each in choices(project).scenarios:
+        if each.name == name:
+            location = f"{shown_path(each.file, project.root)}:{each.line}"
+            raise UsageError(f"there is a scenario {name!r} already ({location}): choose another name")
+    path = _target_file(request.path, project.root, (_SCENARIO_SUFFIX,), config.output_dir)
+    parts = path.relative_to(project.root.resolve()).parts
+    if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
         raise UsageError(
-            f"there is a scenario {request.name.strip()!r} already ({location}): choose another name"
+            f"{request.path}: agentest run would not find it there; `include` of the configuration is "
+            f"{', '.join(config.include)}"
         )
-    return _scenario(talk, request, root, config)
+    if path.exists():
+        raise UsageError(f"{request.path} is there already, and is not overwritten: choose another name")
+    return path
 
 
 def write(planned: PreparedFile, version: str | None) -> None:
@@ -121,16 +159,17 @@ def write(planned: PreparedFile, version: str | None) -> None:
         raise ChangedOnDisk(f"{error}: look at it again, and save then", error.current) from None
 
 
-def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config: Config) -> PreparedFile:
-    path = _target_file(request.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
-    parts = path.relative_to(root.resolve()).parts
-    if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
-        raise UsageError(
-            f"{request.path}: agentest run would not find it there; `include` of the configuration is "
-            f"{', '.join(config.include)}"
-        )
-    if path.exists():
-        raise UsageError(f"{request.path} is there already, and is not overwritten: choose another name")
+def save_talk(talk: PersonConversation, name: str) -> tuple[str, ...]:
+    """Save under the name of a command line. Returns notes for the person. Raises UsageError."""
+    project = talk.prepared.request
+    request = request_named(name, talk.unit.scenario, project.root)
+    planned = prepare_file(talk_to_save(talk), request, project)
+    write(planned, planned.version)
+    command = "eval" if request.kind == "case" else "run"
+    return f"the conversation is saved: agentest {command} {request.path}", *planned.notes
+
+
+def _scenario(talk: ConversationToSave, request: SaveRequest, path: Path) -> PreparedFile:
     if has_nameless_call(talk.conversation):
         raise UsageError("the agent called a tool without a name, which no mock can answer")
     state = talk.scenario.session.state if talk.scenario.session else None
@@ -159,8 +198,7 @@ def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
         yield f"{count(len(failed), 'answer')} with a status of HTTP that says failure lost that status"
 
 
-def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> PreparedFile:
-    path = _target_file(request.path, root, SUFFIXES, None)
+def _case(talk: ConversationToSave, request: SaveRequest, path: Path) -> PreparedFile:
     conversation = replace(talk.conversation, conversation_id=request.name.strip())
     with errors_as(
         UsageError, "the conversation contains a value that cannot be written: ", (ValueError, RecursionError)
@@ -171,16 +209,14 @@ def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> Prepare
             case = replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
         made = EvalSet(set_name(path), (case,), creation_timestamp=talk.began)
         if path.exists():
-            return _added_to_set(path, request, made)
+            return replace(_added_to_set(path, request, made), notes=talk.notes)
         written = eval_set_json(made)
-        return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
+        return PreparedFile(path=path, content=written, preview=written.decode(), notes=talk.notes)
 
 
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
     """Add the case to the existing set, in the set's format. Raises UsageError."""
     eval_set = open_set(set_files.read(path, request.path))
-    if request.name.strip() in eval_set.ids:
-        raise UsageError(f"{request.path} has a case {request.name.strip()!r} already: choose another id")
     key = "evalCases" if eval_set.camel else "eval_cases"
     case = json.loads(eval_set_json(made, camel_case=eval_set.camel))[key][0]
     new = eval_set.content.with_text(eval_set.with_added(case))

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
+from time import time
 
 import anyio
 
@@ -68,6 +69,7 @@ class PersonConversation:
     tell: Tell  # receives events without secrets, in the task that runs the conversation
     on_mocks: OnMocks = lambda *_: None
     turns: tuple[Turn, ...] = ()  # the turns that have closed
+    began: float = field(default_factory=time)  # in seconds since 1970
     observed: CallObservations = field(default_factory=CallObservations)
     """What the call sources observed outside of the conversation."""
     unclaimed: tuple[RunWarning, ...] = ()  # warnings about calls that belonged to no conversation
@@ -100,7 +102,9 @@ class PersonConversation:
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
             raise type(problem)(self.prepared.loaded.redact(str(problem)))
-        return result or self._partial_transcript()
+        result = result or self._partial_transcript()
+        self.turns = result.turns if result else ()
+        return result
 
     async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Conversation:
         prepared = stack.enter_context(with_ports(self.prepared))
