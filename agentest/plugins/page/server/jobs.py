@@ -278,13 +278,13 @@ class Jobs:
                 self._listed = stamps, content
             return self._listed[1]
 
-    @property
-    def running(self) -> list[Job]:
-        return [job for job in self._jobs.values() if job.state in (JobState.RUNNING, JobState.STOPPING)]
-
     async def close(self) -> None:
         """Stop all jobs and wait until they have ended."""
         self._closed = True
+        states = [job.state for job in self._jobs.values()]
+        if running := states.count(JobState.RUNNING) + states.count(JobState.STOPPING):
+            runs = "a run that was" if running == 1 else f"{running} runs that were"
+            tell(f"agentest ui: ends {runs} started from the page")
         for job in self._jobs.values():
             self.stop(job)
         tasks = [task for job in self._jobs.values() for task in (job.task, job.stopping) if task]
@@ -318,9 +318,6 @@ def add_jobs(app: web.Application) -> None:
 
 async def _close(app: web.Application) -> None:
     app[ENDING].set()
-    if running := len(app[JOBS].running):
-        runs = "a run that was" if running == 1 else f"{running} runs that were"
-        tell(f"agentest ui: ends {runs} started from the page")
     await app[JOBS].close()
 
 

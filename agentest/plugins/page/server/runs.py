@@ -114,9 +114,8 @@ async def save_conversation(request: web.Request, body: Values, talk: Conversati
         raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
     path, name = (optional_text(body, key) or "" for key in ("path", "name"))
     request_to_save = SaveRequest(kind=kind, path=path, name=name)
-    planned = await call_with_imports(
-        request.app, prepare_file, talk, request_to_save, RunRequest(project.root, project.config)
-    )
+    place = RunRequest(project.root, project.config)
+    planned = await call_with_imports(request.app, prepare_file, talk, request_to_save, place)
     written = body.get("write") is True
     if written:
         await in_thread(write, planned, optional_text(body, "version"))
