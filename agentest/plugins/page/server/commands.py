@@ -62,10 +62,8 @@ def requested_command(values: Mapping[str, Any], project: WebProject, runs: WebR
 
 
 def _run(values: Mapping[str, Any], root: Path) -> JobCommand:
-    paths, names = (
-        [_scenario_argument(text, root) for text in _texts(values, "paths")],
-        _texts(values, "names"),
-    )
+    paths = [_scenario_argument(text, root) for text in _texts(values, "paths")]
+    names = _texts(values, "names")
     return JobCommand(
         command="run",
         options=(*_options(values, "--conversations"), *_by_name(names)),

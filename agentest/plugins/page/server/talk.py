@@ -25,7 +25,7 @@ from agentest.plugins.page.server.json_routes import (
     send_event,
 )
 from agentest.plugins.page.server.runs import save_conversation
-from agentest.plugins.page.talk.saved_conversation import ConversationToSave, talk_to_save
+from agentest.plugins.page.talk.saved_conversation import talk_to_save
 from agentest.plugins.page.talk.talk import (
     ActionNotPossible,
     CallInbox,
@@ -64,7 +64,7 @@ class PageTalk:
         self.events: list[Event] = []
         self.inbox = CallInbox(self._call)
         self.visitor = PersonUser(lambda: self._add({"type": "listening"}))
-        self._talking = PersonConversation(
+        self.talking = PersonConversation(
             chosen.prepared,
             chosen.unit,
             f"{chosen.unit.slug}-talk-{self.id[:6]}",
@@ -80,10 +80,6 @@ class PageTalk:
         self._leaving: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
         self._set_alone_timer()
-
-    @property
-    def to_save(self) -> ConversationToSave:
-        return talk_to_save(self._talking)
 
     async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
         """Yield all events of the talk until it ends; None after each `pause_s` seconds without one."""
@@ -121,7 +117,7 @@ class PageTalk:
     def end(self) -> None:
         """End the conversation. A turn in progress is cancelled."""
         if not self.visitor.leave():
-            self._talking.stop()
+            self.talking.stop()
 
     async def close(self) -> None:
         """End the conversation and wait until its resources are closed."""
@@ -144,7 +140,7 @@ class PageTalk:
     async def _run(self) -> None:
         problem: str | None = None
         try:
-            self._finished = await self._talking.run()
+            self._finished = await self.talking.run()
         except UsageError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - errors of the user's code are reported on the page
@@ -153,7 +149,7 @@ class PageTalk:
             self._finish(problem)
 
     def _finish(self, problem: str | None) -> None:
-        for warning in self._talking.unclaimed:
+        for warning in self.talking.unclaimed:
             self.note(self._redact(warning.message))
         conversation = self._finished
         failure = conversation.failure if conversation else None
@@ -162,7 +158,7 @@ class PageTalk:
                 "type": "ended",
                 "endedBy": str(conversation.ending) if conversation else None,
                 "error": problem or (self._redact(failure.message) if failure else None),
-                "turns": [CODECS.write(turn) for turn in self.to_save.conversation.turns],
+                "turns": [CODECS.write(turn) for turn in talk_to_save(self.talking).conversation.turns],
                 "unfinishedTurn": CODECS.write(self._redacted(conversation.unfinished))
                 if conversation and conversation.unfinished
                 else None,
@@ -242,13 +238,9 @@ def indented_json(value: Any) -> str:
 class Talks(dict[str, PageTalk]):
     """All talks of a server, by id."""
 
-    @property
-    def under_way(self) -> list[PageTalk]:
-        return [talk for talk in self.values() if not talk.ended]
-
     def begin(self, chosen: PreparedTalk) -> PageTalk:
         """Start a talk. Raises ActionNotPossible if other talks have to end first."""
-        under_way = self.under_way
+        under_way = [talk for talk in self.values() if not talk.ended]
         if len(under_way) >= MOST_UNDER_WAY:
             raise ActionNotPossible(
                 f"{MOST_UNDER_WAY} conversations are under way already: end one of them first"
@@ -268,7 +260,7 @@ class Talks(dict[str, PageTalk]):
 
     async def close(self) -> None:
         """End all talks."""
-        await asyncio.gather(*(talk.close() for talk in self.under_way))
+        await asyncio.gather(*(talk.close() for talk in self.values() if not talk.ended))
 
 
 def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
@@ -383,7 +375,7 @@ async def _end(request: web.Request, _: Values) -> Json:
 
 
 async def _save(request: web.Request, body: Values) -> Json:
-    return await save_conversation(request, body, _talk(request).to_save)
+    return await save_conversation(request, body, talk_to_save(_talk(request).talking))
 
 
 def _talk(request: web.Request) -> PageTalk:
