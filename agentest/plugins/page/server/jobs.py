@@ -119,7 +119,7 @@ class Jobs:
     def __init__(self, root: Path, config: Path | None, output_dir: Path) -> None:
         self.changes = 0  # counter that increases with every change to a job
         self._root, self._config, self._output_dir = root, config, output_dir
-        self._jobs: dict[str, Job] = {}
+        self.by_id: dict[str, Job] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._closed = False
         self._lists = asyncio.Lock()
@@ -127,14 +127,11 @@ class Jobs:
 
     def listed(self) -> list[Json]:
         """Return all jobs, latest first."""
-        return [job.summary() for job in reversed(self._jobs.values())]
-
-    def get(self, id: str) -> Job | None:
-        return self._jobs.get(id)
+        return [job.summary() for job in reversed(self.by_id.values())]
 
     def start(self, wanted: JobCommand) -> Job:
         """Create a job, which waits while too many are running. Raises UsageError if too many wait."""
-        waiting = sum(job.state is JobState.WAITING for job in self._jobs.values())
+        waiting = sum(job.state is JobState.WAITING for job in self.by_id.values())
         if self._closed:
             raise UsageError("the server ends: nothing is started any more")
         if waiting >= MOST_WAITING:
@@ -142,9 +139,9 @@ class Jobs:
         job = Job(
             id=secrets.token_hex(8), wanted=wanted, started_at=datetime.now(UTC).isoformat(timespec="seconds")
         )
-        self._jobs[job.id] = job
-        for old in [each for each in self._jobs.values() if each.state is JobState.ENDED][:-_MOST_KEPT]:
-            del self._jobs[old.id]
+        self.by_id[job.id] = job
+        for old in [each for each in self.by_id.values() if each.state is JobState.ENDED][:-_MOST_KEPT]:
+            del self.by_id[old.id]
         job.task = asyncio.create_task(self._run_when_free(job))
         self.changes += 1
         return job
@@ -281,13 +278,13 @@ class Jobs:
     async def close(self) -> None:
         """Stop all jobs and wait until they have ended."""
         self._closed = True
-        states = [job.state for job in self._jobs.values()]
+        states = [job.state for job in self.by_id.values()]
         if running := states.count(JobState.RUNNING) + states.count(JobState.STOPPING):
             runs = "a run that was" if running == 1 else f"{running} runs that were"
             tell(f"agentest ui: ends {runs} started from the page")
-        for job in self._jobs.values():
+        for job in self.by_id.values():
             self.stop(job)
-        tasks = [task for job in self._jobs.values() for task in (job.task, job.stopping) if task]
+        tasks = [task for job in self.by_id.values() for task in (job.task, job.stopping) if task]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -326,7 +323,7 @@ async def _list(request: web.Request, _: Values) -> Json:
 
 
 def _job(request: web.Request) -> Job:
-    job = request.app[JOBS].get(request.match_info["job"])
+    job = request.app[JOBS].by_id.get(request.match_info["job"])
     if job is None:
         raise ItemNotFound("this job is unknown: the server was restarted, or the job ended long ago")
     return job

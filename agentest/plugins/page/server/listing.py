@@ -71,12 +71,12 @@ def _sets(root: Path) -> Iterator[Json]:
     yield from ({"file": "", "cases": [], "error": note} for note in notes)
     for path in files:
         name = path.relative_to(root).as_posix()
+        found: Json = {"file": name, "cases": [], "error": ""}
         try:
-            cases = [case.eval_id for case in read_eval_set(path).eval_set.eval_cases]
+            found["cases"] = [case.eval_id for case in read_eval_set(path).eval_set.eval_cases]
         except (UsageError, OSError) as error:
-            yield {"file": name, "cases": [], "error": str(error)}
-        else:
-            yield {"file": name, "cases": cases, "error": ""}
+            found["error"] = str(error)
+        yield found
 
 
 def main(arguments: list[str]) -> None:

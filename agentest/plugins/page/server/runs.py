@@ -112,10 +112,9 @@ async def save_conversation(request: web.Request, body: Values, talk: Conversati
     kind, project = body.get("as"), request.app[UI]
     if kind not in KINDS:
         raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
-    path, name = (optional_text(body, key) or "" for key in ("path", "name"))
-    request_to_save = SaveRequest(kind=kind, path=path, name=name)
-    place = RunRequest(project.root, project.config)
-    planned = await call_with_imports(request.app, prepare_file, talk, request_to_save, place)
+    target = {key: optional_text(body, key) or "" for key in ("path", "name")}
+    arguments = talk, SaveRequest(kind=kind, **target), RunRequest(project.root, project.config)
+    planned = await call_with_imports(request.app, prepare_file, *arguments)
     written = body.get("write") is True
     if written:
         await in_thread(write, planned, optional_text(body, "version"))

@@ -165,8 +165,8 @@ def save_talk(talk: PersonConversation, name: str) -> tuple[str, ...]:
     request = request_named(name, talk.unit.scenario, project.root)
     planned = prepare_file(talk_to_save(talk), request, project)
     write(planned, planned.version)
-    command = "eval" if request.kind == "case" else "run"
-    return f"the conversation is saved: agentest {command} {request.path}", *planned.notes
+    command = f"agentest {'eval' if request.kind == 'case' else 'run'} {request.path}"
+    return f"the conversation is saved: {command}", *planned.notes
 
 
 def _scenario(talk: ConversationToSave, request: SaveRequest, path: Path) -> PreparedFile:
