@@ -245,7 +245,7 @@ class Talks(dict[str, PageTalk]):
             raise ActionNotPossible(
                 f"{MOST_UNDER_WAY} conversations are under way already: end one of them first"
             )
-        others = [talk for talk in under_way if _conflicts(chosen, talk.chosen)]
+        others = [talk for talk in under_way if chosen.excludes(talk.chosen)]
         if others:
             raise ActionNotPossible(
                 f"agent {chosen.unit.agent!r} cannot have a second conversation besides the one on "
@@ -261,13 +261,6 @@ class Talks(dict[str, PageTalk]):
     async def close(self) -> None:
         """End all talks."""
         await asyncio.gather(*(talk.close() for talk in self.values() if not talk.ended))
-
-
-def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
-    in_line = first.unit.traits.queue
-    return (first.starts_servers and other.starts_servers) or (
-        in_line is not None and in_line == other.unit.traits.queue
-    )
 
 
 TALKS: web.AppKey[Talks] = web.AppKey("talks", Talks)

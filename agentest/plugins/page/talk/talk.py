@@ -193,9 +193,11 @@ class PreparedTalk:
     def agent(self) -> AgentConfig:
         return self.prepared.plan.agents[self.unit.agent]
 
-    @property
-    def starts_servers(self) -> bool:
-        return bool(self.prepared.managed_servers.of_any([self.unit.agent]))
+    def excludes(self, other: PreparedTalk) -> bool:
+        """Return True if both start servers, or wait for the same exclusive agent."""
+        queue = self.unit.traits.queue
+        servers = (each.prepared.managed_servers.of_any([each.unit.agent]) for each in (self, other))
+        return all(servers) or (queue is not None and queue == other.unit.traits.queue)
 
     @property
     def reached(self) -> bool:
