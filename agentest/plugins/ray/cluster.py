@@ -159,8 +159,7 @@ def describe_node() -> dict[str, Any]:
     except ModuleNotFoundError:
         version = None
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            network = file.read().strip() + os.readlink("/proc/self/ns/net")  # noqa: PTH115 - the target is not a path
+        network = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/net")  # noqa: PTH115
     except OSError:  # not Linux: machines with the same name count as the same machine
         network = socket.gethostname()
     return {"version": version, "network": network}
