@@ -191,8 +191,9 @@ TASK = {
                 "requestor": "assistant",
                 "name": "return_items",
                 "arguments": {"id": "W1", "why": "broken"},
-                "compare_args": ["id"],
+                "compare_args": ["id", "note"],
             },
+            {"requestor": "assistant", "name": "send_mail", "arguments": {"to": "x"}, "compare_args": []},
             {"requestor": "user", "name": "toggle", "arguments": {}},
         ],
         "communicate_info": ["12.50"],
@@ -328,7 +329,10 @@ SUITES: dict[str, tuple[str, Any, dict[str, Any], list[str]]] = {
             "trajectory": [
                 {
                     "reads": ["get_*", "find_*", "search_*", "list_*", "calculate*", "think"],
-                    "expected_writes": [{"name": "return_items", "args": {"id": "W1"}}],
+                    "expected_writes": [
+                        {"name": "return_items", "args": {"id": "W1"}},
+                        {"name": "send_mail"},
+                    ],
                 }
             ],
         },

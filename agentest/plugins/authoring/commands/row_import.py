@@ -483,8 +483,8 @@ def _expected_call(call: Any) -> dict[str, Any]:
     call = call if isinstance(call, dict) else {"name": as_text(call)}
     given = {"arguments": call.get("input_parameters"), **call}
     (item,) = message_items({"role": "assistant", "tool_calls": [given]})
-    named = call.get("compare_args") or item.value
-    args = {key: item.value[key] for key in named} if isinstance(item.value, dict) else {}
+    values, compared = item.value if isinstance(item.value, dict) else {}, call.get("compare_args")
+    args = {key: value for key, value in values.items() if compared is None or key in compared}
     return {"name": item.text, **({"args": args} if args else {})}
 
 
