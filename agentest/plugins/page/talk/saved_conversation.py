@@ -93,7 +93,7 @@ class PreparedFile:
     path: Path
     content: bytes
     preview: str  # the new part of the file
-    notes: tuple[str, ...]  # notes for the person
+    notes: tuple[str, ...] = ()  # notes for the person
     version: str | None = None  # version of the existing file; None if there is none
 
 
@@ -222,9 +222,7 @@ def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFi
     new = eval_set.content.with_text(eval_set.with_added(case))
     check_set(new)
     preview = json.dumps(case, indent=2, ensure_ascii=False)
-    return PreparedFile(
-        path=path, content=new.data, preview=preview, notes=(), version=eval_set.content.version
-    )
+    return PreparedFile(path=path, content=new.data, preview=preview, version=eval_set.content.version)
 
 
 def _target_file(name: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
