@@ -270,7 +270,7 @@ class Quota(WaitingLine):
         if self._row == 1 and retry_after is None and 1 < others < self._most:
             self._most, self._rise = others, _SLOW_RISE
             return
-        if self.rate:
+        if self.rate and self._row < 3:  # more in a row say that the pause was too short
             self.rate, self._rise = max(self.rate * _FALL, _LEAST_PER_S), _SLOW_RISE
             if self._row == 1:
                 return

@@ -295,7 +295,8 @@ def test_one_kind_of_question_that_is_never_answered(error: ModelError, at_once:
     why = "no answer within 600 s, all attempts together: 429" if quota else "other requests were answered"
     assert all(why in problem for problem in done.errors)
     assert quota or done.took < 40 * (2 + 15) / at_once + 45
-    assert len(model.asked_at) <= 40 * (3 + 2 * (retries + 1 + 20 * quota) + 1)
+    # A 429 costs nothing, and waiting for the lowest rate would keep the others for hours.
+    assert len(model.asked_at) <= 40 * (3 + 2 * (retries + 1 + 35 * quota) + 1)
 
 
 @pytest.mark.parametrize("asked_for", [None, 0.0, -5.0, 1.0])

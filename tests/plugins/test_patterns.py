@@ -12,6 +12,7 @@ OWN_TEXTS = {
     "config/file.py": "the configuration",
     "conversation/simulated_user.py": "a prompt of the user's",
     "plugins/authoring/commands/docs.py": "the documentation",
+    "plugins/authoring/request_examples.py": "curl commands, and at most 2,000 characters of an answer",
     "plugins/page/viewer/page.py": "the modules of the page",
     "support/dates.py": "marks that only this process can write",
 }

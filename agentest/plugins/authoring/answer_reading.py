@@ -26,7 +26,7 @@ _NO_REPLY = re.compile(
 """Names of what is no reply."""
 _ERRORS = ("error", "errors", "exception")
 _OPAQUE = re.compile(r"(?=.*\d)[\w.:+/=-]{6,}")
-_WITH_DIGIT = re.compile(r"\S*\d\S*")
+_WITH_DIGIT = re.compile(r"(?<!\S)[^\s\d]*\d\S*")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _STATES = ("status", "state", "job_status", "task_status")
 _PENDING = (
@@ -90,7 +90,6 @@ async def find_known_api(probe: EndpointProbe, *, elsewhere: bool = False) -> De
         if not (is_here or is_described or elsewhere):
             continue
         if method == "WS":
-            settings = {"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)}
             answer = "101" if is_here and await probe.websocket_greeting() is not None else ""
         elif response := await (probe.get(path) if method == "GET" else probe.post(path, _ACTIVITY)):
             body = response.body.decode(errors="replace")

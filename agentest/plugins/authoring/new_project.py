@@ -125,7 +125,7 @@ def _variables(path: Path, variables: Mapping[str, str]) -> Iterator[WrittenFile
     """Write the values that the environment does not have to `.env`."""
     known = _text_of(path) if path.exists() else None
     lines = {n: f"{n}={shlex.quote(v)}" for n, v in variables.items() if os.environ.get(n) != v}
-    others = {name for name in lines if re.search(rf"(?m)^\s*(export\s+)?{name}\s*=", known or "")}
+    others = {name for name in lines if re.search(rf"(?m)^[ \t]*(export[ \t]+)?{name}[ \t]*=", known or "")}
     if new := [name for name in lines if name not in others]:
         with _writing(path):
             path.touch(mode=0o600)

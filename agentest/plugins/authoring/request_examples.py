@@ -209,7 +209,7 @@ def _value_of(variable: str) -> str:
 
 
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_NAMES_OF_SECRETS = re.compile(r"^\s*[A-Za-z]+ +|[\w.-]+=|[;:,\s]+")  # `Bearer `, `sid=`; `
+_NAMES_OF_SECRETS = re.compile(r"^\s*[A-Za-z]+ +|(?<![\w.-])[\w.-]+=|[;:,\s]+")  # `Bearer `, `sid=`; `
 _SCHEME = re.compile(r"(Bearer|Basic|Token|ApiKey) ", re.I)
 _CREDENTIALS = CredentialFilter()
 
@@ -328,7 +328,7 @@ def changed(value: Any, place: Place, new: Any) -> Any:
 
 _REFUSED_JSON = (400, 404, 415, 422, 500)  # statuses of a server that may expect a form in place of JSON
 _NAMED_FIELD = re.compile(
-    r"((?:[\w.]+(?:, and |, | and ))*[\w.]+)[\"'`]? (?:field )?(?:is|are) (?:required|missing)"
+    r"(?<![\w.])((?:[\w.]+(?:, and |, | and ))*[\w.]+)[\"'`]? (?:field )?(?:is|are) (?:required|missing)"
     r"|(?:missing|required)[^\"'`\w]*(?:(?:field|parameter|key|property)[^\"'`\w]*)?[\"'`](\w+)[\"'`]"
     r"|(?:missing|required) (?:field|parameter|key|property):? (\w+)\b(?! is\b)",
     re.I,
