@@ -260,9 +260,8 @@ def _errored_finding(reason: Reason) -> _Finding:
         last = next(row for row in reversed(text.strip().split("\n")) if row[:1] != " ")
         text = _REFUSED_SCENARIO.sub("", last)
         before, _, rest = reason.message.partition(text)
-        return _finding_from_text(
-            CauseKind.ERRORED, text, reason.message if before else rest.rpartition("\n")[2]
-        )
+        details = reason.message if before else rest.rpartition("\n")[2]
+        return _finding_from_text(CauseKind.ERRORED, text, details)
     return _error_finding(CauseKind.ERRORED, text, reason.message)
 
 

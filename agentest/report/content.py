@@ -162,11 +162,10 @@ class RunReport:
         notes = (warning for warning in self.result.verdict_warnings if warning.note)
         return [QuestionedVerdicts(*each) for each in by_code(notes).items()]
 
-    def mistakes_in_mocks(self, scenario: ScenarioReport) -> Iterator[str]:
-        """Report what a scenario's mocks raised by mistake."""
-        for each in self.result.verdict_warnings:
-            if each.code == WarningCode.MOCK_RAISED and (each.scenario, each.agent) == scenario.key[:2]:
-                yield each.message
+    def mistakes_in_mocks(self, scenario: ScenarioReport) -> list[str]:
+        """Return the warnings about what a scenario's mocks raised by mistake."""
+        raised = (each for each in self.result.verdict_warnings if each.code == WarningCode.MOCK_RAISED)
+        return [each.message for each in raised if (each.scenario, each.agent) == scenario.key[:2]]
 
     @property
     def errors(self) -> list[tuple[ScenarioReport, UniqueError]]:

@@ -388,9 +388,8 @@ def read_atif(record: Mapping[str, Any], found: ReadTraces) -> bool:
             given = {"tool_call_id": result.get("source_call_id") or call, "content": result.get("content")}
             items += message_items({"role": "tool", **given})
         session.items += items
-    session.items += [Item("unread", "trajectory of a subagent")] * len(
-        record.get("subagent_trajectories") or ()
-    )
+    subagents = record.get("subagent_trajectories") or ()
+    session.items += [Item("unread", "trajectory of a subagent")] * len(subagents)
     return True
 
 
