@@ -169,7 +169,7 @@ class WorkerPool:
                 self._collectors.forget(unit.scope, number)
                 problem = str(lost)
                 await lost.place.had.wait()
-        message = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
+        message = f"{problem} while it ran the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
         return JudgedConversation(lost_conversation_result(unit, number, message))
 
     def end(self, unit: Unit) -> None:
@@ -312,7 +312,7 @@ class WorkerPool:
         if not self.session.stop.called.is_set():
             await self._connect_or_fail(member, problem)
         if lost := member.lost(stopped=self.session.stop.called.is_set()):
-            self.session.say(f"{problem}: {lost}")
+            self.session.say(f"{problem}; {lost}")
         for assigned in [*member.holdings.values()]:
             if not assigned.done.done():
                 assigned.done.set_exception(WorkerDied(problem))

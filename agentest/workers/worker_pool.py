@@ -193,12 +193,12 @@ class PooledWorker:
         left = [assigned for assigned in self.holdings.values() if not assigned.done.done()]
         if not left:
             return ""
-        what = f"{counted(len(left), 'conversation')} that it was at will"
+        what = f"{counted(len(left), 'unfinished conversation')} will"
         if stopped:
-            return f"{what} not be held again, as the run is being stopped"
+            return f"{what} not run again, because the run is stopping"
         if any(assigned.is_last for assigned in left):  # it had the worker to itself
-            return f"{what} not be held again, as the last of its attempts is lost"
-        return f"{what} be held again"
+            return f"{what} not run again, because this was the last attempt"
+        return f"{what} run again"
 
 
 class WorkerScheduler:

@@ -168,7 +168,7 @@ def test_a_conversation_that_kills_its_workers_is_errored(project: Project) -> N
     )
     done = project.run("--workers", "2")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "a worker process was killed by SIGKILL while it held the conversation, 3 times" in done.stdout
+    assert "a worker process was killed by SIGKILL while it ran the conversation, 3 times" in done.stdout
     found = {scenario["name"]: scenario for scenario in project.results["scenarios"]}
     assert found.pop("c")["status"] == "errored"
     assert {each["status"] for each in found.values()} == {"passed"}
@@ -183,7 +183,7 @@ def test_conversations_of_a_killed_worker_run_again(project: Project) -> None:
     scenarios(project, a="hello", b="die")
     done = project.run("--workers", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 conversation that it was at will be held again" in done.stderr + done.stdout
+    assert "1 unfinished conversation will run again" in done.stderr + done.stdout
     (held,) = project.scenario_result("b")["conversations"]
     assert held["conversationId"] == "b-1-retry1"
     assert not list(project.root.glob("pid.*"))
@@ -200,7 +200,7 @@ def test_a_run_whose_workers_parent_is_killed_says_so(project: Project) -> None:
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2, out + err
     assert err.count("the process that starts workers was killed, by somebody or for lack of memory") == 1
-    assert "held again" not in out + err
+    assert "run again" not in out + err
     assert "Traceback" not in err
 
 

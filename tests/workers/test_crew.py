@@ -85,8 +85,8 @@ def test_a_conversation_that_kills_workers_does_not_affect_others() -> None:
     assert results.pop("kills").verdict.status is Status.ERRORED
     assert passed(results)
     assert len(lab.workers) == 5
-    own = [text for text in lab.said if "1 conversation that it was at" in text]
-    end = "will not be held again, as the last of its attempts is lost"
+    own = [text for text in lab.said if "1 unfinished conversation" in text]
+    end = "will not run again, because this was the last attempt"
     assert [text.endswith(end) for text in own][-1:] == [True]
     assert sum(end in text for text in lab.said) == 1
 

@@ -118,7 +118,7 @@ def chat(
     if keep:
         file = _file_of(project.output_dir, keep)
         try:
-            return run_event_loop(_KeptTalk(prepared, replace(unit, max_turns=MOST_TURNS), file).run)
+            return run_event_loop(_OpenConversation(prepared, replace(unit, max_turns=MOST_TURNS), file).run)
         finally:
             file.unlink(missing_ok=True)
     if text is None:
@@ -208,7 +208,7 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> ExitCode:
     return ExitCode.FAILED if answer["error"] else ExitCode.ERRORED if errored else ExitCode.PASSED
 
 
-class _KeptTalk:
+class _OpenConversation:
     """A conversation whose messages come one by one from other processes."""
 
     def __init__(self, prepared: Prepared, unit: Unit, file: Path) -> None:
@@ -223,17 +223,17 @@ class _KeptTalk:
 
     async def run(self) -> ExitCode:
         """Answer messages until the conversation ends. Raises UsageError if it cannot begin."""
-        self._held = asyncio.create_task(self._talk.run())
-        self._held.add_done_callback(lambda _: self._news.put_nowait(None))
+        self._conversation = asyncio.create_task(self._talk.run())
+        self._conversation.add_done_callback(lambda _: self._news.put_nowait(None))
         self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._person.leave)
         await self._news.get()
-        if self._held.done():
-            self._held.result()
+        if self._conversation.done():
+            self._conversation.result()
             raise UsageError("; ".join(self._notes) or "the conversation ended before its first message")
         async with await asyncio.start_server(self._answer, "127.0.0.1", 0, limit=2**24) as server:
             address = {"port": server.sockets[0].getsockname()[1], "token": self._token}
             write_atomically(self._file, json.dumps(address).encode())
-            await asyncio.wait({self._held})
+            await asyncio.wait({self._conversation})
             async with self._one_at_a_time:  # the last message gets its answer
                 return ExitCode.PASSED
 
@@ -267,9 +267,9 @@ class _KeptTalk:
                 found["errored"], leaves = True, False
         if leaves and self._person.leave():
             await self._news.get()
-        if self._held.done():
+        if self._conversation.done():
             try:
-                ended = self._held.result()
+                ended = self._conversation.result()
             except AgentestError as error:
                 return {"refused": self._redact(str(error))}
             self._notes += [text for _, text in _last_notes(self._talk, ended)]
