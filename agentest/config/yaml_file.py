@@ -67,10 +67,8 @@ def read_yaml(path: Path, source: bytes | None = None, *, has_dates: bool = True
             data = loader.construct_document(node)
         finally:
             loader.dispose()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""

@@ -21,9 +21,9 @@ from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.parser import has_text_keys, kind_of
 from agentest.support.calling import message_of_error
 from agentest.support.errors import errors_as
-from agentest.support.files import readable, user_text
+from agentest.support.files import MOST_BYTES, readable, user_text
 from agentest.support.importing import raised_at
-from agentest.support.json_text import json_value
+from agentest.support.json_text import json_or, json_value
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import as_text
 from agentest.support.text import did_you_mean, nearest, snake_case
@@ -32,6 +32,8 @@ RowSource = str | os.PathLike[str] | Iterable[Any]
 """A file, or the rows: mappings, which type checkers join to `object` if their values differ in type."""
 MakeOptions = Callable[[dict[str, Any]], Mapping[str, Any]]
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^{}\n]+)\}(?!\})")
+_DECLARED = re.compile(r"sep=(.)\n")
+csv.field_size_limit(MOST_BYTES)
 _DOUBLE = re.compile(r"\{\{\s*+([^{}\n]*[^{}\s])\s*+\}\}")
 _NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")
 """A placeholder of this form must name a column. Any other text in braces, like `\\d{3}`, stays as it is."""
@@ -91,8 +93,6 @@ def _rows_of_file(path: Path) -> Iterator[Row]:
         close = nearest(path.name, others)
         hint = f"; did you mean {readable(close)}?" if close else ""
         raise ValueError(f"{readable(str(path))}: there is no such file{hint}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise ValueError(f"{name}: cannot be read: {error.strerror or error}") from None
     except (PluginError, ValueError) as error:
@@ -101,15 +101,14 @@ def _rows_of_file(path: Path) -> Iterator[Row]:
         raise ValueError(f"{name}: {format.problem('failed', error)}") from error
 
 
-def _text_of(path: Path) -> str:
-    return user_text(path).removeprefix("\ufeff")
-
-
 def csv_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table whose first line names the columns."""
-    text, name = _text_of(path), readable(path.name)
-    first = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
+    """Yield the rows of a table whose first line, after `sep=;` of Excel, names the columns."""
+    text, name = user_text(path), readable(path.name)
+    declared = _DECLARED.match(text)
+    unquoted = re.sub('"[^"]*"', "", text.partition("\n")[0])
+    delimiter = declared[1] if declared else max(",;\t|", key=unquoted.count)
+    table = text[declared.end() - 1 :] if declared else text
+    reader = csv.reader(io.StringIO(table), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     end = number = 0
     try:
@@ -130,19 +129,17 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _header(cells: Sequence[str], location: str) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    for at, name in enumerate(names, 1):
-        if not name:
-            raise ValueError(f"{location}: column {at} has no name; the first line names the columns")
-        if names.count(name) > 1:
-            raise ValueError(f"{location}: two columns are named {name!r}")
+    # Tables of pandas begin with the index, which has no name.
+    names = [cell.strip() or f"column {at}" for at, cell in enumerate(cells, 1)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{location}: two columns are named {twice!r}")
     return names
 
 
 def json_lines(path: Path) -> Iterator[Row]:
     """Yield the object of each line."""
     name, number = readable(path.name), 0
-    for line_number, line in enumerate(_text_of(path).split("\n"), 1):
+    for line_number, line in enumerate(user_text(path).split("\n"), 1):
         location = f"{name}:{line_number}"
         if line.strip():
             with errors_as(ValueError, f"{location}: the JSON does not parse: "):
@@ -152,9 +149,12 @@ def json_lines(path: Path) -> Iterator[Row]:
 
 
 def json_rows(path: Path) -> Iterator[Any]:
-    """Yield the objects of a list."""
-    name = readable(path.name)
-    text = _text_of(path)
+    """Yield the objects of a list, or of the lines of a file that is JSON Lines in truth."""
+    name, text = readable(path.name), user_text(path)
+    first, _, others = text.partition("\n")
+    if others.strip() and isinstance(json_or(first), Mapping):
+        yield from json_lines(path)
+        return
     with errors_as(ValueError, f"{name}: the JSON does not parse: "):
         values = json_value(text)
     if not isinstance(values, list):
@@ -233,8 +233,8 @@ class _Filler:
         if isinstance(value, str):
             whole = _PLACEHOLDER.fullmatch(value)
             keeps_type = not (in_pattern or key in _TEXTS or _TEXT_ITEM.fullmatch(key))
-            if whole and keeps_type and self._is_column(whole[1], key):
-                return self._value(whole[1])
+            if whole and keeps_type and (found := self._found(whole[1], key)):
+                return found[0]
             return self.text(value, key, in_pattern=in_pattern)
         if isinstance(value, Mapping):
             items = {
@@ -255,9 +255,9 @@ class _Filler:
                 raise ValueError(f"{key}: for the column `{name}` write {{{name}}}, with single braces")
 
         def replaced(match: re.Match[str]) -> str:
-            if not self._is_column(match[1], key):
+            if not (found := self._found(match[1], key)):
                 return match[0]
-            value = self._value(match[1])
+            (value,) = found
             if value is None:
                 raise ValueError(f"{key}: the column `{match[1]}` has no value in this row")
             try:
@@ -296,26 +296,17 @@ class _Filler:
             return replace(value, **changed) if changed else value
         return value
 
-    def _is_column(self, name: str, key: str) -> bool:
-        if name in self._columns:
-            return True
-        first, *path = name.split(".")
-        value: Any = self._columns.get(first)
-        for part in path[:-1]:
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if path and isinstance(value, Mapping) and path[-1] in value:
-            return True
-        if _NAME.fullmatch(name):
-            raise ValueError(f"{key}: there is no column `{name}`; {did_you_mean(name, self._columns)}")
-        return False
-
-    def _value(self, name: str) -> Any:
-        if name in self._columns:
-            self.used.add(name)
-            return self._columns[name]
-        first, *path = name.split(".")
-        self.used.add(first)
-        value: Any = self._columns[first]
-        for part in path:
+    def _found(self, name: str, key: str) -> tuple[Any] | None:
+        """Return the value of a placeholder, and note its column; None for any other text in braces."""
+        column, *path = [name] if name in self._columns else name.split(".")
+        value: Any = self._columns
+        for part in (column, *path):
+            if not isinstance(value, Mapping) or part not in value:
+                if _NAME.fullmatch(name):
+                    raise ValueError(
+                        f"{key}: there is no column `{name}`; {did_you_mean(name, self._columns)}"
+                    )
+                return None
             value = value[part]
-        return value
+        self.used.add(column)
+        return (value,)

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -207,8 +208,15 @@ def read_user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
 
 
 def user_text(path: Path, most: int | None = MOST_BYTES) -> str:
-    """Return the text of a user's file. Raises OSError or UnicodeDecodeError."""
-    text = read_user_bytes(path, most).decode("utf-8-sig")
+    """Return the text of a user's file: UTF-8, or UTF-16 with its byte order mark. Raises OSError."""
+    content = read_user_bytes(path, most)
+    if content.startswith(b"version https://git-lfs."):
+        raise OSError(errno.EINVAL, "it is a pointer of Git LFS; get the file itself: git lfs pull")
+    try:
+        text = content.decode("utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        problem = f"it is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        raise OSError(errno.EILSEQ, problem) from None
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
@@ -220,8 +228,6 @@ def read_text_file(path: Path) -> str:
         raise ValueError("does not exist") from None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 text ({error.reason} at byte {error.start})") from None
     if not text.strip():
         raise ValueError("is empty")
     return text

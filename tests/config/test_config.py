@@ -815,14 +815,14 @@ def test_instructions_and_their_files(folder: Folder, tmp_path: Path) -> None:
         ("instructions_file: empty.md", "FILE:3: agent.instructions_file: FOLDER/empty.md is empty"),
         (
             "instructions_file: binary.md",
-            "FILE:3: agent.instructions_file: FOLDER/binary.md is not UTF-8 text",
+            "FILE:3: agent.instructions_file: FOLDER/binary.md cannot be read: it is not UTF-8 text",
         ),
     ],
 )
 def test_wrong_instructions_are_explained(folder: Folder, tmp_path: Path, keys: str, problem: str) -> None:
     """Both forms at once, a wrong type, and an unreadable file are errors that name the key."""
     (tmp_path / "empty.md").write_text("\n")
-    (tmp_path / "binary.md").write_bytes(b"\xff\xfe")
+    (tmp_path / "binary.md").write_bytes(b"\xe9\xff")
     assert problem in folder.problem(AGENT + f"  {keys}\n").replace(str(tmp_path), "FOLDER")
 
 

@@ -20,6 +20,7 @@ from agentest.scenarios.discovery import (
     parse_path_choice,
     select_by_path,
 )
+from agentest.scenarios.rows import read_rows
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.support.errors import ScenarioError
 
@@ -28,7 +29,8 @@ ROWS = [{"id": 17, "status": "sent"}, {"id": 18, "status": "lost"}]
 
 def found_in(root: Path, files: Mapping[str, str]) -> DiscoveredScenarios:
     for name, content in files.items():
-        (root / name).write_text(content, encoding="utf-8")
+        encoding = "utf-16" if name.startswith("wide") else "utf-8"
+        (root / name).write_text(content, encoding, errors="surrogateescape")
     return discover(root, ["*.sim.py"], [])
 
 
@@ -114,6 +116,14 @@ def test_paths_reach_into_columns_and_other_braces_stay() -> None:
         ("rows.tsv", "id\tgoal\ttags\tmax_turns\tparallel\n17\t'a\tx\t3\ttrue\n"),
         ("rows.jsonl", '{"id": "17", "goal": "\'a", "tags": ["x"], "max_turns": 3, "parallel": true}\n\n'),
         ("rows.json", '[{"id": "17", "goal": "\'a", "tags": ["x"], "max_turns": 3, "parallel": true}]'),
+        # As other programs write them: JSON Lines under another name, and tables of Excel and pandas.
+        ("rows.ndjson", '{"id": "17", "goal": "\'a", "tags": ["x"], "max_turns": 3, "parallel": true}\n'),
+        ("wide.csv", "id\tgoal\ttags\tmax_turns\tparallel\r\n17\t'a\tx\t3\ttrue\r\n"),
+        ("rows.csv", "sep=;\nid;goal;tags;max_turns;parallel\n17;'a;x;3;true\n"),
+        ("rows.csv", "id|goal|tags|max_turns|parallel\n17|'a|x|3|true\n"),
+        ("rows.csv", ",id,goal,tags,max_turns,parallel,\n0,17,'a,x,3,true,\n"),
+        ("rows.csv", 'id;"a, b, c, d, e, f";goal;tags;max_turns;parallel\n17;;\'a;x;3;true\n'),
+        ("rows.csv", f"id,goal,tags,max_turns,parallel,log\n17,'a,x,3,true,{'z' * 200_000}\n"),
     ],
 )
 def test_rows_are_read_from_files(tmp_path: Path, name: str, content: str) -> None:
@@ -165,7 +175,17 @@ ORDERS = 'id,question\n17,Where is it?\n18,"Two\nlines"\n19,\n'
         (ORDERS, "'oo.csv', 'o {id}', goal='g'", "there is no such file; did you mean o.csv?"),
         (ORDERS, "'o.xlsx', 'o {id}', goal='g'", "rows are read from .csv, .tsv, .jsonl, .json"),
         ("id,id\n1,2\n", "'o.csv', 'o {id}', goal='g'", "o.csv:1: two columns are named 'id'"),
-        ("id,\n1,2\n", "'o.csv', 'o {id}', goal='g'", "o.csv:1: column 2 has no name"),
+        ("sep=;\nid;b\n1\n", "'o.csv', 'o {id}', goal='g'", "o.csv:3: has 1 cells, but the header has 2"),
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "'o.csv', 'o {id}', goal='g'",
+            "o.csv: cannot be read: it is a pointer of Git LFS; get the file itself: git lfs pull",
+        ),
+        (
+            "id\n\udce9\n",
+            "'o.csv', 'o {id}', goal='g'",
+            "it is not UTF-8 text (invalid continuation byte at byte 3); save it as UTF-8",
+        ),
         ("id,b\n1\n", "'o.csv', 'o {id}', goal='g'", "o.csv:2: has 1 cells, but the header has 2"),
         ('id\n"1\n', "'o.csv', 'o {id}', goal='g'", "the CSV does not parse: unexpected end of data"),
         ("id\n", "'o.csv', 'o {id}', goal='g'", "o.csv: has no row"),
@@ -261,3 +281,16 @@ def test_a_plugin_that_cannot_read_rows(tmp_path: Path, content: str, said: str)
     (tmp_path / "a.ini").write_text(content, encoding="utf-8")
     with pytest.raises(ScenarioError, match=said):
         defined(str(tmp_path / "a.ini"))
+
+
+def test_json_lines_are_read_whatever_the_name_of_the_file(tmp_path: Path) -> None:
+    """Many data sets are JSON Lines in files that end in `.json`; one object alone is no list of rows."""
+    path = tmp_path / "rows.json"
+    path.write_text('{"id": 1}\n\n{"id": 2}\n', encoding="utf-8")
+    assert [(each.columns, each.location) for each in read_rows(path, tmp_path)] == [
+        ({"id": 1}, "rows.json:1"),
+        ({"id": 2}, "rows.json:3"),
+    ]
+    path.write_text('{"id": 1}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"rows.json: expected a list of objects, found"):
+        read_rows(path, tmp_path)

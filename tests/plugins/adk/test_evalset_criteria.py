@@ -256,7 +256,7 @@ def test_policies(tmp_path: Path) -> None:
     """The policy of safety_v1 is a text, or a file next to the criteria, in either spelling."""
     (tmp_path / "policy.md").write_text("Never promise a refund.\n", "utf-8-sig")
     (tmp_path / "empty.md").write_text("\n")
-    (tmp_path / "binary.md").write_bytes(b"\xff\xfe")
+    (tmp_path / "binary.md").write_bytes(b"\xe9\xff")
     path = tmp_path / "test_config.json"
 
     def read(metric: str = "safety_v1", **criterion: Any) -> str:
@@ -437,7 +437,7 @@ def test_read_criteria(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b'{"criteria": {"safety_v1": NaN}}', b"[" * 100_000, b"1" * 5_000]
+    "content", [b"", b"{", b"\xe9\xff", b'{"criteria": {"safety_v1": NaN}}', b"[" * 100_000, b"1" * 5_000]
 )
 def test_unreadable_files(tmp_path: Path, content: bytes) -> None:
     """A file that is not JSON, or other JSON, is refused with its name."""

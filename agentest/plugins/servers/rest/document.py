@@ -94,8 +94,6 @@ def _text_of(path: Path) -> str:
         close = nearest(path.name, others)
         hint = f"; did you mean {close}?" if close else ""
         raise ConfigError(f"{path}: there is no such file{hint}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
