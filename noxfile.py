@@ -112,6 +112,9 @@ def browser(session: nox.Session) -> None:
 def ray(session: nox.Session) -> None:
     """`--engine ray` with a Ray of this machine: clusters of several nodes among them."""
     session.install(".[ray]", *GROUPS["test"], env=COMPILED)
+    if os.geteuid() == 0 and not shutil.which("ip") and shutil.which("apt-get"):  # for nodes in two networks
+        session.run("apt-get", "update", "-q", external=True)
+        session.run("apt-get", "install", "-qy", "--no-install-recommends", "iproute2", external=True)
     command = ["pytest", "-m", "ray", "-rs", "--durations=5", "tests/plugins/ray"]
     env = {"AGENTEST_RAY": "1"}
     session.run(*LIMIT, *command, *session.posargs, env=env, external=True)
