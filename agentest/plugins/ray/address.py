@@ -18,6 +18,7 @@ from dotenv import dotenv_values
 from agentest.models.providers import DIRECT, key_variables
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError
+from agentest.support.function_threads import in_thread
 from agentest.support.lazy_dataclasses import dataclass
 
 VARIABLE = "RAY_ADDRESS"
@@ -153,7 +154,7 @@ async def _watch_node(
     is_dead = False
     while not is_dead:
         await anyio.sleep(every_s)
-        is_dead = await anyio.to_thread.run_sync(is_node_dead, abandon_on_cancel=True)
+        is_dead = await in_thread(is_node_dead)
     on_lost(TAKEN_FOR_DEAD)
 
 

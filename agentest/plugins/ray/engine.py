@@ -30,6 +30,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession, stopping
 from agentest.runner.sources import Origin
 from agentest.support.errors import UsageError
+from agentest.support.function_threads import in_thread
 from agentest.support.text import count as counted
 from agentest.workers.channel import remote
 from agentest.workers.coordinator import WorkerEngine, WorkerNews
@@ -187,11 +188,9 @@ class RayEngine:
             begun.cancel()
 
     async def _explain_waiting(self) -> str:
-        """Explain why workers wait. Runs in a thread because Ray may respond slowly; errors do not stop the
-        wait.
-        """
+        """Explain why workers wait, in a thread because Ray may respond slowly. Does not raise its errors."""
         try:
-            return await asyncio.to_thread(why_waiting, self._ray, self._waiting)
+            return str(await in_thread(why_waiting, self._ray, self._waiting))
         except UsageError as error:
             return f"waiting for {counted(self._waiting, 'worker')} to begin ({error})"
 

@@ -57,13 +57,15 @@ async def silent_cluster() -> None:
     answers, asked = threading.Event(), threading.Event()
 
     def never() -> bool:
+        assert threading.current_thread().daemon  # or the process could not exit before the answer
         asked.set()
         return answers.wait()
 
     told: list[str] = []
     with anyio.fail_after(20):
         async with watch_membership("127.0.0.1:1", never, told.append, every_s=0.01, lost_after_s=60):
-            await anyio.to_thread.run_sync(asked.wait)
+            await anyio.to_thread.run_sync(asked.wait, 20)
+            assert asked.is_set()
     answers.set()
     assert not told
 
