@@ -214,20 +214,19 @@ class Registry:
         if answer.how is not port.CallOutcome.REAL or call.caller_runs:
             return answer
         if real is None:
-            await owner.serving.answered(answer.number, None, failed=False)
+            await owner.serving.answered(answer.number, port.RealAnswer(result=None))
             return replace(answer, how=port.CallOutcome.ANSWERED, result=None)
         asked = port.Elicitation(answer.approve)
         token = port.ELICITATION.set(asked)
         try:
             reply = await real()
         except AgentestError as error:
-            await owner.serving.answered(answer.number, {"error": str(error)}, failed=True)
+            unreached = port.RealAnswer(result={"error": str(error)}, failed=True)
+            await owner.serving.answered(answer.number, unreached)
             return replace(answer, how=port.CallOutcome.FAILED, message=str(error))
         finally:
             port.ELICITATION.reset(token)
-        await owner.serving.answered(
-            answer.number, reply.result, failed=reply.failed, status=reply.status, approval=asked.approval
-        )
+        await owner.serving.answered(answer.number, replace(reply, approval=asked.approval))
         how = port.CallOutcome.FAILED if reply.failed else port.CallOutcome.ANSWERED
         return replace(answer, how=how, result=reply.result, real=reply.raw)
 
@@ -239,13 +238,11 @@ class Registry:
         plant = getattr(owners[0].serving, "planted", None) if len(owners) == 1 else None
         return [plant(each) for each in tools] if plant else tools
 
-    async def answered(
-        self, group: ServerGroup, names: Names, number: int, result: Any, *, failed: bool
-    ) -> None:
+    async def answered(self, group: ServerGroup, names: Names, number: int, answer: port.RealAnswer) -> None:
         """Record the real tool's answer to a call that its caller ran (`CallOutcome.REAL`)."""
         owner = self._owner_of(group, names)
         if isinstance(owner, _Active):
-            await owner.serving.answered(number, result, failed=failed)
+            await owner.serving.answered(number, answer)
 
     def _owner_of(self, group: ServerGroup, names: Names) -> _Active | _Ended | str:
         for name in names:

@@ -83,9 +83,10 @@ class RealAnswer:
     """The answer of a real tool."""
 
     result: Any  # the recorded form, a JSON value
-    raw: Any  # the form that its server sent, to be passed on
+    raw: Any = None  # the form that its server sent, to be passed on
     failed: bool = False
     status: int | None = None  # the HTTP status, if the call was a request
+    approval: Approval | None = None  # what the user answered, if the tool has asked
 
 
 @dataclass(slots=True)
@@ -115,19 +116,8 @@ class ActiveConversation(Protocol):
     async def answer(self, call: ServedCall) -> ServedAnswer:
         """Record the call and answer it. Raises nothing but cancellation."""
 
-    async def answered(
-        self,
-        number: int,
-        result: Any,
-        *,
-        failed: bool,
-        status: int | None = None,
-        approval: Approval | None = None,
-    ) -> None:
-        """Record the real tool's answer to a call with the outcome `CallOutcome.REAL`.
-
-        The status is that of HTTP, if the call was a request, and `approval` what the user answered.
-        """
+    async def answered(self, number: int, answer: RealAnswer) -> None:
+        """Record the real tool's answer to a call with the outcome `CallOutcome.REAL`."""
 
     async def refused(self, why: str, *, ours: bool = False) -> None:
         """Record that a call was refused that may belong to this conversation; `ours`: because we failed.

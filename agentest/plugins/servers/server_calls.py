@@ -12,7 +12,7 @@ from agentest.agents.call_source_addresses import Addresses
 from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.changes import DESCRIPTION, InjectedFault, Injection
-from agentest.domain.tool_visibility import Approval, Approve, SeenBy
+from agentest.domain.tool_visibility import Approve, SeenBy
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers import port
@@ -190,19 +190,13 @@ class MockServerCalls(CallSource):
         self._ended.append(error)
         return port.ServedAnswer(how=port.CallOutcome.UNMOCKED, message=str(error))
 
-    async def answered(
-        self,
-        number: int,
-        result: object,
-        *,
-        failed: bool,
-        status: int | None = None,
-        approval: Approval | None = None,
-    ) -> None:
-        """Record the real tool's answer to a forwarded call."""
+    async def answered(self, number: int, answer: port.RealAnswer) -> None:
         if 0 <= number < len(self._forwarded):  # the number may come from another process
             call, ran = self._forwarded[number]
-            self._mocks.note_real(call, result, failed=failed, status=status, ran=ran, approval=approval)
+            result, failed, status = answer.result, answer.failed, answer.status
+            self._mocks.note_real(
+                call, result, failed=failed, status=status, ran=ran, approval=answer.approval
+            )
 
     async def refused(self, why: str, *, ours: bool = False) -> None:
         """Note that a call was refused that may have belonged to the turn. `ours`: because we failed."""

@@ -18,7 +18,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.agents.call_source_addresses import Addresses
-from agentest.domain.tool_visibility import Approval
 from agentest.plugins.servers import port
 from agentest.plugins.servers.active_conversations import Registry
 from agentest.plugins.servers.server_calls import ServerCalls
@@ -187,19 +186,9 @@ class _RemoteServing:
             call = replace(call, arguments=None, problem="the arguments are nested too deeply")
         return await self._ask("answer", call)
 
-    async def answered(
-        self,
-        number: int,
-        result: Any,
-        *,
-        failed: bool,
-        status: int | None = None,
-        approval: Approval | None = None,
-    ) -> None:
-        del status  # real tools are recorded only in runs with one process
-        sent = result if can_be_sent(result) else "(nested too deeply to store)"
-        asked = {"approval": approval} if approval else {}
-        await self._ask("answered", number, sent, failed=failed, **asked)
+    async def answered(self, number: int, answer: port.RealAnswer) -> None:
+        result = answer.result if can_be_sent(answer.result) else "(nested too deeply to store)"
+        await self._ask("answered", number, replace(answer, result=result, raw=None))
 
     async def refused(self, why: str, *, ours: bool = False) -> None:
         await self._ask("refused", why, ours=ours)

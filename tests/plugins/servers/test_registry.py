@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import anyio
 import fake_time
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentest.agents.call_source_addresses import Addresses
 from agentest.plugins.servers.active_conversations import HEADER, Names, Registry, ServerGroup, names_of
-from agentest.plugins.servers.port import CallOutcome, Identity, ServedAnswer, ServedCall
+from agentest.plugins.servers.port import CallOutcome, Identity, RealAnswer, ServedAnswer, ServedCall
 from agentest.support.trace_context import TraceContext, new_key
 
 
@@ -37,7 +36,7 @@ class Talk:
         self.given.append(call.arguments["of"])
         return ServedAnswer(how=CallOutcome.ANSWERED, result=self.who.conversation_id)
 
-    async def answered(self, number: int, result: Any, *, failed: bool) -> None:
+    async def answered(self, number: int, answer: RealAnswer) -> None:
         raise AssertionError
 
     async def refused(self, why: str) -> None:

@@ -65,8 +65,8 @@ class Conversation:
         finally:
             self.cancelled.set()
 
-    async def answered(self, number: int, result: Any, *, failed: bool) -> None:
-        self.real.append((number, result, failed))
+    async def answered(self, number: int, answer: RealAnswer) -> None:
+        self.real.append((number, answer.result, answer.failed))
 
     async def refused(self, why: str, *, ours: bool = False) -> None:
         self.doubts.append(f"our fault: {why}" if ours else why)

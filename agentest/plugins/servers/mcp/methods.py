@@ -12,7 +12,7 @@ from agentest.agents.listener import MAX_BODY_BYTES
 from agentest.plugins.servers.active_conversations import Names, Registry, ServerGroup, names_of
 from agentest.plugins.servers.mcp.tool_catalog import Catalog, OutputSchemaError, answered, failed
 from agentest.plugins.servers.mcp.upstream import Upstream
-from agentest.plugins.servers.port import CallOutcome, ServedAnswer, ServedCall
+from agentest.plugins.servers.port import CallOutcome, RealAnswer, ServedAnswer, ServedCall
 from agentest.support.errors import errors_as
 from agentest.support.json_text import parse_untrusted_json
 from agentest.support.lazy_dataclasses import dataclass
@@ -139,8 +139,8 @@ class Methods:
         if message.get("method") != ANSWERED or not isinstance(params, Mapping):
             return
         if isinstance(number := params.get("number"), int):
-            names, failed_ = sender.names(params), params.get("failed") is True
-            await self.registry.answered(self.group, names, number, params.get("result"), failed=failed_)
+            answer = RealAnswer(result=params.get("result"), failed=params.get("failed") is True)
+            await self.registry.answered(self.group, sender.names(params), number, answer)
 
     def _written(self, name: str, answer: ServedAnswer) -> dict[str, Any]:
         if answer.real is not None:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -40,26 +40,10 @@ class SessionLost(Exception):
     """The real server no longer knows the session."""
 
 
-class Transport(Protocol):
-    """The connection to a server."""
-
-    description: str  # the server's name for people
-    version: str | None  # the protocol version of all further messages; None when a new session starts
-
-    async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
-
-    async def notify(self, message: Mapping[str, Any]) -> None:
-        """Send a message without a response. Raises UpstreamError."""
-
-    async def close(self) -> None:
-        """Close the connection."""
-
-
 class Upstream:
     """A session with the real server, opened on first use and shared by all conversations."""
 
-    def __init__(self, transport: Transport, limit_s: float = _LIMIT_S) -> None:
+    def __init__(self, transport: HttpTransport | StdioTransport, limit_s: float = _LIMIT_S) -> None:
         self._transport = transport
         self.description = transport.description
         self._limit_s = limit_s
@@ -195,10 +179,11 @@ class HttpTransport:
         self._url = url
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._session: str | None = None
-        self.version: str | None = None
+        self.version: str | None = None  # of all further messages; None when a new session starts
         self.description = f"the real MCP server at {without_credentials(url)}"
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
         response = await self._send(message)
         try:
             self._check(response)
@@ -212,6 +197,7 @@ class HttpTransport:
             await response.aclose()
 
     async def notify(self, message: Mapping[str, Any]) -> None:
+        """Send a message without a response. Raises UpstreamError."""
         response = await self._send(message)
         try:
             self._check(response)

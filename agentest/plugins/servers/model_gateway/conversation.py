@@ -96,14 +96,6 @@ class GatewayState:
 
 
 @dataclass(slots=True, kw_only=True)
-class PendingCall:
-    """A call that the agent runs itself and whose result is not known yet."""
-
-    call: wire.ModelCall
-    number: int
-
-
-@dataclass(slots=True, kw_only=True)
 class Rounds:
     """The rounds so far. A repeated request goes on where the client of the first gave up."""
 
@@ -178,7 +170,8 @@ class GatewayConversation:
     wrapper: str | None = None  # the key in which this agent's framework wraps results; None if it does not
     unfinished: list[tuple[wire.WireRequest, Rounds]] = field(default_factory=list)
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
-    _pending: list[PendingCall] = field(default_factory=list)
+    _pending: dict[int, wire.ModelCall] = field(default_factory=dict)
+    """Number → a call that the agent runs itself and whose result is not known yet."""
     told: str = ""  # texts and arguments in one
     known: tuple[str, ...] = ()  # texts, arguments and the model's texts
     _outputs: tuple[Mapping[str, ToolSpec] | None, frozenset[str]] = (None, frozenset())
@@ -350,8 +343,7 @@ class GatewayConversation:
 
     def renew(self, call: wire.ModelCall, again: wire.ModelCall) -> None:
         """Note that the model has repeated a call, whose result will have the new id."""
-        for each in self._pending:
-            each.call = again if each.call is call else each.call
+        self._pending = {number: again if each is call else each for number, each in self._pending.items()}
 
     def _drop_unfinished(self) -> None:
         for _, task in (each for _, rounds in self.unfinished for each in rounds.calls):
@@ -427,9 +419,9 @@ class GatewayConversation:
                 f"may have run: {WAY_TO_REACH}"
             )
         self._drop_unfinished()
-        pending, self._pending = self._pending, []
-        for each in pending:  # such as calls that end the agent's work
-            await self.serving.answered(each.number, None, failed=False)
+        pending, self._pending = self._pending, {}
+        for number in pending:  # such as calls that end the agent's work
+            await self.serving.answered(number, port.RealAnswer(result=None))
         requests = self.log.end_turn()
         what = "was answered no request to its model that offers tools"
         what = what if requests else "made no request to a model through the gateway"
@@ -492,7 +484,7 @@ class GatewayConversation:
         if answer.how is port.CallOutcome.INVALID and name is None and self.allows_real:
             return None  # how the agent takes it is part of the test
         if answer.how is port.CallOutcome.REAL:
-            self._pending.append(PendingCall(call=call, number=answer.number))
+            self._pending[answer.number] = call
             self.note_arguments(call.arguments)
             return None
         failed = answer.how is not port.CallOutcome.ANSWERED
@@ -507,15 +499,15 @@ class GatewayConversation:
         """Record the results of calls that the agent ran itself, which its next request contains."""
         # The newest first, because some models use the same ids in every turn.
         for result in reversed(request.results) if self._pending and not self.over else ():
-            newest = reversed(self._pending)
-            pending = next((each for each in newest if _is_result_of(result, each.call)), None)
-            if pending is None:
+            newest = reversed(self._pending.items())
+            number = next((number for number, call in newest if _is_result_of(result, call)), None)
+            if number is None:
                 continue
-            self._pending.remove(pending)
+            del self._pending[number]
             value = result.result
             if isinstance(value, dict) and len(value) == 1 and (key := next(iter(value))) in _WRAPPERS:
                 self.wrapper, value = key, value[key]
-            await self.serving.answered(pending.number, value, failed=result.failed)
+            await self.serving.answered(number, port.RealAnswer(result=value, failed=result.failed))
 
 
 def _known(name: str, names: Collection[str]) -> str | None:

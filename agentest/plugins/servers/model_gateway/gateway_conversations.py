@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field
-from typing import Any
 
 import anyio
 
@@ -245,7 +244,7 @@ class _Nobody:
         self.traffic.state.note(message)
         return port.ServedAnswer(how=port.CallOutcome.REFUSED, message=message)
 
-    async def answered(self, number: int, result: Any, **facts: Any) -> None:
+    async def answered(self, number: int, answer: port.RealAnswer) -> None:
         """Do nothing: its result is of no conversation."""
 
     async def refused(self, why: str, *, ours: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,27 +111,14 @@ def _is_undocumented_request(name: str, routes: Routes) -> bool:
     return method.isupper() and path.startswith("/") and _operation_named(name, routes) is None
 
 
+@dataclass(frozen=True, slots=True)
 class _RestServer:
-    def __init__(
-        self,
-        opening: ServerInputs,
-        api: Api,
-        routes: Routes,
-        upstream: RealApi | None,
-        callers: CallerGuard,
-    ) -> None:
-        self._opening = opening
-        self._document = api.document
-        self._api = api
-        self._routes = routes
-        self._undocumented = frozenset(
-            tool.name for tool in opening.tools if _is_undocumented_request(tool.name, routes)
-        )
-        """Mocks of requests that the document does not have."""
-        self._upstream = upstream
-        self._callers = callers
-        self._noted: set[str] = set()
-        self._in_threads = api.document.has_patterns
+    _opening: ServerInputs
+    _api: Api
+    _routes: Routes
+    _upstream: RealApi | None
+    _callers: CallerGuard
+    _noted: set[str] = field(default_factory=set)
 
     async def handle(self, request: web.Request) -> web.Response:
         # Path and query as sent, because `%2F` is not a separator.
@@ -174,14 +162,14 @@ class _RestServer:
         if read.strangers:
             self._note(
                 f"{', '.join(read.strangers)} in requests of {operation.tool} ({operation}) is not in "
-                f"{self._document.path.name}, and the mock did not receive it"
+                f"{self._api.document.path.name}, and the mock did not receive it"
             )
         made = _response(operation, read, answer)
         await self._check(operation, made, answer)
         return made
 
     async def _read(self, operation: Operation, tool_request: ToolHttpRequest) -> ParsedRequest:
-        if len(tool_request.body) > _LARGE_BYTES or self._in_threads:
+        if len(tool_request.body) > _LARGE_BYTES or self._api.document.has_patterns:
             read: ParsedRequest = await in_thread(
                 read_request, operation, tool_request, self._api.keys_in_query
             )
@@ -194,11 +182,13 @@ class _RestServer:
         if answer.real is not None or by_nobody or not by_a_mock:
             return
         arguments = operation, made, answer.result
-        problem = await in_thread(misfits, *arguments) if self._in_threads else misfits(*arguments)
+        problem = (
+            await in_thread(misfits, *arguments) if self._api.document.has_patterns else misfits(*arguments)
+        )
         if problem:
             self._note(
                 f"the answer of the mock of {operation.tool} does not match {operation} of "
-                f"{self._document.path.name}: {shortened(problem, 300)}",
+                f"{self._api.document.path.name}: {shortened(problem, 300)}",
                 about=f"answers of {operation.tool}",
             )
 
@@ -215,7 +205,7 @@ class _RestServer:
             # For agents that generate their tools from it, the document has our address.
             at = f"/c/{target.conversation}" if target.conversation else ""
             servers = [{"url": f"{request.scheme}://{request.host}{at}"}]
-            return in_json(200, {**self._document.root.value, "servers": servers})
+            return in_json(200, {**self._api.document.root.value, "servers": servers})
         name, anything = (
             shortened(f"{request.method} {target.path}", _NAME_CHARS),
             BodyContent(kinds={"*/*": None}),
@@ -224,14 +214,17 @@ class _RestServer:
         allowed = ", ".join(sorted(target.methods))
         status, headers = (405, [("allow", allowed)]) if allowed else (404, [])
         available = f"it has {allowed}" if allowed else self._routes.describe_operations(target.path)
-        text = f"{operation.tool} is not an operation of {self._document.path.name}: {available}"
+        text = f"{operation.tool} is not an operation of {self._api.document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
             self._note(f"{text}. It belongs to no conversation, and got status {status}")
             return in_json(status, {"error": text}, headers)
         read = problem or await self._read(operation, tool_request)
         arguments = {**dict(tool_request.query), **read.arguments}
-        answered = operation.tool in self._undocumented or (real is not None and self._opening.passthrough)
+        mocked = {
+            tool.name for tool in self._opening.tools if _is_undocumented_request(tool.name, self._routes)
+        }
+        answered = operation.tool in mocked or (real is not None and self._opening.passthrough)
         call = ServedCall(
             tool=operation.tool, arguments=arguments, problem=read.problem if answered else text
         )
