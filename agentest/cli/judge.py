@@ -36,7 +36,7 @@ from agentest.runner.plan import Options, Plan, Unit, make_plan, unrun_result, w
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepare, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
-from agentest.store.reader import UnreadableRunError, conversations_of, read_results
+from agentest.store.reader import UnreadableRunError, read_results, usable
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell, tell_notes
 from agentest.support.text import count, quoted_names
@@ -138,9 +138,11 @@ def _judge_run(request: RunRequest, path: Path, earlier: RunResult) -> ExitCode:
     options, prepared = request.options, prepare(request)
     selected = {unit.scenario.name for unit in prepared.plan.units}
     conversations = {
-        (name, agent): finished
-        for (name, agent), finished in conversations_of(earlier).items()
-        if (name in selected or not options.filtered) and options.agent in (None, agent)
+        (each.name, each.agent): tuple(usable(stored.conversation) for stored in each.conversations)
+        for each in earlier.scenarios
+        if each.conversations
+        and (each.name in selected or not options.filtered)
+        and options.agent in (None, each.agent)
     }
     planned = {(each.name, each.agent): each.planned for each in earlier.scenarios if each.planned}
     plan, by_scope = plan_for_finished(prepared.plan, conversations, planned)

@@ -33,7 +33,7 @@ from agentest.support.text import count, quoted_names
 from agentest.version import __version__
 
 if TYPE_CHECKING:
-    from agentest.store.reader import FinishedPart, Place, StoredJournal
+    from agentest.store.reader import Place, StoredJournal
     from agentest.store.runs.past_runs import LatestVerdicts, ScenarioWithAgent
 
 _SEEDS = 1_000_000
@@ -105,7 +105,7 @@ def narrowed(prepared: Prepared, verdicts: LatestVerdicts, is_kept: Callable[[Pl
 def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
     failed = sum(has_failed(unit, verdicts) for unit in prepared.plan.units)
     parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
-    notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
+    notes = (*prepared.notes, *verdicts.unreadable, f"--last-failed: {'; '.join(parts)}")
     chosen = narrowed(prepared, verdicts, lambda entry: not failed or has_failed(entry, verdicts))
     return replace(chosen, notes=notes, narrowed=prepared.narrowed or failed > 0, picked=False)
 
@@ -266,22 +266,20 @@ def _only_planned(prepared: Prepared, earlier: StoredJournal) -> Prepared:
     def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
-        return _key(entry) in earlier.parts
+        return _key(entry) in earlier.planned
 
     return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
 
 
 def _as_planned(unit: Unit, earlier: StoredJournal) -> Unit:
-    part = earlier.parts.get(_key(unit))
-    if part is None or unit.repeat or not _is_same(unit, part):
+    if unit.repeat or not _is_same(unit, earlier):
         return unit
-    return replace(unit, conversations=max(unit.conversations, part.planned.conversations))
+    return replace(unit, conversations=max(unit.conversations, earlier.planned[_key(unit)].conversations))
 
 
 def _finished_part(unit: Unit, earlier: StoredJournal, *, slim: bool) -> FinishedUnitPart:
     key = _key(unit)
-    part = earlier.parts.get(key)
-    if part is None or not _is_same(unit, part):
+    if not _is_same(unit, earlier):
         return FinishedUnitPart()
     slim = slim and unit.scenario.case is None  # the report shows a case's scores with its messages
     conversations = {
@@ -289,22 +287,20 @@ def _finished_part(unit: Unit, earlier: StoredJournal, *, slim: bool) -> Finishe
         for number, result in earlier.conversations(key).items()
         if number <= unit.conversations
     }
-    part_kept = FinishedUnitPart(conversations=conversations, usage=part.usage)
-    result = earlier.result(key) if part.decided else None
-    if result is None or not _is_all_finished(unit, part, result):
-        return part_kept
-    return replace(part_kept, result=_completed(result, unit, tuple(conversations.values())))
-
-
-def _is_same(unit: Unit, part: FinishedPart) -> bool:
-    return bool(unit.fingerprint) and unit.fingerprint == part.planned.fingerprint
-
-
-def _is_all_finished(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
-    if unit.repeat != result.repeat:
-        return False
+    result = earlier.scenarios.get(key)
+    usage = result.usage if result else earlier.planned[key].usage
+    part = FinishedUnitPart(conversations=conversations, usage=usage)
+    if result is None or not earlier.is_decided(key) or unit.repeat != result.repeat:
+        return part
     wanted = result.planned if unit.repeat else unit.conversations
-    return set(part.lines) == set(range(1, wanted + 1))
+    if earlier.lines(key).keys() != set(range(1, wanted + 1)):
+        return part
+    return replace(part, result=_completed(result, unit, tuple(conversations.values())))
+
+
+def _is_same(unit: Unit, earlier: StoredJournal) -> bool:
+    planned = earlier.planned.get(_key(unit))
+    return planned is not None and bool(unit.fingerprint) and unit.fingerprint == planned.fingerprint
 
 
 def _completed(
@@ -323,12 +319,12 @@ def _completed(
 def _resumption_notes(
     prepared: Prepared, run: str, earlier: StoredJournal, units: Sequence[Unit]
 ) -> Iterator[str]:
-    parts = earlier.parts
+    parts = earlier.planned
     finished = sum(len(unit.finished_part.conversations) for unit in units)
-    planned = sum(part.planned.conversations for part in parts.values())
+    planned = sum(each.conversations for each in parts.values())
     yield f"{finished} of {count(planned, 'conversation')} of run {run} kept"
     by_key = {_key(unit): unit for unit in units}
-    if changed := [key for key in by_key.keys() & parts.keys() if not _is_same(by_key[key], parts[key])]:
+    if changed := [key for key in by_key.keys() & parts.keys() if not _is_same(by_key[key], earlier)]:
         what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
         yield f"{what}: run anew"
     if new := [name for name, agent in by_key if (name, agent) not in parts]:
@@ -357,7 +353,7 @@ class _Conversations:
 
     def __iter__(self) -> Iterator[ConversationFinished]:
         for key, numbers in self.numbers.items():
-            yield from self.earlier.events(key, iter(numbers))
+            yield from self.earlier.events(key, numbers)
 
 
 def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[str, PastRun | None]:

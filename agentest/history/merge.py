@@ -69,15 +69,17 @@ class MergedPart:
         finished = read_finished(self.folder / JOURNAL)
         if finished.end is None and self.record.ended:
             raise UsageError(f"{finished.path} is not whole: its run ended, and the journal has no end")
-        for (name, _), part in finished.parts.items():
-            if part.lacks_conversations:
-                raise UsageError(f"{finished.path} is not whole: it lacks conversations of scenario {name!r}")
+        for key in filter(finished.is_decided, finished.planned):
+            if len(finished.lines(key)) < finished.scenarios[key].planned:
+                raise UsageError(
+                    f"{finished.path} is not whole: it lacks conversations of scenario {key[0]!r}"
+                )
         return finished
 
     @property
     def places(self) -> list[Place]:
         """Scenario names and agents, in the planned order, followed by those that did not run."""
-        return [*self.journal.parts, *self.journal.not_run]
+        return [*self.journal.planned, *self.journal.not_run]
 
 
 def find_parts(
@@ -307,8 +309,7 @@ class MergedEntry:
     @property
     def planned(self) -> PlannedConversations | None:
         """Planned conversations; None if the scenario was not going to run."""
-        finished = self.part.journal.parts.get(self.place)
-        return finished.planned if finished else None
+        return self.part.journal.planned.get(self.place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,14 +381,11 @@ class MergedRun:
         yield self._started()
         scenarios: list[ScenarioResult] = []
         for entry in self.entries:
-            result = entry.part.journal.so_far(entry.place)
+            journal = entry.part.journal
+            result = journal.so_far(entry.place)
             yield ScenarioStarted(result.name, result.agent, result.planned)
-            part = entry.part.journal.parts.get(entry.place)
-            if part:
-                events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
-                yield from (
-                    replace(event, case=result.case, thresholds=result.thresholds) for event in events
-                )
+            for event in journal.events(entry.place, journal.lines(entry.place) if entry.planned else ()):
+                yield replace(event, case=result.case, thresholds=result.thresholds)
             yield ScenarioFinished(result)
             scenarios.append(replace(result, conversations=()))
         amended = _without_disproved_warnings({(each.name, each.agent): each for each in scenarios})
@@ -486,5 +484,5 @@ def _by_plan(entry: MergedEntry) -> tuple[int, int]:
 
 def _by_file(entry: MergedEntry) -> tuple[str, int]:
     results = entry.part.journal
-    scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
+    scenario = results.scenarios.get(entry.place)
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)

@@ -7,12 +7,14 @@ unless the run was killed. Their contents have the same format as in results.jso
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -113,9 +115,9 @@ class RetryingLineFile:
         return start
 
     @property
-    def used(self) -> bool:
-        """True if any line was added."""
-        return self._end > 0
+    def size(self) -> int:
+        """The bytes of all lines that were added."""
+        return self._end
 
     def flush(self) -> bool:
         """Try to write the waiting lines. Returns True if none is left."""
@@ -246,6 +248,13 @@ CONVERSATION_START = re.compile(
 """What precedes the conversation in its line: scenario, agent, number, and measurements if there are any."""
 
 
+def conversation_in(line: bytes) -> tuple[bytes, bytes]:
+    """Return the conversation of a journal's line, and its measurements, both as they are stored."""
+    if begin := CONVERSATION_START.match(line):
+        return line[begin.end() : -2], begin[4] or b""
+    return encoded(json.loads(line)["conversation"]), b""
+
+
 class Journal:
     """Writes the journal, and reads conversations from it until it is closed.
 
@@ -276,10 +285,11 @@ class Journal:
         self._on_begun = on_begun
         self._began = False
         self._places: dict[tuple[str, str], array[int]] = {}
-        """Scenario and agent → number, start and length of each conversation, in a flat array.
+        """Scenario and agent → number, start and length of each conversation's line, in a flat array.
 
         Plain numbers, because nothing else grows with the run.
         """
+        self._scenario_lines: dict[tuple[str, str], tuple[int, int]] = {}  # start and length of the last one
 
     def on_event(self, event: Event) -> None:
         """Write the event, if the journal has a line for it."""
@@ -294,8 +304,11 @@ class Journal:
                 self._write_scenario(event.result, amended=True)
             case RunFinished():
                 order = tuple((each.name, each.agent) for each in event.result.scenarios)
-                self._write(EndLine(run=head_json(event.result), order=order))
-        if not self._began and self._file.used and self.flush():
+                end = EndLine(run=head_json(event.result), order=order)
+                if not self._file.lost:
+                    end = replace(end, start=self._file.size, index=list(self._index()))
+                self._write(end)
+        if not self._began and self._file.size and self.flush():
             with suppress(OSError):  # the next event tries again
                 self._on_begun()
                 self._began = True
@@ -317,7 +330,7 @@ class Journal:
         if expected and len(places) != expected:
             raise OSError(f"{self.path} holds {len(places)} of {expected} conversations of {scenario.name!r}")
         for _, start, length in places if expected else ():
-            yield self._file.read(start, length)
+            yield conversation_in(self._file.read(start, length))[0]
 
     def close(self) -> None:
         """Close the file. Conversations can no longer be read."""
@@ -355,13 +368,21 @@ class Journal:
         names = encoded({"type": CONVERSATION, "scenario": event.name, "agent": event.agent})
         figures = b', "measured": ' + measured if measured else b""
         head = b'%s, "number": %d%s, "conversation": ' % (names[:-1], event.number, figures)
-        start = self._file.add(head + body + b"}\n")
+        line = head + body + b"}\n"
+        start = self._file.add(line)
         if start is not None:
             places = self._places.setdefault((event.name, event.agent), array("q"))
-            places.extend((event.number, start + len(head), len(body)))
+            places.extend((event.number, start, len(line)))
 
     def _write_scenario(self, result: ScenarioResult, *, amended: bool = False) -> None:
+        start = self._file.size
         self._write(ScenarioLine(scenario=CODECS.write(result), amended=amended, totals=result.totals))
+        self._scenario_lines[result.name, result.agent] = start, self._file.size - start
+
+    def _index(self) -> Iterator[list[str | int]]:
+        for key in dict.fromkeys((*self._scenario_lines, *self._places)):
+            places = " ".join(map(str, self._places.get(key, ())))
+            yield [*key, *self._scenario_lines.get(key, (0, 0)), places]
 
     def _write(self, line: RunLine | ScenarioLine | EndLine) -> None:
         self._file.add(encoded(CODECS.write(line)) + b"\n")

@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import field, replace
 from functools import cached_property
 from importlib.resources import files
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, BinaryIO
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import (
@@ -25,7 +26,6 @@ from agentest.domain.figures import totals_of
 from agentest.domain.reasons import MeasuredConversation, measured_conversation
 from agentest.domain.results import (
     ConversationResult,
-    ModelUsage,
     Reason,
     ReasonKind,
     RunResult,
@@ -37,8 +37,8 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.domain.verdict import Severities
 from agentest.store.codec import CODECS, mark_vacuous
-from agentest.store.journal import CONVERSATION_START
-from agentest.store.run_results import by_name, run_of, stored_head
+from agentest.store.journal import CONVERSATION_START, conversation_in
+from agentest.store.run_results import by_name, run_of, silent_agents
 from agentest.store.runs.folder import JOURNAL, RESULTS, read_record
 from agentest.store.shapes import (
     SCHEMA_VERSION,
@@ -52,7 +52,7 @@ from agentest.store.shapes import (
 )
 from agentest.support.errors import UsageError
 from agentest.support.files import check_user_file, read_user_bytes
-from agentest.support.json_text import Json, encoded, json_or
+from agentest.support.json_text import Json, json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
@@ -103,15 +103,6 @@ def unreadable(path: Path, error: OSError) -> UsageError:
         f"{path} is not there: the last run was one without `--reporter json`, or did not end; take its "
         f"journal instead: {journal}"
     )
-
-
-def conversations_of(run: RunResult) -> dict[tuple[str, str], tuple[Conversation, ...]]:
-    """Return the conversations of a run by scenario and agent, to judge them again or to export them."""
-    return {
-        (each.name, each.agent): tuple(usable(stored.conversation) for stored in each.conversations)
-        for each in run.scenarios
-        if each.conversations
-    }
 
 
 def usable(conversation: Conversation) -> Conversation:
@@ -170,42 +161,10 @@ class JournalError(ValueError):
     """A line is not in Agentest's format; the message identifies the line."""
 
 
-class OtherVersionError(JournalError):
-    """The first line is not in the format of this version."""
-
-
 def is_journal(content: bytes) -> bool:
     """True if the first line shows that a file is a journal."""
     first = json_or(content.partition(b"\n")[0])
     return isinstance(first, dict) and _LINES.get(first.get("type")) is RunLine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedPart:
-    """The finished part of a scenario with an agent."""
-
-    planned: PlannedConversations
-    lines: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Number of a conversation → start and length of its line in the journal, in order."""
-    scenario: ScenarioResult | None = None
-    """The scenario without its conversations; None if there was no verdict, not even a partial one."""
-
-    @property
-    def decided(self) -> bool:
-        """True if the verdict covers all conversations."""
-        return self.scenario is not None and not any(
-            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
-        )
-
-    @property
-    def lacks_conversations(self) -> bool:
-        """True if the verdict is based on more conversations than the journal contains."""
-        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
-
-    @property
-    def usage(self) -> Mapping[str, ModelUsage]:
-        """The known model usage."""
-        return self.scenario.usage if self.scenario else self.planned.usage
 
 
 @dataclass(kw_only=True)
@@ -223,18 +182,19 @@ class StoredJournal:
     """Number, start and length of each conversation's line, in a flat array."""
 
     @cached_property
-    def parts(self) -> Mapping[Place, FinishedPart]:
-        """One part for every planned scenario and agent."""
-        planned = {(each.scenario, each.agent): each for each in self.run.planned}
-        return {
-            key: FinishedPart(planned=each, lines=self.lines(key), scenario=self.scenarios.get(key))
-            for key, each in planned.items()
-        }
+    def planned(self) -> Mapping[Place, PlannedConversations]:
+        """Every planned scenario and agent."""
+        return {(each.scenario, each.agent): each for each in self.run.planned}
 
     @property
     def not_run(self) -> Mapping[Place, ScenarioResult]:
         """Scenarios that needed no run: skipped ones, and files that did not load."""
-        return {key: each for key, each in self.scenarios.items() if key not in self.parts}
+        return {key: each for key, each in self.scenarios.items() if key not in self.planned}
+
+    def is_decided(self, key: Place) -> bool:
+        """True if the scenario has a verdict that covers all its conversations."""
+        reasons = self.scenarios[key].verdict.reasons if key in self.scenarios else None
+        return reasons is not None and not any(each.kind is ReasonKind.INTERRUPTED for each in reasons)
 
     @property
     def unclaimed(self) -> tuple[RunWarning, ...]:
@@ -252,16 +212,13 @@ class StoredJournal:
         stored = StoredConversations(self.path, lines.values(), lambda read: read, silent=False)
         return dict(zip(lines, stored, strict=True))
 
-    def result(self, key: Place) -> ScenarioResult | None:
-        """Return the scenario's result with its conversations, if it has a verdict."""
-        return self.so_far(key) if self.parts[key].decided else None
-
-    def events(self, key: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
+    def events(self, key: Place, numbers: Iterable[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
         name, agent = key
+        lines = self.lines(key)
         with self.path.open("rb") as journal:
             for number in numbers:
-                body, measured = _stored(_at(journal, self.parts[key].lines[number]))
+                body, measured = conversation_in(_at(journal, lines[number]))
                 yield ConversationFinished(name, agent, body, number, measured=measured)
 
     def so_far(self, key: Place, *, silent: bool = False) -> ScenarioResult:
@@ -270,8 +227,8 @@ class StoredJournal:
         Args:
             silent: mark expected calls that matched only because none was visible in the whole run.
         """
-        lines, part = self.lines(key), self.parts.get(key)
-        planned = part.planned.conversations if part else 0
+        lines = self.lines(key)
+        planned = self.planned[key].conversations if key in self.planned else 0
         result = self.scenarios.get(key) or unfinished(key, len(lines), planned)
         severities = Severities.of(result.errors, graded=not result.severity_unknown)
         is_changed = self.run.version != __version__
@@ -283,13 +240,7 @@ class StoredJournal:
 
 
 _LINES_AT_ONCE = 100
-
-
-def _stored(line: bytes) -> tuple[bytes, bytes]:
-    """Return the conversation of a journal's line, and its measurements, both as they are stored."""
-    if begin := CONVERSATION_START.match(line):
-        return line[begin.end() : -2], begin[4] or b""
-    return encoded(json.loads(line)["conversation"]), b""
+_MOST_KNOWN = 20_000
 
 
 class StoredConversations(Sequence[ConversationResult]):
@@ -327,13 +278,18 @@ class StoredConversations(Sequence[ConversationResult]):
 
     def as_stored(self) -> Iterator[bytes] | None:
         """Return the conversations without what is known only at the end of the run; None if changed."""
-        return None if self.is_changed else (_stored(line)[0] for line in self._read(self._lines))
+        return None if self.is_changed else (conversation_in(line)[0] for line in self._read(self._lines))
 
     def stored_texts(self) -> Iterator[str]:
-        """Yield the lines with the conversations, many at once."""
+        """Yield the parts of the conversations' lines, many at once, and each only once: few are new."""
+        known: set[bytes] = set()
         for first in range(0, len(self._lines), _LINES_AT_ONCE):
             lines = self._read(self._lines[first : first + _LINES_AT_ONCE])
-            yield b"".join(lines).decode(errors="replace")
+            # No text in JSON contains this separator, because its quotation marks are escaped.
+            new = {part for line in lines for part in line.split(b', "')} - known
+            if len(known) < _MOST_KNOWN:
+                known |= new
+            yield b"\n\0\n".join(new).decode(errors="replace")
 
     def measured(self) -> Iterator[MeasuredConversation]:
         """Yield the measurements of each conversation, which are read without it where the line has them."""
@@ -350,17 +306,10 @@ class StoredConversations(Sequence[ConversationResult]):
     def __len__(self) -> int:
         return len(self._lines)
 
-    @overload
-    def __getitem__(self, index: int, /) -> ConversationResult: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> StoredConversations: ...
-    def __getitem__(self, index: int | slice, /) -> ConversationResult | StoredConversations:
-        if isinstance(index, slice):
-            kept = self._lines[index]
-            return StoredConversations(
-                self._path, kept, self._finish, silent=self._silent, is_changed=self.is_changed
-            )
-        return next(map(self._decoded, self._read([self._lines[index]])))
+    def __getitem__(self, index: Any, /) -> Any:
+        lines = self._lines[index] if isinstance(index, slice) else [self._lines[index]]
+        found = list(map(self._decoded, self._read(lines)))
+        return found if isinstance(index, slice) else found[0]
 
     def __iter__(self) -> Iterator[ConversationResult]:
         return map(self._decoded, self._read(self._lines))
@@ -397,26 +346,31 @@ def read_line(data: Any) -> Line:
     try:
         line = CODECS.read(cls, data)
     except (LookupError, TypeError, ValueError, AttributeError):
-        error = OtherVersionError if cls is RunLine else JournalError
-        raise error("is not a line of a journal") from None
+        raise JournalError("is not a line of a journal") from None
     match line:
-        case RunLine() | EndLine(run=dict()):
-            return line
-        case ScenarioLine(scenario={"name": str(), "agent": str()}):
+        case RunLine() | EndLine(run=dict()) | ScenarioLine(scenario={"name": str(), "agent": str()}):
             return line
         case ConversationLine(scenario=str(), agent=str(), number=int(), conversation=dict()):
             return line
     raise JournalError("is not a line of a journal")
 
 
-def index_journal(path: Path) -> StoredJournal:
+def index_journal(path: Path, unreadable: list[str] | None = None) -> StoredJournal:
     """Read a journal apart from its conversations. An incomplete last line is skipped.
+
+    The last line of a whole journal says where the others are; others are read from the first line on.
+
+    Args:
+        unreadable: receives the problems of lines that cannot be read, which are skipped.
 
     Raises JournalError with the number of the line, and OSError.
     """
-    index, start = None, 0
-    keys: dict[tuple[bytes, bytes], Place] = {}
     with path.open("rb") as journal:
+        with suppress(OSError, *_UNREADABLE):  # what is wrong is found below, with the number of the line
+            if indexed := _through_index(path, journal):
+                return indexed
+        index, start = None, journal.seek(0)
+        keys: dict[tuple[bytes, bytes], Place] = {}
         for number, line in enumerate(journal, start=1):
             if not line.endswith(b"\n"):
                 break
@@ -430,20 +384,36 @@ def index_journal(path: Path) -> StoredJournal:
                         keys[names] = json.loads(names[0]), json.loads(names[1])
                     flat = index.places.setdefault(keys[names], array("q"))
                     flat.extend((int(begin[3]), start, len(line)))
-            except OtherVersionError as error:
-                raise OtherVersionError(f"line {number}: {error}") from None
             except _UNREADABLE as error:
-                raise JournalError(f"line {number}: {error}") from None
+                if index is None or unreadable is None:
+                    raise JournalError(f"line {number}: {error}") from None
+                unreadable.append(f"line {number}: {error}")
             start += len(line)
     if index is None:
         raise JournalError("line 1: is not whole")
     return index
 
 
+def _through_index(path: Path, journal: BinaryIO) -> StoredJournal | None:
+    """Read a journal through the index in its last line; None if it has none, or has changed since."""
+    with mmap(journal.fileno(), 0, access=ACCESS_READ) as content:
+        start = content.rfind(b"\n", 0, len(content) - 1) + 1
+        end = json_or(content[start:-1])
+        if not isinstance(end, dict) or end.get("start") != start:
+            return None
+        index, first = None, (0, content.find(b"\n") + 1)
+        for at, length in [first, *((at, length) for *_, at, length, _ in end["index"] if length)]:
+            line = read_line(json.loads(content[at : at + length]))
+            index = _with_line(index, line, path, at, length)
+    index = _with_line(index, read_line(end), path, start, 0)
+    places = {(name, agent): array("q", map(int, text.split())) for name, agent, *_, text in end["index"]}
+    return replace(index, places={key: flat for key, flat in places.items() if flat})
+
+
 def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, length: int) -> StoredJournal:
     if isinstance(line, RunLine):
         if line.schema_version != SCHEMA_VERSION:
-            raise OtherVersionError(f"it has form {line.schema_version}, this version {SCHEMA_VERSION}")
+            raise JournalError(f"it has form {line.schema_version}, this version {SCHEMA_VERSION}")
         return StoredJournal(path=path, run=line)
     if index is None:
         raise JournalError("is not the first line of a journal")
@@ -463,34 +433,33 @@ def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, 
 
 
 def _run_in(journal: StoredJournal) -> RunResult:
-    head = journal.end or _killed_head(journal.run)
-    run = run_of({**(journal.document or CODECS.write(head)), "mode": Mode.SINGLE, "scenarios": []})
-    planned = () if journal.end else journal.parts
-    silent = {name for name, each in head.agents.items() if each.no_call_seen}
+    line, comparison = journal.run, journal.run.mode is Mode.COMPARISON
+    if journal.document is None:
+        run = RunResult(
+            scenarios=(),
+            agents=tuple(line.agents),
+            comparison=comparison,
+            started_at=line.started_at,
+            duration_ms=0.0,
+            version=line.version,
+            models=line.models,
+            interrupted=True,
+            stopped=KILLED,
+            visibilities={name: each.tool_calls for name, each in line.agents.items() if each.tool_calls},
+        )
+    else:
+        run = run_of({**journal.document, "mode": Mode.SINGLE, "scenarios": []})
+    planned = () if journal.end else journal.planned
+    silent = silent_agents(run)
     scenarios = [
         journal.so_far(key, silent=key[1] in silent)
         for key in dict.fromkeys((*journal.order, *journal.scenarios, *planned, *journal.places))
     ]
-    if journal.run.version != __version__:  # see at once whether all of them can be read
+    if line.version != __version__:  # see at once whether all of them can be read
         scenarios = [replace(each, conversations=tuple(each.conversations)) for each in scenarios]
-    if journal.run.mode is Mode.COMPARISON:
+    if comparison:
         scenarios = [each for group in by_name(scenarios, lambda each: each.name).values() for each in group]
-    return replace(run, scenarios=tuple(scenarios), comparison=journal.run.mode is Mode.COMPARISON)
-
-
-def _killed_head(run: RunLine) -> RunHead:
-    nothing = RunResult(
-        scenarios=(),
-        agents=(),
-        comparison=run.mode is Mode.COMPARISON,
-        started_at=run.started_at,
-        duration_ms=0.0,
-        version=run.version,
-        models=run.models,
-        interrupted=True,
-        stopped=KILLED,
-    )
-    return replace(stored_head(nothing), schema_version=run.schema_version, agents=run.agents)
+    return replace(run, scenarios=tuple(scenarios), comparison=comparison)
 
 
 def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:

@@ -194,3 +194,6 @@ class EndLine:
     type: str = END
     run: AlreadyJson
     order: tuple[tuple[str, str], ...] = ()  # each scenario and its agent, in the order of the plan
+    start: int = -1  # where this line begins, if no line was lost: the index holds only there
+    index: AlreadyJson = ()
+    """[scenario, agent, start and length of its line, the flat array of its conversations' places as text]"""

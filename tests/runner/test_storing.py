@@ -13,7 +13,7 @@ import pytest
 from builders import conversation_result, tool_call, turn, unfinished_turn
 from hypothesis import given
 from hypothesis import strategies as st
-from stored import to_json
+from stored import conversations_of, to_json
 
 from agentest import call, scenario
 from agentest.config import Config
@@ -23,7 +23,7 @@ from agentest.domain.transcript import Remark, StateChange
 from agentest.domain.truncation import MAX_CHARS, shortened, shortened_value, stored
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.runner.sources import ConversationRequest, FinishedConversations
-from agentest.store.reader import conversations_of, read_results
+from agentest.store.reader import read_results
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.testing import scripted as fakes
 

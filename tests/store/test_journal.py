@@ -34,7 +34,7 @@ from builders import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
-from stored import read_json, to_json
+from stored import conversations_of, read_json, to_json
 
 from agentest.cli.stored_runs import report_again
 from agentest.domain.events import ConversationFinished, Event, ReportRequest, RunFinished
@@ -54,7 +54,7 @@ from agentest.history.compared_runs import measure_scenario
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal, RetryingLineFile
-from agentest.store.reader import conversations_of, read_finished, read_results
+from agentest.store.reader import index_journal, read_finished, read_results
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
 from agentest.support.redaction import CredentialFilter
@@ -128,6 +128,33 @@ def test_results_from_a_journal(result: RunResult) -> None:
         read, again = read_json(path), to_json(read_results(results))
         assert read.pop("scenarios") == whole["scenarios"]
         assert read == {key: again[key] for key in again if key != "scenarios"}
+
+
+@given(runs)
+@settings(max_examples=40, deadline=None)
+def test_the_index_has_what_the_lines_have(result: RunResult) -> None:
+    """A journal that was changed after its end is read line by line instead."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = tell(events(result), Path(folder))
+        indexed = index_journal(path)
+        path.write_bytes(path.read_bytes().replace(b'"type": "run", ', b'"type":  "run", ', 1))
+        read = index_journal(path)
+    assert (indexed.scenarios, indexed.document, indexed.order) == (read.scenarios, read.document, read.order)
+    assert {key: list(indexed.lines(key)) for key in indexed.places} == {
+        key: list(read.lines(key)) for key in read.places
+    }
+
+
+def test_the_index_finds_lines_without_reading_others(tmp_path: Path) -> None:
+    """Conversations are not read before they are used; a journal without its end is read whole."""
+    path = tell(events(run_result(scenario_result("s", [conversation_result("c1")]))), tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"type": "conversation"', b'"type": "conversatiom"'))
+    (found,) = read_results(path).scenarios
+    assert (found.name, len(found.conversations)) == ("s", 1)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UsageError, match="line 2: is not a line of a journal"):
+        read_results(path)
 
 
 def test_conversations_are_in_order() -> None:

@@ -82,6 +82,27 @@ def test_the_results_count_if_the_journal_is_damaged(tmp_path: Path) -> None:
         assert {tried.name: found.has_failed(tried) for tried in found.known} == {"a": True, "b": False}
 
 
+def test_a_killed_run_counts_without_its_damaged_line(tmp_path: Path) -> None:
+    """The verdicts on the other lines count, the scenario of that line did not end, and a note names it."""
+    kept(tmp_path, 0, verdict("b", Status.PASSED))
+    scenarios = verdict("a", Status.FAILED), verdict("b", Status.FAILED), verdict("c", Status.PASSED)
+    run = tmp_path / RUNS / kept(tmp_path, 1, *scenarios, ended=False)
+    *lines, _ = (run / JOURNAL).read_bytes().splitlines(keepends=True)
+    (number,) = (
+        n for n, line in enumerate(lines) if b'"type": "scenario"' in line and b'"name": "b"' in line
+    )
+    lines[number] = lines[number][:-9] + b"\n"
+    (run / JOURNAL).write_bytes(b"".join(lines))
+    found = latest_verdicts(tmp_path)
+    assert {each.name: status for each, status in found.known.items()} == {
+        "a": Status.FAILED,
+        "b": Status.PASSED,
+        "c": Status.PASSED,
+    }
+    (note,) = found.unreadable
+    assert note.startswith(f"{run / JOURNAL} is damaged, and was read without line {number + 1}: ")
+
+
 def test_a_misspelled_scenario_of_a_large_run() -> None:
     """The suggestion is from all its names, of which only some are listed."""
     run = builders.run_result(*(verdict(f"order {number}", Status.PASSED) for number in range(90)))

@@ -45,6 +45,7 @@ class LatestVerdicts:
     known: Mapping[ScenarioWithAgent, Status] = field(default_factory=dict)
     begun: frozenset[tuple[str, str]] = frozenset()  # scenario and agent of those that never completed
     runs: int = 0
+    unreadable: tuple[str, ...] = ()  # lines of journals that were skipped
 
     def has_failed(self, tried: ScenarioWithAgent) -> bool:
         """True if a scenario failed, errored or never ended, because an unknown verdict is not a pass."""
@@ -71,13 +72,15 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
     """
     known: dict[ScenarioWithAgent, Status] = {}
     begun: set[tuple[str, str]] = set()
+    unreadable: list[str] = []
     read_runs = 0
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record
         if record is None or record.kind not in _KINDS or run.file is None:
             continue
         read_runs += 1
-        for tried, status in dict(_verdicts(run)).items():  # a line that amends another comes after it
+        # A line that amends another comes after it.
+        for tried, status in dict(_verdicts(run, unreadable)).items():
             if status is None:
                 begun.add((tried.name, tried.agent))
             else:
@@ -85,7 +88,7 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
         if wanted and all(tried in known for tried in wanted):
             break
     begun -= {(tried.name, tried.agent) for tried in known}
-    return LatestVerdicts(known=known, begun=frozenset(begun), runs=read_runs)
+    return LatestVerdicts(known=known, begun=frozenset(begun), runs=read_runs, unreadable=tuple(unreadable))
 
 
 def verdicts_of_selection(
@@ -95,21 +98,28 @@ def verdicts_of_selection(
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record
         if record and record.kind is kind and record.selection == selection and record.ended:
-            return {(each.file, each.name, each.agent): status for each, status in _verdicts(run) if status}
+            return {
+                (each.file, each.name, each.agent): status for each, status in _verdicts(run, []) if status
+            }
     return {}
 
 
-def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
+def _verdicts(
+    run: StoredRunFolder, unreadable: list[str]
+) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     from agentest.store.reader import JournalError, index_journal
 
+    journal, lines = run.path / JOURNAL, list[str]()
     begun, results = list[tuple[str, str]](), list[ScenarioResult]()
-    try:
-        index = index_journal(run.path / JOURNAL)
-        begun, results = [*index.parts], [*index.scenarios.values()]
-    except (OSError, JournalError):  # it is missing or damaged
-        with suppress(OSError, *_UNREADABLE):
+    with suppress(OSError, JournalError):  # it is missing, or not a journal
+        index = index_journal(journal, lines)
+        begun, results = [*index.planned], [*index.scenarios.values()]
+    if lines or not (begun or results):
+        try:
             stored = entries(json.loads((run.path / RESULTS).read_bytes()))
             results = [CODECS.read(ScenarioResult, {**each, "conversations": ()}) for each in stored]
+        except (OSError, *_UNREADABLE):  # the run was killed: the other lines count
+            unreadable += (f"{journal} is damaged, and was read without {line}" for line in lines)
     yield from ((ScenarioWithAgent("", *place), None) for place in begun)
     for result in results:
         status = result.verdict.status
