@@ -184,7 +184,7 @@ def _judge_sessions(
     else:
         loaded = configure(request)
         made = Scenario(_SESSIONS, str(loaded.path), 0, goal="What the user asks for in the conversation.")
-        plan = make_plan(loaded.config, DiscoveredScenarios((made,)), request.options, request.root)
+        plan = make_plan(loaded, DiscoveredScenarios((made,)), request.options, request.root)
         prepared = prepared_for(request, loaded, plan)
     names = sorted({unit.scenario.name for unit in prepared.plan.units})
     if len(names) != 1:

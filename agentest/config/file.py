@@ -43,6 +43,12 @@ class LoadedConfig:
     config: Config
     path: Path
     redact: Redactor = field(default_factory=Redactor)
+    lines: Mapping[Path_, int] = field(default_factory=dict)
+
+    def place(self, key: str) -> str:
+        """Return the file and, if known, the line of a key, to begin an error with; "" without a file."""
+        line = self.lines.get((key,))
+        return "" if self.path.is_dir() else f"{self.path}:{line}: " if line else f"{self.path}: "
 
 
 def find_config(root: Path) -> Path:
@@ -165,7 +171,7 @@ def _checked(
         raise ConfigError(f"{path}: {TOO_DEEP}") from None
     config = with_instructions(config, folder, lambda at: key_location(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
-    return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts))
+    return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts), lines)
 
 
 def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:

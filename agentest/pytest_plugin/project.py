@@ -59,7 +59,7 @@ class PytestProject:
         self._entries = 0
         self._read: set[Path] = set()
         # Report errors in metrics, agents and models before any scenario is collected.
-        nothing = make_plan(self.loaded.config, DiscoveredScenarios(), request.options, self.root)
+        nothing = make_plan(self.loaded, DiscoveredScenarios(), request.options, self.root)
         self.models = prepared_for(request, self.loaded, nothing)
 
     @property
@@ -93,9 +93,7 @@ class PytestProject:
 
     def entries(self, discovered: DiscoveredScenarios) -> Sequence[Entry]:
         """Return the units of a file, and the results of scenarios that will not run."""
-        entries = make_plan(
-            self.loaded.config, discovered, self.request.options, self.root, self._scenarios
-        ).entries
+        entries = make_plan(self.loaded, discovered, self.request.options, self.root, self._scenarios).entries
         self._entries += len(entries)
         return entries
 
@@ -103,7 +101,7 @@ class PytestProject:
         """Return a run of only these entries, in this order. Raises UsageError."""
         names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
         selected = DiscoveredScenarios(tuple(each for each in self._scenarios if each.name in names))
-        plan = make_plan(self.loaded.config, selected, self.request.options, self.root, self._scenarios)
+        plan = make_plan(self.loaded, selected, self.request.options, self.root, self._scenarios)
         by_scope = {unit.scope: unit for unit in plan.units}
         entries = [by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted]
         prepared = prepared_for(self.request, self.loaded, with_entries(plan, entries, entries))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
 from agentest.domain.metrics import (
@@ -249,7 +250,7 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
 
 
 def make_plan(
-    config: Config,
+    loaded: LoadedConfig,
     discovered: DiscoveredScenarios,
     options: Options,
     root: Path,
@@ -260,15 +261,16 @@ def make_plan(
     Args:
         others: further scenarios, whose mocked tools count as known.
     """
+    config = loaded.config
     chosen = select_by_paths(discovered.scenarios, options.paths) if options.paths else discovered.scenarios
     custom = load_custom_metrics(config.custom_metrics, root)
     configured = {*(config.metrics or ()), *options.metrics, *config.thresholds}
-    plugged = _plugin_metrics(
-        {*configured, *(name for each in chosen for name in each.named_metrics)}, custom
-    )
+    named = {name for each in chosen for name in each.named_metrics}
+    plugged = _plugin_metrics(configured | named, custom)
     custom = (*custom, *plugged.values())
     names = {metric.name for metric in custom}
-    _check_settings(config, options, names)
+    check_metrics(options.metrics, names)
+    _check_settings(loaded, names)
     default, agents = agents_under_test(config, options.agent)
     files = [shown_path(each.file, root) for each in discovered.broken]
     broken = zip(files, discovered.broken, strict=True)
@@ -289,13 +291,14 @@ def make_plan(
     return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
 
 
-def _check_settings(config: Config, options: Options, custom: set[str]) -> None:
-    check_metrics(config.metrics or (), custom)
-    check_metrics(options.metrics, custom)
-    check_thresholds(config.thresholds, custom)
-    for name in config.thresholds:
-        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
-            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
+def _check_settings(loaded: LoadedConfig, custom: set[str]) -> None:
+    metrics, thresholds = loaded.config.metrics, loaded.config.thresholds
+    with errors_as(ConfigError, loaded.place("metrics"), ConfigError):
+        check_metrics(metrics or (), custom)
+    with errors_as(ConfigError, loaded.place("thresholds"), ConfigError):
+        check_thresholds(thresholds, custom)
+        if metrics is not None and (unchecked := thresholds.keys() & BUILTIN.keys() - {*metrics}):
+            raise ConfigError(f"thresholds.{min(unchecked)}: `metrics` leaves it out, so it is never checked")
 
 
 def _unknown_tools(
@@ -357,14 +360,11 @@ def _entries(
         names = (scenario.agent,) if scenario.agent else default
         for name in names:
             agents[name].with_request(scenario.headers, scenario.body)
+            if scenario.model_faults and not agents[name].model_gateway:
+                advice = agents[name].gateway_advice
+                raise ConfigError(f"model_faults: agent {name!r} calls its model without Agentest; {advice}")
     except (ConfigError, ValueError) as error:
         return unrun(f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}")
-    unable = next((name for name in names if scenario.model_faults and not agents[name].model_gateway), None)
-    if unable is not None:
-        return unrun(
-            f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: model_faults: agent "
-            f"{unable!r} calls its model without Agentest; {agents[unable].gateway_advice}"
-        )
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
 

@@ -306,7 +306,7 @@ def prepare(
     with with_reminders("reading the configuration and the scenarios, with what they import"):
         loaded = configure(request, environ)
         discovered = discover_scenarios(request, loaded)
-    plan = make_plan(loaded.config, discovered, request.options, request.root)
+    plan = make_plan(loaded, discovered, request.options, request.root)
     if not may_be_empty and not plan.entries:
         if request.options.filtered:
             from agentest.runner.selection import empty_selection_reason

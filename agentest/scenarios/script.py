@@ -62,6 +62,7 @@ def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
 def _turn(item: Any, key: str) -> ScriptedTurn:
     if isinstance(item, str):
         return ScriptedTurn(item)
+    checked(item, key, "a text in quotes, or a dict", isinstance(item, Mapping))
     options = known_keys(item, TURN_KEYS, key)
     if "user_message" not in options:
         raise ValueError(f"{key}.user_message: is missing")

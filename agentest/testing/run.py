@@ -98,7 +98,7 @@ class Runner:
         """
         loaded, root, environ = self._configuration()
         request = RunRequest(root, options=self._run_options())
-        plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
+        plan = make_plan(loaded, DiscoveredScenarios(scenarios), request.options, root)
         prepared = prepared_for(request, loaded, plan, environ=environ)
 
         def note(text: str) -> None:

@@ -243,14 +243,14 @@ class WorkerPool:
             is_last=attempt == MOST_ATTEMPTS - 1,
         )
         member.units.add(unit.scope)
-        earlier_result = self._origin.earlier
+        earlier = self._origin.earlier
         order = ConversationOrder(
             id=order_id,
             scope=unit.scope,
             number=number,
             ids_end=f"-retry{attempt}" if attempt else "",
             page=self._collectors.page(unit.scope, number),
-            earlier=packed(earlier_result(unit, number)) if earlier_result else None,
+            earlier=packed(earlier(unit, number)) if earlier else None,
         )
         member.worker.run_conversation(order)
         try:
@@ -320,13 +320,8 @@ class WorkerPool:
     async def _connect_or_fail(self, member: PooledWorker, problem: str) -> None:
         self._failed_starts = 0 if member.ready else self._failed_starts + 1
         if self._failed_starts == MOST_ATTEMPTS:
-            self.fail(
-                UsageError(
-                    f"{problem} before it could begin, as {counted(MOST_ATTEMPTS - 1, 'other')} did: "
-                    f"{_DEATH_HINT}"
-                )
-            )
-            return
+            others = counted(MOST_ATTEMPTS - 1, "other")
+            return self.fail(UsageError(f"{problem} before it could begin, as {others} did: {_DEATH_HINT}"))
         try:
             await self._connect()
         except UsageError as error:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentest import ConversationMetric, QuantitativeMetric
 from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ScenarioResult, Status
 from agentest.plugin import Plugin, PluginRegistry
@@ -66,9 +67,10 @@ def plan(
     **config: Any,
 ) -> Plan:
     checked = Config.model_validate({"agent": {"endpoint": "http://h"}, **config})
-    return make_plan(
-        checked, DiscoveredScenarios(tuple(scenarios), tuple(broken)), options or Options(), ROOT
-    )
+    discovered = DiscoveredScenarios(tuple(scenarios), tuple(broken))
+    lines = {("metrics",): 2, ("thresholds",): 3}
+    loaded = LoadedConfig(checked, Path("agentest.config.yaml"), lines=lines)
+    return make_plan(loaded, discovered, options or Options(), ROOT)
 
 
 def unit(scenario: Scenario, options: Options | None = None, **config: Any) -> Unit:
@@ -208,8 +210,16 @@ WRONG = [
 @pytest.mark.parametrize(("given_keys", "said"), WRONG)
 def test_wrong_configured_metrics(given_keys: dict[str, Any], said: str) -> None:
     """An invalid metric or threshold in the configuration is an error of the whole run."""
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    place = f"agentest.config.yaml:{2 if 'metrics' in given_keys else 3}: "
+    with pytest.raises(ConfigError, match=f"^{re.escape(place + said)}"):
         plan([made()], **given_keys)
+
+
+def test_a_threshold_of_a_metric_that_is_left_out() -> None:
+    said = r"^agentest\.config\.yaml:3: thresholds\.helpfulness: `metrics` leaves it out"
+    for metrics in (["coherence"], []):
+        with pytest.raises(ConfigError, match=said):
+            plan([made()], metrics=metrics, thresholds={"helpfulness": 3})
 
 
 @pytest.mark.parametrize(("given_keys", "said"), WRONG)

@@ -164,7 +164,7 @@ def test_a_scenario_is_immutable() -> None:
         ({"goal": "g", "agent": 5}, "agent: expected a text, found 5"),
         ({"turns": []}, "turns: is empty; give at least one user message"),
         ({"turns": "hello"}, "turns: expected a list of user messages, found 'hello'"),
-        ({"turns": [5]}, "turns[0]: expected a dict, found an int"),
+        ({"turns": [5]}, "turns[0]: expected a text in quotes, or a dict, found 5"),
         ({"turns": [{"message": "x"}]}, "turns[0]: unknown key `message`; did you mean `user_message`?"),
         ({"turns": [{}]}, "turns[0].user_message: is missing"),
         ({"turns": [{"user_message": 5}]}, "turns[0].user_message: expected a text, found 5"),

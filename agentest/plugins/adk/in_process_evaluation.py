@@ -159,7 +159,7 @@ def parse_given_criteria(
         content["criteria"] = {plain_name(metric): criterion for metric, criterion in named.items()}
     custom = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
     content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **custom}
-    parsed = parse_criteria(content, "criteria", root)
+    parsed = parse_criteria(content, "the given values", root)
     if unused := sorted(codes.keys() - {criterion.metric for criterion in parsed.criteria}):
         names = ", ".join(f"`{name}`" for name in unused)
         warn([f"no criterion names {names}, so the evaluator is not used; add {{{unused[0]!r}: {{}}}}"])

@@ -371,7 +371,7 @@ def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
     if not eval_sets_in(folder):
         raise UsageError(
             f"{first} is neither an agent (no root_agent in its agent.py or __init__.py) nor a folder with "
-            "evaluation sets"
+            "evaluation sets. Without it, the configured agent is tested"
         )
 
 

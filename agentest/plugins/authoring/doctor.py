@@ -324,7 +324,7 @@ def check_scenarios(run: Examination) -> None:
     """Plan all scenarios that can be loaded. Raises UsageError if no plan is possible."""
     request, loaded, tell = run.request, run.loaded, run.tell
     discovered = discover_scenarios(request, loaded)
-    run.plan = make_plan(loaded.config, discovered, request.options, request.root)
+    run.plan = make_plan(loaded, discovered, request.options, request.root)
     for file, line, message in discovered.problems:
         # Of a traceback, the last row has the reason.
         first, *_, last = [row for row in message.splitlines() if row.strip()] * 2

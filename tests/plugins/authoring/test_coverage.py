@@ -18,6 +18,7 @@ from rich.console import Console
 from stored import to_json
 
 from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import CaseId, RunResult, Status
 from agentest.domain.results.exploration import ExploredCoverage
@@ -48,7 +49,9 @@ def place(name: str, *tags: str, **more: Any) -> Scenario:
 
 def units(*scenarios: Scenario) -> Sequence[Unit]:
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
-    return make_plan(config, DiscoveredScenarios(scenarios), Options(), Path.cwd()).units
+    return make_plan(
+        LoadedConfig(config, Path()), DiscoveredScenarios(scenarios), Options(), Path.cwd()
+    ).units
 
 
 def covered(scenarios: Sequence[Scenario], *results: RunResult, **more: Any) -> Coverage:

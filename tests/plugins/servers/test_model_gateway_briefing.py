@@ -15,6 +15,7 @@ from project import Project
 
 from agentest import scenario
 from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, Turn
 from agentest.judging.judgement import background_of
@@ -103,7 +104,9 @@ def test_judges_are_told_what_the_configuration_does_not_say(
     agent = {"endpoint": "http://127.0.0.1:9/x", "model_gateway": {"port": 9000}, **settings}
     tested = scenario("s", turns=["Hi."])
     config = Config.model_validate({"agent": agent})
-    (unit,) = make_plan(config, DiscoveredScenarios((tested,), ()), Options(), Path()).units
+    (unit,) = make_plan(
+        LoadedConfig(config, Path()), DiscoveredScenarios((tested,), ()), Options(), Path()
+    ).units
     turn = Turn(0, "Hi.", "Hello.", briefing=BRIEFING)
 
     background = background_of(tested, known_agent(unit, str), [turn, Turn(1, "Bye.", "Bye.")])

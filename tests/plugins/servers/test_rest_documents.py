@@ -95,6 +95,7 @@ def test_schemas_of_both_dialects(version: str, tmp_path: Path) -> None:
     )
     problems = [body_problems(buy, f'{{"n": {n}}}') for n in ("null", "4", "3", '"4"')]
     assert [bool(problem) for problem in problems] == [False, False, True, True]
+    assert "expected integer or null" in str(problems[-1])
 
 
 def test_nullable_references_of_3_0(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ class Generation:
             strict=False,
         )
         request = replace(request, options=options)
-        plan = make_plan(prepared.loaded.config, found, options, request.root, self.material.existing)
+        plan = make_plan(prepared.loaded, found, options, request.root, self.material.existing)
         with shared_ports(prepared_for(request, prepared.loaded, plan)) as ready:
             result = run_event_loop(execute, ready, _show).result
         if result is None or result.interrupted:

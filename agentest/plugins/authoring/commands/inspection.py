@@ -47,7 +47,7 @@ def check_source(request: RunRequest, path: Path, source: str) -> Json:
     others = discover(request.root, config.include, [*config.exclude, mine], (), loaded.path).scenarios
     found = discover_file(path, Imports(), others, request.root, source.encode())
     found = found.redacted(loaded.redact)
-    plan = make_plan(config, found, request.options, request.root, others)
+    plan = make_plan(loaded, found, request.options, request.root, others)
     problems = [*_problems(plan, path), *_unreachable_mocks(plan, loaded, mine)]
     if not found.scenarios and not problems:
         problems.append({"line": 1, "message": f"{mine} defines no scenario: call scenario(…)"})

@@ -257,7 +257,7 @@ def prepare_talk(request: RunRequest, choice: TalkChoice) -> PreparedTalk:
     options = replace(request.options, paths=paths, agent=choice.agent, offline=True)
     request = replace(request, options=options)
     discovered = discover_scenarios(request, loaded) if paths else _without_scenario(request, choice, loaded)
-    plan = make_plan(loaded.config, discovered, options, request.root)
+    plan = make_plan(loaded, discovered, options, request.root)
     prepared = prepared_for(request, loaded, plan)
     units = [entry for entry in plan.entries if isinstance(entry, Unit)]
     if not units:

@@ -130,7 +130,7 @@ def _worded(error: Any) -> str:
     value, expected = shortened(json_text(error.instance), 60), error.validator_value
     match error.validator:
         case "type":
-            kinds = expected if isinstance(expected, str) else " or ".join(expected)
+            kinds = " or ".join(sorted(_types(error.schema), key="null".__eq__))  # null last
             return f"is {value}, expected {kinds}"
         case "enum":
             return f"is {value}, expected one of {shortened(json_text(expected), 200)}"
