@@ -206,11 +206,14 @@ class StoredJournal:
         flat = self.places.get(key, ())
         return dict(sorted(zip(flat[::3], zip(flat[1::3], flat[2::3], strict=True), strict=True)))
 
+    def _in_order(self, key: Place) -> array[int]:
+        return array("q", (part for number, line in self.lines(key).items() for part in (number, *line)))
+
     def conversations(self, key: Place) -> dict[int, ConversationResult]:
         """Return number → result for all stored conversations. Raises UsageError."""
-        lines = self.lines(key)
-        stored = StoredConversations(self.path, lines.values(), lambda read: read, silent=False)
-        return dict(zip(lines, stored, strict=True))
+        flat = self._in_order(key)
+        stored = StoredConversations(self.path, flat, lambda read: read, silent=False)
+        return dict(zip(flat[::3], stored, strict=True))
 
     def events(self, key: Place, numbers: Iterable[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
@@ -227,15 +230,13 @@ class StoredJournal:
         Args:
             silent: mark expected calls that matched only because none was visible in the whole run.
         """
-        lines = self.lines(key)
+        flat = self._in_order(key)
         planned = self.planned[key].conversations if key in self.planned else 0
-        result = self.scenarios.get(key) or unfinished(key, len(lines), planned)
+        result = self.scenarios.get(key) or unfinished(key, len(flat) // 3, planned)
         severities = Severities.of(result.errors, graded=not result.severity_unknown)
         is_changed = self.run.version != __version__
-        stored = StoredConversations(
-            self.path, lines.values(), severities.mark, silent=silent, is_changed=is_changed
-        )
-        is_summed = result.totals.conversations or not lines
+        stored = StoredConversations(self.path, flat, severities.mark, silent=silent, is_changed=is_changed)
+        is_summed = result.totals.conversations or not flat
         return replace(result, conversations=stored, totals=result.totals if is_summed else totals_of(stored))
 
 
@@ -249,7 +250,7 @@ class StoredConversations(Sequence[ConversationResult]):
     Reading raises UsageError if the journal is damaged or was removed.
 
     Args:
-        lines: start and length of each conversation's line.
+        places: number, start and length of each conversation's line, in a flat array.
         finish: completes a conversation with what is known only at the end of its scenario and its run.
         is_changed: whether what the journal has is no longer, or not yet, what this version writes.
     """
@@ -257,7 +258,7 @@ class StoredConversations(Sequence[ConversationResult]):
     def __init__(
         self,
         path: Path,
-        lines: Iterable[tuple[int, int]],
+        places: array[int],
         finish: Callable[[ConversationResult], ConversationResult],
         *,
         silent: bool,
@@ -265,7 +266,7 @@ class StoredConversations(Sequence[ConversationResult]):
     ) -> None:
         self._path = path
         self.is_changed = is_changed
-        self._lines = list(lines)
+        self._places = places
         self._finish = finish
         self._silent = silent
 
@@ -273,18 +274,18 @@ class StoredConversations(Sequence[ConversationResult]):
         """Return the conversations with a change that is made when one is read."""
         finish = self._finish
         return StoredConversations(
-            self._path, self._lines, lambda read: change(finish(read)), silent=self._silent, is_changed=True
+            self._path, self._places, lambda read: change(finish(read)), silent=self._silent, is_changed=True
         )
 
     def as_stored(self) -> Iterator[bytes] | None:
         """Return the conversations without what is known only at the end of the run; None if changed."""
-        return None if self.is_changed else (conversation_in(line)[0] for line in self._read(self._lines))
+        return None if self.is_changed else (conversation_in(line)[0] for line in self._read())
 
     def stored_texts(self) -> Iterator[str]:
         """Yield the parts of the conversations' lines, many at once, and each only once: few are new."""
         known: set[bytes] = set()
-        for first in range(0, len(self._lines), _LINES_AT_ONCE):
-            lines = self._read(self._lines[first : first + _LINES_AT_ONCE])
+        for first in range(0, len(self), _LINES_AT_ONCE):
+            lines = self._read(range(len(self))[first : first + _LINES_AT_ONCE])
             # No text in JSON contains this separator, because its quotation marks are escaped.
             new = {part for line in lines for part in line.split(b', "')} - known
             if len(known) < _MOST_KNOWN:
@@ -293,7 +294,7 @@ class StoredConversations(Sequence[ConversationResult]):
 
     def measured(self) -> Iterator[MeasuredConversation]:
         """Yield the measurements of each conversation, which are read without it where the line has them."""
-        for line in self._read(self._lines):
+        for line in self._read():
             begin = CONVERSATION_START.match(line)
             if begin is None or not begin[4]:
                 yield measured_conversation(self._decoded(line))
@@ -304,24 +305,24 @@ class StoredConversations(Sequence[ConversationResult]):
                 raise _damaged(self._path, error) from None
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._places) // 3
 
     def __getitem__(self, index: Any, /) -> Any:
-        lines = self._lines[index] if isinstance(index, slice) else [self._lines[index]]
-        found = list(map(self._decoded, self._read(lines)))
-        return found if isinstance(index, slice) else found[0]
+        at = range(len(self))[index]
+        found = list(map(self._decoded, self._read(at if isinstance(at, range) else [at])))
+        return found if isinstance(at, range) else found[0]
 
     def __iter__(self) -> Iterator[ConversationResult]:
-        return map(self._decoded, self._read(self._lines))
+        return map(self._decoded, self._read())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
-    def _read(self, lines: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    def _read(self, numbers: Iterable[int] | None = None) -> Iterator[bytes]:
         try:
             with self._path.open("rb") as journal:
-                for line in lines:
-                    yield _at(journal, line)
+                for at in range(len(self)) if numbers is None else numbers:
+                    yield _at(journal, (self._places[3 * at + 1], self._places[3 * at + 2]))
         except OSError as error:
             raise _damaged(self._path, error) from None
 
