@@ -301,7 +301,10 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
         )
         for unit in prepared.plan.remaining
     ]
-    return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
+    config, names = prepared.loaded.config, prepared.model_names
+    roles = (names["user"], config.user), (names["judge"], config.judge)
+    limits = [(name, role.requests_per_minute, role.tokens_per_minute) for name, role in roles]
+    return forecast(planned, earlier, prepared.concurrency, prepared.model_names, limits)
 
 
 def known_costs(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> Spending:

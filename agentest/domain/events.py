@@ -137,6 +137,8 @@ class ExplorationProgressed:
 class TimePassed:
     """Emitted at intervals, even if nothing happened, so that reporters can show progress."""
 
+    rate_bound: bool = False  # True if model calls wait for a quota, so that it limits the speed of the run
+
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:

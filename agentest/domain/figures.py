@@ -5,11 +5,11 @@ Unknown values stay unknown.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from heapq import heapify, heapreplace, nlargest
+from heapq import nlargest
 from statistics import mean
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from agentest.domain.results import (
     ConversationResult,
     Evidence,
     Figure,
+    QuotaUse,
     ScenarioResult,
     Score,
     SlowTurn,
@@ -232,6 +233,12 @@ class ScenarioResources:
         )
 
 
+RateLimit = tuple[str | None, int | None, int | None]
+"""A model, with the requests and tokens that the configuration allows a minute."""
+_RATE_BOUND_FROM = 0.8
+"""Share of the expected duration from which a quota determines it: the earlier run may have waited for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRun:
     """An earlier run, as the basis of a forecast."""
@@ -240,6 +247,7 @@ class PastRun:
     models: Mapping[str, str | None]
     took: Mapping[tuple[str, str], ScenarioResources]
     """By scenario and agent. Only those that ran a conversation are included."""
+    quotas: Sequence[QuotaUse] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,16 +277,22 @@ class Forecast:
     other_models: bool  # True if the earlier run used other models, so that its cost does not apply
     calls: int = 0
     conversations: int = 0
+    rate_bound: bool = False  # True if a quota of a model determines the duration
 
 
 def forecast(
-    planned: Sequence[PlannedUnit], earlier: PastRun, concurrency: int, models: Mapping[str, str | None]
+    planned: Sequence[PlannedUnit],
+    earlier: PastRun,
+    concurrency: int,
+    models: Mapping[str, str | None],
+    limits: Sequence[RateLimit] = (),
 ) -> Forecast | None:
     """Forecast the planned run; None if the earlier run has no conversations.
 
     Args:
         concurrency: the number of conversations that run at the same time.
         models: role → model of the planned run; None if the role is offline.
+        limits: the configured limits of its models.
     """
     if not earlier.took or not planned:
         return None
@@ -290,51 +304,54 @@ def forecast(
     other_models = dict(models) != dict(earlier.models)
     is_priced = not other_models and all(each.cost is not None for each in took)
     costs = ((each.cost or 0.0) / each.conversations * unit.conversations for unit, each in pairs)
+    conversations = sum(each.conversations for each in planned)
+    seconds = _seconds(planned, took, concurrency)
+    at_least = _seconds_by_quotas(earlier.quotas, limits, conversations / total.conversations)
     return Forecast(
-        seconds=_seconds(planned, took, concurrency),
+        seconds=max(seconds, at_least),
+        rate_bound=at_least > _RATE_BOUND_FROM * seconds,
         cost=sum(costs) if is_priced else None,
         started_at=earlier.started_at,
         scenarios=len(planned),
         new=sum((each.name, each.agent) not in earlier.took for each in planned),
         other_models=other_models,
         calls=round(sum(each.calls / each.conversations * unit.conversations for unit, each in pairs)),
-        conversations=sum(each.conversations for each in planned),
+        conversations=conversations,
     )
 
 
 def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], concurrency: int) -> float:
-    places = [0.0] * max(1, concurrency)
-    heapify(places)
-    queues: dict[str, float] = {}
-    pairs = [
-        (each, known, known.talking_s / known.conversations)
-        for each, known in zip(planned, took, strict=True)
-    ]
-    last_judged = 0.0
-    for each, known, talk in pairs:
-        judged = known.judging_s / known.conversations
-        if each.queue is not None:  # a queue takes one place for all of its units
-            if each.queue not in queues:
-                queues[each.queue] = places[0]
-                total = sum(talk * one.conversations for one, _, talk in pairs if one.queue == each.queue)
-                heapreplace(places, places[0] + total)
-            ends = queues[each.queue] = queues[each.queue] + talk * each.conversations
-        else:
-            lengths = [talk * each.conversations] if each.in_turn else [talk] * each.conversations
-            ends = 0.0
-            for length in lengths:  # each takes the slot that is free first
-                begins = places[0]
-                heapreplace(places, begins + length)
-                ends = max(ends, begins + length)
-        last_judged = max(last_judged, ends + judged)
-    return last_judged
+    queues = defaultdict[str, float](float)
+    total = longest = last_judged = 0.0
+    for each, known in zip(planned, took, strict=True):
+        talk = known.talking_s / known.conversations
+        whole = talk * each.conversations
+        total += whole
+        one_by_one = whole if each.in_turn else talk * min(1, each.conversations)
+        if each.queue is not None:
+            queues[each.queue] += whole
+            one_by_one = queues[each.queue]
+        longest = max(longest, one_by_one)
+        last_judged = max(last_judged, known.judging_s / known.conversations)
+    return max(longest, total / max(1, concurrency)) + last_judged
+
+
+def _seconds_by_quotas(quotas: Sequence[QuotaUse], limits: Sequence[RateLimit], share: float) -> float:
+    seconds = [0.0]
+    for each in quotas:
+        configured = [limit[1:] for limit in limits if limit[0] == each.model]
+        for requests, tokens in (*configured, (each.learnt_per_minute, None)):
+            seconds += [60 * share * each.requests / requests] if requests else []
+            seconds += [60 * share * each.tokens / tokens] if tokens else []
+    return max(seconds)
 
 
 def format_forecast(prediction: Forecast, now: datetime) -> str:
     """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03"."""
     then, cost = format_relative_moment(prediction.started_at, now), prediction.cost
     money = (f" and {cost:.2f} USD" if cost >= 1 else f" and {cost:.2g} USD") if cost else ""
-    words = [f"about {about(prediction.seconds)}{money}, by the run of {then}"]
+    bound = "rate-bound: " * prediction.rate_bound
+    words = [f"{bound}about {about(prediction.seconds)}{money}, by the run of {then}"]
     if prediction.other_models:
         words.append("it used other models, so the cost is unknown")
     elif prediction.cost is None:

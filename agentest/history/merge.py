@@ -439,6 +439,7 @@ class MergedRun:
             addresses=self.agents,
             joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
             joining=total_usage(end.joining for end in self._ends),
+            quotas=tuple(quota for end in self._ends for quota in end.summary.quotas),
         )
 
 

@@ -251,6 +251,7 @@ class LocalAttempt:
             gate.budget.spent(cost)
         gate.circuit.answered(self._waits)
         if tokens:
+            gate.quota.tokens += tokens
             gate.quota.settle(self._tokens, tokens)
         gate.quota.succeeded(self._lowered, room)
         gate.places.succeeded(self._since)
@@ -262,6 +263,7 @@ class LocalAttempt:
             circuit.attempt_failed(self._call, error, alone=alone)
             if error.throttled:
                 self._throttled = True
+                gate.quota.refused += 1
                 # A long pause may concern this call only, which is checked.
                 is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
                 if not (is_own or self._call.is_odd):
@@ -319,14 +321,15 @@ class LocalGates:
         self._stop = stop
         self._numbers = GateNumbers()
         self._places: dict[tuple[object, ...], Places] = {}
-        self._quotas: dict[tuple[object, ...], Quota] = {}
+        self.quotas: dict[tuple[object, ...], Quota] = {}
         self._circuits: dict[tuple[object, ...], Circuit] = {}
         self.gates: list[LocalGate] = []  # by number
 
     def of(self, spec: ModelSpec) -> LocalGate:
         """Return the model's gate. Roles with the same limits share one gate."""
         number, key = self._numbers.of(spec), _key(spec)
-        quota = self._quotas.setdefault(key, Quota())
+        quota = self.quotas.setdefault(key, Quota())
+        quota.model = spec.name
         quota.require(spec.requests_per_minute, spec.tokens_per_minute)
         if number == len(self.gates):
             circuit = Circuit(spec.name, spec.deadline_s, self._announce, self._stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from agentest.domain.transcript import Usage
-from agentest.support.errors import ConfigError, ModelError
+from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass
 
 _TABLE = "model_prices_and_context_window_backup.json"
@@ -49,7 +49,8 @@ class Price:
         return fresh * self.prompt + cached * self.cached + usage.completion_tokens * self.completion
 
 
-PriceTable = Mapping[str, tuple[str, Price]]  # model → its provider and price
+ModelTable = Mapping[str, Mapping[str, Any]]
+"""Model → what litellm's table says of it."""
 
 
 def price_of(model: str) -> Price | None:
@@ -57,18 +58,21 @@ def price_of(model: str) -> Price | None:
     return find_price(_installed_table(), model)
 
 
-def find_price(table: PriceTable, model: str) -> Price | None:
+def find_price(table: ModelTable, model: str) -> Price | None:
     """Find the price by the model's name, or without its provider if the entry is that provider's."""
-    if model in table:
-        return table[model][1]
     provider, _, name = model.partition("/")
-    known, price = table.get(name, ("", None))
-    aliases = (provider, *_PROVIDER_ALIASES.get(provider, ()))
-    return price if known in aliases or known.startswith(f"{provider}-") else None
+    entry = table.get(name, {})
+    known, aliases = str(entry.get("litellm_provider")), (provider, *_PROVIDER_ALIASES.get(provider, ()))
+    entry = table.get(model) or (entry if known in aliases or known.startswith(f"{provider}-") else {})
+    keys = ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost")
+    prompt, completion, cached = (_usd(entry.get(key)) for key in keys)
+    if prompt is None or completion is None:
+        return None
+    return Price(prompt, completion, prompt if cached is None else cached)
 
 
 @cache
-def _installed_table() -> PriceTable:
+def _installed_table() -> ModelTable:
     try:
         spec = find_spec("litellm")
     except (ImportError, ValueError):
@@ -77,27 +81,13 @@ def _installed_table() -> PriceTable:
     return next((read_table(Path(folder, _TABLE)) for folder in folders), {})
 
 
-def read_table(path: Path) -> PriceTable:
-    """Return the entries that have token prices; empty if the file is missing or broken."""
+def read_table(path: Path) -> ModelTable:
+    """Return the entries of litellm's table; empty if the file is missing or broken."""
     try:
-        raw = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        entries = json.loads(path.read_bytes()).items()
+    except (OSError, ValueError, RecursionError, AttributeError):
         return {}
-    if not isinstance(raw, dict):
-        return {}
-    entries = {name: _entry(value) for name, value in raw.items() if name != _EXAMPLE}
-    return {name: entry for name, entry in entries.items() if entry}
-
-
-def _entry(raw: Any) -> tuple[str, Price] | None:
-    if not isinstance(raw, dict):
-        return None
-    prompt, completion = _usd(raw.get("input_cost_per_token")), _usd(raw.get("output_cost_per_token"))
-    if prompt is None or completion is None:
-        return None
-    cached = _usd(raw.get("cache_read_input_token_cost"))
-    price = Price(prompt, completion, prompt if cached is None else cached)
-    return str(raw.get("litellm_provider")), price
+    return {name: entry for name, entry in entries if isinstance(entry, dict) and name != _EXAMPLE}
 
 
 def _usd(value: Any) -> float | None:
@@ -270,20 +260,3 @@ class Budget:
         if not self._reported:
             self._reported = True
             self.on_exhausted(why)
-
-
-def check_prices(
-    models: Iterable[str],
-    max_cost: float | None,
-    price_of: Callable[[str], Price | None] = price_of,
-    unpriced: Iterable[str] = (),
-) -> None:
-    """Raise ConfigError if the cost is limited and the price of a model that will be called is unknown."""
-    if max_cost is None:
-        return
-    unknown = sorted({*unpriced, *(model for model in models if price_of(model) is None)})
-    if unknown:
-        raise ConfigError(
-            f"--max-cost cannot be enforced: the price of {', '.join(unknown)} is unknown; "
-            "limit the number of calls with --max-llm-calls instead"
-        )

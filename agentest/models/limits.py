@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import anyio
 
+from agentest.domain.results import QuotaUse
 from agentest.models.budget import Call, CallerId
 from agentest.models.port import Message, Room
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
@@ -54,7 +55,8 @@ class WaitingLine:
         """Judges' calls and users' calls."""
         self._next = 1
         """The heap whose turn it is."""
-        self._waiting = 0
+        self.waiting = 0  # number of calls
+        self._waiting_since = self.waited_s = 0.0
         self._ages: dict[CallerId, int] = {}
         self._arrivals = count()
 
@@ -71,7 +73,7 @@ class WaitingLine:
             if len(self._ages) >= _MOST_AGES:
                 self._ages.clear()
             self._ages[call.asker] = next(self._arrivals)
-        if self._waiting or self._delay(tokens):
+        if self.waiting or self._delay(tokens):
             return False
         self._start(tokens)
         return True
@@ -84,7 +86,9 @@ class WaitingLine:
         turn = _Turn(self._ages.get(call.asker, 0), call.number, next(self._arrivals), [loop.create_future()])
         heap = self._heaps[call.is_user]
         heappush(heap, turn)
-        self._waiting += 1
+        if not self.waiting:
+            self._waiting_since = self._clock()
+        self.waiting += 1
         with nullcontext() if call.was_throttled else call.limit.paused():
             try:
                 # Check everything again after each wait, because capacity may be removed and pauses extended.
@@ -100,7 +104,9 @@ class WaitingLine:
                 self._next = not call.is_user
             finally:
                 turn.woken.clear()
-                self._waiting -= 1
+                self.waiting -= 1
+                if not self.waiting:
+                    self.waited_s += self._clock() - self._waiting_since
                 self._wake()
 
     def _first(self) -> _Turn | None:
@@ -111,7 +117,7 @@ class WaitingLine:
         return heap[0] if heap else None
 
     def _wake(self) -> None:
-        if self._waiting and (first := self._first()) and not first.woken[0].done():
+        if self.waiting and (first := self._first()) and not first.woken[0].done():
             first.woken[0].set_result(None)
 
 
@@ -149,6 +155,7 @@ class Quota(WaitingLine):
 
     def __init__(self, *, eager: bool = False, clock: Callable[[], float] = anyio.current_time) -> None:
         super().__init__(clock)
+        self.model = ""
         self.in_progress = 0
         self.lowered = 0
         """How many times a 429 lowered something, which tells older requests from newer ones."""
@@ -173,6 +180,7 @@ class Quota(WaitingLine):
         """When the first request started."""
         self._accepted = 0
         """Requests that got no 429."""
+        self.requests = self.tokens = self.refused = 0
 
     def require(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
         """Apply configured rates, unless lower ones apply already."""
@@ -197,11 +205,25 @@ class Quota(WaitingLine):
     @property
     def _is_free(self) -> bool:
         """True if nothing but headers limits the requests."""
-        rates = self._request_s or self._token_s or self.rate or self._paused_until or self._most < inf
-        return not rates and self._answers >= _PROVEN
+        return not self.is_limited and self._answers >= _PROVEN
+
+    @property
+    def is_limited(self) -> bool:
+        """True if a configured rate, a 429 or what headers said limits the requests."""
+        limits = self._request_s, self._token_s, self.rate, self._paused_until, self._most < inf
+        return any(limits)
+
+    @property
+    def use(self) -> QuotaUse:
+        """What was used so far."""
+        waited_ms, rate = self.waited_s * 1000 if self.is_limited else 0.0, self.rate
+        return QuotaUse(
+            self.model, self.requests, self.tokens, self.refused, waited_ms, rate and rate * _MINUTE_S
+        )
 
     def _start(self, tokens: int, /) -> None:
         self.in_progress += 1
+        self.requests += 1
         self._reserved += tokens
         if self._is_free:
             return
@@ -230,6 +252,7 @@ class Quota(WaitingLine):
         self.in_progress -= 1
         self._reserved -= tokens
         if not made:
+            self.requests -= 1
             self._next_request -= self._request_s
             self.settle(tokens, 0)
         if not made or not (self.in_progress or self._answers):

@@ -215,10 +215,8 @@ class Ledger:
         self._entries: dict[tuple[str, Role], ModelUsage] = defaultdict(ModelUsage)
         self._watched: dict[CallKey, list[ModelUsage]] = {}
         """The usage since each `watch` that has not ended; the last one comes last."""
-        self.is_used = False  # True once a call was counted
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
-        self.is_used = True
         self._entries[key.scope, key.role] += used
         if self._watched and key in self._watched:
             self._watched[key] = [each + used for each in self._watched[key]]

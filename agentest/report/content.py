@@ -33,10 +33,7 @@ from agentest.domain.results import (
     WarningCode,
     by_code,
 )
-from agentest.domain.transcript import (
-    Blame,
-    Conversation,
-)
+from agentest.domain.transcript import Blame, Conversation
 from agentest.domain.verdict import run_status
 from agentest.store.run_results import causes_of_run
 from agentest.support.json_text import Json

@@ -277,6 +277,7 @@ def _headline(report: RunReport, files: Sequence[str]) -> str:
     paragraphs = (
         f"Pass rate: {'; '.join(map(inline, rates))}. {inline(report.rates_note)}" if rates else "",
         f"The judge against people's labels: {inline(calibrations)}." if calibrations else "",
+        *(f"Quota of {inline(each.message)}." for each in result.quotas if each.message),
         result.hidden and f"{result.hidden}.",
         _other_reports(report, files),
     )

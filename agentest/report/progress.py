@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from time import monotonic
 
@@ -24,6 +24,8 @@ from agentest.support.text import about, count, duration
 
 _LATE_S = 5.0  # no time is shown once the estimate is exceeded by this many seconds
 _QUIET_S = 30.0  # a run stalls if nothing happens for this long, and for twice the longest earlier pause
+_ENOUGH = 10
+"""The number of judgings that a rate needs, because more of the first few may end at the same moment."""
 _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
 
 
@@ -121,9 +123,11 @@ class Progress:
         self._began = 0.0
         self._moved_at = 0.0  # the time of the last event that shows progress
         self._longest_s = 0.0  # the longest pause between two such events
-        self._pace = ConversationDurations()
+        self._talks = self._judgings = 0  # the numbers of those that have ended
+        self._talked_s = self._judging_since = 0.0
         self._used: dict[tuple[str, str], ModelUsage] = {}
         self._exploring: tuple[str, ...] = ()
+        self._limit = ""  # what limits the speed, to precede the remaining time
 
     def on_event(self, event: Event, now: float) -> None:
         """Count an event."""
@@ -142,21 +146,19 @@ class Progress:
             case TurnFinished():
                 self.turns += 1
             case ConversationHeld():
-                self._used[event.name, event.agent] = event.used
-                unit = self._unit(event)
-                self._pace.talked(now - unit.talking.pop(event.number, now), now)
-                unit.judging[event.number] = now
+                self._hold(event, now)
             case ConversationFinished():
                 self._used[event.name, event.agent] = event.used
                 unit = self._unit(event)
-                if event.number in unit.judging:
-                    self._pace.judged(now - unit.judging.pop(event.number), now)
+                self._judgings += unit.judging.pop(event.number, None) is not None
                 unit.talking.pop(event.number, None)
                 unit.done += 1
                 self.done += 1
                 self.conversations_failed += event.failed
             case ScenarioFinished():
                 self._end(event)
+            case TimePassed():
+                self._limit = "rate-bound: " * event.rate_bound
             case ExplorationProgressed():
                 self._exploring = (
                     f"{event.tried:,} of {event.total:,} variations tried",
@@ -181,12 +183,20 @@ class Progress:
             failed=self.finished[Status.FAILED],
             errored=self.finished[Status.ERRORED],
             cost=(cost,) if used.calls else (),
-            time_left=() if left_s is None else (f"about {about(left_s)} left",),
+            time_left=() if left_s is None else (f"{self._limit}about {about(left_s)} left",),
             exploring=self._exploring,
         )
 
     def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> RunningUnit:
         return self.running.setdefault((event.name, event.agent), RunningUnit(1))
+
+    def _hold(self, event: ConversationHeld, now: float) -> None:
+        self._used[event.name, event.agent] = event.used
+        unit = self._unit(event)
+        self._judging_since = self._judging_since if self._talks else now
+        self._talks += 1
+        self._talked_s += now - unit.talking.pop(event.number, now)
+        unit.judging[event.number] = now
 
     def _end(self, event: ScenarioFinished) -> None:
         key = event.result.name, event.result.agent
@@ -198,90 +208,33 @@ class Progress:
             self._used[key] = sum(event.result.usage.values(), ModelUsage())
 
     def _left_s(self, running: list[RunningUnit], now: float) -> float | None:
-        elapsed = now - self._began
-        ages = [now - began for unit in running for began in list(unit.talking.values())]
-        judging = [now - began for unit in running for began in list(unit.judging.values())]
-        unbegun = max(0, self.planned - self.done - len(ages) - len(judging))
-        left = self._pace.left_s(elapsed, ages, judging, unbegun, now)
+        left = self._left_at_this_speed(running, now)
         if left is None and self._expected_s is not None:
-            left = max(0.0, self._expected_s - elapsed) or None
-        return (
-            None
-            if left is None
-            or (now - self._moved_at > min(left + _LATE_S, max(_QUIET_S, 2 * self._longest_s)))
-            else left
-        )
+            left = max(0.0, self._expected_s - (now - self._began)) or None
+        quiet_s = now - self._moved_at
+        if left is None or quiet_s > min(left + _LATE_S, max(_QUIET_S, 2 * self._longest_s)):
+            return None
+        return left
 
-
-_ENOUGH = 10
-"""The number of judgings that a rate needs, because more of the first few may end at the same moment."""
-_NO_JUDGING_S = 0.05  # a judging that takes at most this long has called no model
-
-
-class ConversationDurations:
-    """The durations of conversations and judging so far, in seconds of any clock."""
-
-    def __init__(self) -> None:
-        self._talks = 0
-        self._talked_s = 0.0
-        self._finished = 0
-        self._judgings = 0
-        self._judged_s = 0.0
-        self._being_judged = 0
-        self._since = 0.0
-        self._busy_s = 0.0
-
-    def talked(self, seconds: float, now: float) -> None:
-        """Count a conversation that has ended and is now being judged."""
-        self._talks += 1
-        self._talked_s += seconds
-        if not self._being_judged:
-            self._since = now
-        self._being_judged += 1
-
-    def judged(self, seconds: float, now: float) -> None:
-        """Count a conversation whose judging has ended."""
-        self._finished += 1
-        self._being_judged -= 1
-        self._judged_s += seconds
-        self._judgings += seconds > _NO_JUDGING_S
-        if not self._being_judged:
-            self._busy_s += now - self._since
-
-    def left_s(
-        self, elapsed_s: float, ages_s: Sequence[float], judging_s: Sequence[float], unbegun: int, now: float
-    ) -> float | None:
-        """Estimate the remaining time at the current speed; None until a conversation has ended.
+    def _left_at_this_speed(self, running: list[RunningUnit], now: float) -> float | None:
+        """Estimate the remaining time; None until a conversation has ended.
 
         Concurrency is derived from observations rather than from settings, because agents may be limited to
         one conversation at a time, and judges may be a bottleneck with a growing queue.
-
-        Args:
-            ages_s: how long each running conversation has been running.
-            judging_s: how long each conversation in judging has been judged.
-            unbegun: the number of conversations that have not started.
         """
-        if not self._talks or elapsed_s <= 0:
+        elapsed = now - self._began
+        if not self._talks or elapsed <= 0:
             return None
-        talking = self._talking_s(elapsed_s, ages_s, unbegun)
-        mean = self._judged_s / self._finished if self._finished else 0.0
-        youngest = 0.0 if unbegun or ages_s else min(judging_s, default=mean)
-        to_come = unbegun + len(ages_s)
-        return max(talking + max(0.0, mean - youngest), self._queue_s(len(judging_s), to_come, now))
-
-    def _talking_s(self, elapsed_s: float, ages_s: Sequence[float], unbegun: int) -> float:
+        ages = [now - began for unit in running for began in list(unit.talking.values())]
+        left = self.planned - self.done
+        unbegun = max(0, left - len(ages) - sum(len(unit.judging) for unit in running))
         mean = self._talked_s / self._talks
-        at_once = max(1.0, (self._talked_s + sum(ages_s)) / elapsed_s)
-        rests = [max(0.0, mean - age) for age in ages_s]
-        longest = mean if unbegun else max(rests, default=0.0)
-        return max((sum(rests) + unbegun * mean) / at_once, longest)
-
-    def _queue_s(self, judging: int, to_come: int, now: float) -> float:
+        at_once = max(1.0, (self._talked_s + sum(ages)) / elapsed)
+        rests = [max(0.0, mean - age) for age in ages]
+        talking = max((sum(rests) + unbegun * mean) / at_once, mean if unbegun else max(rests, default=0.0))
         if self._judgings < _ENOUGH:
-            return 0.0
-        busy_s = self._busy_s + (now - self._since if self._being_judged else 0.0)
-        left = judging + to_come * self._judgings / self._finished
-        return left * busy_s / self._judgings
+            return talking
+        return max(talking, left * (now - self._judging_since) / self._judgings)
 
 
 class ProgressLogReporter:

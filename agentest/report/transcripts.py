@@ -29,11 +29,7 @@ from agentest.report.alignments import (
 )
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
-from agentest.report.content import (
-    NOT_PASSED,
-    ScenarioReport,
-    end_in_words,
-)
+from agentest.report.content import NOT_PASSED, ScenarioReport, end_in_words
 from agentest.report.markdown_text import cut
 from agentest.support.json_text import plain, well_formed
 from agentest.support.lazy_dataclasses import dataclass

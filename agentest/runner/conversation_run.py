@@ -101,7 +101,7 @@ class LocalConversationRunner:
         if settings.user_checks and connections.models.judge:
             from agentest.judging.role_check import UserCheck
 
-            self._user_check = UserCheck(connections.models.judge, settings.samples, self._may_repeat)
+            self._user_check = UserCheck(connections.models.judge, settings.judge.samples, self._may_repeat)
         self._redact = connections.redact
         self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 

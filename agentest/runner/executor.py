@@ -41,15 +41,7 @@ from agentest.runner.conversation_run import (
 )
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import NOT_JOINED, JoinedCauses, joined_causes
-from agentest.runner.session import (
-    RunSession,
-    UnitConnections,
-    allowance_of,
-    check_recordings,
-    local_gates,
-    open_models,
-    open_recordings,
-)
+from agentest.runner.session import RunSession, UnitConnections, connect, local_gates
 from agentest.runner.sources import Origin
 from agentest.runner.units import (
     UnitDecision,
@@ -95,13 +87,9 @@ class LocalEngine:
         """Open the models and agents of a run. Raises UsageError."""
         prepared = session.prepared
         async with AsyncExitStack() as stack:
-            recordings = open_recordings(session)
-            check_recordings(recordings, prepared.plan)
             gates = local_gates(session) if prepared.user or prepared.judge else None
-            models, ledger = await open_models(session, recordings, stack, gates)
-            source = await origin.make(models, stack)
-            allowance = allowance_of(session, gates, ledger, recordings)
-            connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
+            connections, _ = await connect(session, stack, gates)
+            source = await origin.make(connections.models, stack)
             yield (
                 LocalConversationRunner(source, prepared.plan.custom, session.settings, connections),
                 connections,
@@ -391,7 +379,7 @@ class _Scheduler:
 
     def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
-        used = self._ledger.of(unit.scope).values() if self._ledger.is_used else ()
+        used = self._ledger.of(unit.scope).values()
         return sum(used, ModelUsage())
 
     def _retained(self, unit: Unit, finished: JudgedConversation) -> ConversationResult:

@@ -509,11 +509,14 @@ def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> fr
 def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
     if options.max_cost is None or options.tape == "replay" or options.dry_run:
         return
-    from agentest.models.budget import check_prices
+    from agentest.models.budget import price_of
 
-    used = [spec for spec in specs if spec]
-    unpriced = [spec.name for spec in used if not spec.priced]
-    check_prices([spec.name for spec in used], options.max_cost, unpriced=unpriced)
+    unknown = {spec.name for spec in specs if spec and not (spec.priced and price_of(spec.name))}
+    if unknown:
+        raise ConfigError(
+            f"--max-cost cannot be enforced: the price of {', '.join(sorted(unknown))} is unknown; "
+            "limit the number of calls with --max-llm-calls instead"
+        )
 
 
 def cassette_folder(config: Config, options: Options, root: Path) -> Path:

@@ -97,7 +97,7 @@ async def run_steps(
             origin, converse_judge_and_decide = opened
             report.report_start()
             finished_earlier = report_finished(session)
-            async with ticking(session.emit):
+            async with ticking(session):
                 concluded = await converse_judge_and_decide()
             results = {**finished_earlier, **concluded.results}
             results |= report_never_begun(session, results.keys())

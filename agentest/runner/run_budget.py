@@ -14,7 +14,7 @@ from math import ceil
 
 import anyio
 
-from agentest.config.models import Batch
+from agentest.config.models import Batch, JudgeSettings
 from agentest.conversation.user_prompts import MAX_ROUNDS
 from agentest.domain.figures import ScenarioResources
 from agentest.domain.metrics import BUILTIN, Kind, MetricDefinition, MetricLevel
@@ -155,7 +155,8 @@ class Allowance:
         _, before = self._under_way.pop(key)
         self._in_progress.pop(key)
         took = self._ledger.paid.pop(key, ModelUsage()) + before
-        self._finished.setdefault(unit.scope, []).append(Need(took.calls, took.cost or 0.0))
+        cost = took.calls * self._per_call() if took.cost is None else took.cost
+        self._finished.setdefault(unit.scope, []).append(Need(took.calls, cost))
         self._started[unit.scope].has_failures |= has_failures
         self._done(unit.scope, number)
         self._wake()
@@ -267,7 +268,7 @@ class Allowance:
     def _per_call(self) -> float:
         paid = self._ledger.paid_total
         if paid.calls:
-            return (paid.cost or 0.0) / paid.calls
+            return self._budget.cost / paid.calls  # a call of unknown cost counts with its bound
         known = [took for took in self._took.values() if took.cost is not None]
         calls = sum(took.calls for took in known)
         return sum(took.cost or 0.0 for took in known) / calls if calls else float("inf")
@@ -326,9 +327,7 @@ def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
     return estimate(
         units,
         user=prepared.uses_model("user"),
-        judge=prepared.uses_model("judge"),
-        samples=config.judge.samples,
-        batch=config.judge.batch,
+        judge=config.judge if prepared.uses_model("judge") else None,
         user_checks=config.user.checked_attempts(strict=prepared.is_strict),
         confirm=prepared.confirm is not None,
     )
@@ -338,16 +337,15 @@ def estimate(
     units: Sequence[Unit],
     *,
     user: bool,
-    judge: bool,
-    samples: int = 1,
-    batch: Batch = Batch.TURN,
+    judge: JudgeSettings | None,
     user_checks: int = 0,
     confirm: bool = False,
 ) -> list[Estimate]:
     """Return the maximum calls of every unit, and of the whole run if scenarios may share root causes.
 
     Args:
-        user, judge: True if a model plays that role.
+        user: True if a model plays the user.
+        judge: the settings of the judges; None if no model judges.
         user_checks: number of attempts at a conversation, each of which is checked for a broken role.
         confirm: True if a second model confirms the judges' answers.
     """
@@ -358,16 +356,16 @@ def estimate(
         metrics = [BUILTIN[metric] for metric in unit.metrics]
         judge_calls = 0
         if judge:
-            asked = _judge_calls(turns, metrics, len(unit.scenario.criteria), batch) * samples
+            asked = _judge_calls(turns, metrics, len(unit.scenario.criteria), judge.batch) * judge.samples
             judge_calls = judged_messages + asked + sum(each.most_calls(turns) for each in unit.graders)
         if judge and confirm:  # a call for each turn, and one for the whole, that can fail the scenario
             can_fail = [m for m in metrics if m.name in unit.thresholds or m.kind is not Kind.SCALE]
             required = sum(criterion.required for criterion in unit.scenario.criteria)
             judge_calls += _judge_calls(
-                turns, can_fail, required, Batch.TURN if batch is Batch.OFF else batch
+                turns, can_fail, required, Batch.TURN if judge.batch is Batch.OFF else judge.batch
             )
         if judge and user_checks and user_calls and not unit.scenario.attack:
-            user_calls, judge_calls = user_checks * user_calls, judge_calls + user_checks * samples
+            user_calls, judge_calls = user_checks * user_calls, judge_calls + user_checks * judge.samples
         labelled = [metric for metric in metrics if judge and metric.kind is Kind.LABEL]
         if labelled and unit.conversations:
             places = (len(m.labels) * (turns if m.level is MetricLevel.TURN else 1) for m in labelled)

@@ -158,6 +158,7 @@ class RunResultBuilder:
             shard=str(self._prepared.part.shard) if self._prepared.part else None,
             joins=joined.joins,
             joining=joined.used,
+            quotas=tuple(quota.use for quota in self._session.quotas),
             explored=explored,
         )
         if self._prepared.earlier:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agentest.config.models import Batch
+from agentest.config.models import JudgeSettings
 from agentest.domain.events import Emit, Noted, TimePassed
 from agentest.domain.results import RunResult, Severity, Status
 from agentest.models.port import Ledger, Models
-from agentest.runner.plan import Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import Redactor
 from agentest.support.terminal import EVERY_S, pauses
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from agentest.domain.figures import ScenarioResources
     from agentest.models.admission import Gates, LocalGates
     from agentest.models.cassette import Cassettes
+    from agentest.models.limits import Quota
     from agentest.models.response_cache import ResponseCache
     from agentest.models.tape import Tape
     from agentest.runner.run_budget import Allowance
@@ -40,9 +40,7 @@ class Settings:
     parallel: bool = True  # True if conversations of one scenario may run at once; a scenario can override it
     debounce_s: float = 0.0
     fail_on: Severity = Severity.HIGH
-    samples: int = 1
-    batch: Batch = Batch.TURN
-    skip_decided: bool = False
+    judge: JudgeSettings = JudgeSettings()
     user_checks: int = 0
     """How many attempts at a conversation a judge checks. One: only for a user that left its role."""
     strict: bool = True
@@ -59,9 +57,7 @@ def settings_of(prepared: Prepared, *, keep_conversations: bool = True) -> Setti
         parallel=config.parallel,
         debounce_s=config.debounce_ms / 1000,
         fail_on=config.severity,
-        samples=config.judge.samples,
-        batch=config.judge.batch,
-        skip_decided=config.judge.skip_decided,
+        judge=config.judge,
         user_checks=config.user.checked_attempts(strict=prepared.is_strict),
         strict=prepared.is_strict,
         fail_fast=options.fail_fast,
@@ -130,6 +126,13 @@ class RunSession:
     has_workers: bool = False
     """True if workers run the conversations and start the agents that each worker needs its own copy of."""
     spending: Spending = Spending()
+    gates: list[LocalGates] = field(default_factory=list)
+    """Gates of models that this process opened for the run."""
+
+    @property
+    def quotas(self) -> list[Quota]:
+        """The quotas of which something was used."""
+        return [quota for gates in self.gates for quota in gates.quotas.values() if quota.requests]
 
     def say(self, text: str) -> None:
         """Show a message to the user immediately."""
@@ -187,7 +190,7 @@ async def open_models(
     if session.opened_models:
         models, ledger = session.opened_models
         return replace(models, recordings=tape), ledger
-    prepared, ledger = session.prepared, ledger or new_ledger(session)
+    prepared, ledger = session.prepared, ledger or _new_ledger(session)
     if not (prepared.user or prepared.judge):
         return Models(recordings=tape), ledger
     from agentest.models.factory import ModelTerms
@@ -233,11 +236,12 @@ def local_gates(session: RunSession) -> LocalGates:
     budget = None
     if options.has_budget:
         budget = Budget(options.max_cost, options.max_llm_calls, stopping(session))
-    return LocalGates(session.prepared.concurrency, budget, session.say, stopping(session))
+    gates = LocalGates(session.prepared.concurrency, budget, session.say, stopping(session))
+    session.gates.append(gates)
+    return gates
 
 
-def new_ledger(session: RunSession) -> Ledger:
-    """Create the ledger that counts the model calls of a run."""
+def _new_ledger(session: RunSession) -> Ledger:
     if not session.prepared.request.options.has_budget:
         return Ledger()
     from agentest.runner.run_budget import PaidLedger
@@ -245,10 +249,19 @@ def new_ledger(session: RunSession) -> Ledger:
     return PaidLedger()
 
 
-def allowance_of(
+async def connect(
+    session: RunSession, stack: AsyncExitStack, gates: LocalGates | None
+) -> tuple[UnitConnections, Cassettes | None]:
+    """Open the models and recordings of a run in the process that owns them. Raises UsageError."""
+    recordings = open_recordings(session)
+    models, ledger = await open_models(session, recordings, stack, gates)
+    allowance = _allowance_of(session, gates, ledger, recordings)
+    return UnitConnections(models, ledger, session.prepared.loaded.redact, allowance), recordings
+
+
+def _allowance_of(
     session: RunSession, gates: LocalGates | None, ledger: Ledger, recordings: Cassettes | None
 ) -> Allowance | None:
-    """Create the allowance that limits conversations to the budget; None if nothing limits them."""
     prepared, budget = session.prepared, gates.budget if gates else None
     asks_models = bool(prepared.user or prepared.judge or prepared.named)
     if budget is None or not asks_models:
@@ -282,7 +295,10 @@ def stopping(session: RunSession) -> Callable[[object], None]:
 
 
 def open_recordings(session: RunSession) -> Cassettes | None:
-    """Open the recorded responses, if any. A missing one, or one that cannot be written, stops the run."""
+    """Open the recorded responses, if any. A missing one, or one that cannot be written, stops the run.
+
+    Raises ConfigError for a damaged recording.
+    """
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
     agent_modes = prepared.agent_tape_modes
@@ -295,7 +311,7 @@ def open_recordings(session: RunSession) -> Cassettes | None:
     if folder is None:
         return None
     from agentest.models.cassette import Cassettes
-    from agentest.models.tape import CassetteMode
+    from agentest.models.tape import CassetteError, CassetteMode
 
     models = {"user": prepared.user, "judge": prepared.judge}
     named: dict[str, set[str]] = {role: set() for role in models}
@@ -303,7 +319,7 @@ def open_recordings(session: RunSession) -> Cassettes | None:
         named[requested.role].add(spec.name)
     if prepared.confirm:
         named["judge"].add(prepared.confirm.name)
-    return Cassettes(
+    recordings = Cassettes(
         folder,
         CassetteMode(prepared.tape_mode) if prepared.tape_mode else None,
         prepared.loaded.redact,
@@ -313,6 +329,10 @@ def open_recordings(session: RunSession) -> Cassettes | None:
         named=named,
         on_failure=stopping(session),
     )
+    if recordings.mode is not CassetteMode.KEEP:  # a damaged response is requested again
+        with errors_as(ConfigError, "", CassetteError):
+            recordings.check(unit.scope for unit in prepared.plan.units)
+    return recordings
 
 
 def _responses_folder(session: RunSession) -> Path | None:
@@ -333,28 +353,16 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
     return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
 
 
-def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
-    """Raise ConfigError for a damaged recording."""
-    if recordings is None:
-        return
-    from agentest.models.tape import CassetteError, CassetteMode
-
-    if recordings.mode is CassetteMode.KEEP:  # a damaged response is requested again
-        return
-    try:
-        recordings.check(unit.scope for unit in plan.units)
-    except CassetteError as error:
-        raise ConfigError(str(error)) from None
-
-
 @asynccontextmanager
-async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
+async def ticking(session: RunSession, every_s: float = EVERY_S) -> AsyncIterator[None]:
     """Report `TimePassed` periodically while the block runs."""
 
     async def tick() -> None:
         while True:
             await anyio.sleep(every_s)
-            emit(TimePassed())
+            session.emit(
+                TimePassed(rate_bound=any(each.waiting and each.is_limited for each in session.quotas))
+            )
 
     async with _background(tick):
         yield

@@ -121,13 +121,13 @@ class UnitEvaluation:
 
     def __init__(self, custom: Sequence[Metric], settings: Settings, connections: UnitConnections) -> None:
         self._custom = custom
-        self._skip_decided = settings.skip_decided
+        self._skip_decided = settings.judge.skip_decided
         self._redact = connections.redact
         self._judge: Judge | None = None
         if model := connections.models.judge:
             from agentest.judging.judge import Judge
 
-            self._judge = Judge(model, settings.samples, settings.batch)
+            self._judge = Judge(model, settings.judge.samples, settings.judge.batch)
         self._confirm = connections.models.confirm
         self._fail_on = settings.fail_on
         self._named = connections.models.named

@@ -25,6 +25,7 @@ from agentest.domain.results import (
     CriterionResult,
     LabelledFailure,
     ModelUsage,
+    QuotaUse,
     Reason,
     RootCause,
     ScenarioCause,
@@ -361,8 +362,9 @@ CODECS = Codecs(
         RunHead: Layout(only_if_set=("calibration", "shard", "joining")),
         Summary: Layout(
             flat=("counts",),
-            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
+            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "quotas", "per_agent"),
         ),
+        QuotaUse: Layout(only_if_set=("learnt_per_minute",), derived=lambda use: {"message": use.message}),
         Counts: Layout(only_if_set=("pass_rate", "agent_turn_ms", "agent_cost"), digits={"agent_cost": 6}),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
         SlowTurn: Layout(only_if_set=("first_token_ms", "model_ms")),

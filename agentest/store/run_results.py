@@ -94,6 +94,7 @@ def run_of(document: Mapping[str, Any]) -> RunResult:
         unclaimed=head.summary.unclaimed_calls,
         silent=head.summary.silent_agents,
         unanswered=head.summary.unanswered_calls,
+        quotas=head.summary.quotas,
         changes=head.summary.changes,
         calibrations=head.calibration,
         shard=head.shard,
@@ -146,6 +147,7 @@ def summary(result: RunResult) -> Summary:
         unclaimed_calls=result.unclaimed,
         silent_agents=result.silent,
         unanswered_calls=result.unanswered,
+        quotas=tuple(quota for quota in result.quotas if quota.message),
         changes=result.changes,
         per_agent=per_agent if result.comparison else None,
     )

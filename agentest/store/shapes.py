@@ -17,6 +17,7 @@ from agentest.domain.results import (
     JudgeCalibration,
     MetricResult,
     ModelUsage,
+    QuotaUse,
     RootCause,
     RunWarning,
     SlowTurn,
@@ -103,6 +104,7 @@ class Summary:
     """Warnings about calls to mock servers that belonged to no conversation."""
     silent_agents: tuple[RunWarning, ...] = ()  # warnings about agents without a visible call
     unanswered_calls: tuple[RunWarning, ...] = ()  # warnings about calls that were answered with null
+    quotas: tuple[QuotaUse, ...] = ()
     changes: Changes = Changes()
     per_agent: Mapping[str, Counts] | None = None
 

@@ -21,17 +21,7 @@ from agentest.runner.call_sources import ServerReports
 from agentest.runner.conversation_run import JudgedConversation, RunningConversation, lost_conversation_result
 from agentest.runner.executor import RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
-from agentest.runner.session import (
-    RunSession,
-    UnitConnections,
-    allowance_of,
-    check_recordings,
-    local_gates,
-    new_ledger,
-    open_models,
-    open_recordings,
-    stopping,
-)
+from agentest.runner.session import RunSession, connect, local_gates, stopping
 from agentest.runner.sources import Origin
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.text import count as counted
@@ -407,22 +397,17 @@ class WorkerEngine:
 
         Raises UsageError for problems that the user has to fix.
         """
-        prepared, ledger = session.prepared, new_ledger(session)
         async with AsyncExitStack() as stack:
-            recordings = open_recordings(session)
-            check_recordings(recordings, prepared.plan)
             gates = local_gates(session)
-            models, _ = await open_models(session, recordings, stack, gates, ledger)
+            connections, recordings = await connect(session, stack, gates)
             crew = WorkerPool(
                 self._worker_source,
                 session,
                 origin,
-                RunCollectors(ledger, recordings),
+                RunCollectors(connections.ledger, recordings),
                 LeaseCoordinator(gates),
             )
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
-            allowance = allowance_of(session, gates, ledger, recordings)
-            connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
             yield partial(crew.work, units_in_order(session, crew, connections, origin))
             await crew.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,13 +11,16 @@ from agentest.domain.figures import (
     Forecast,
     PastRun,
     PlannedUnit,
+    RateLimit,
     ScenarioResources,
     forecast,
     format_forecast,
     format_relative_moment,
 )
+from agentest.domain.results import QuotaUse
 
-MODELS = {"user": "openai/gpt-5-mini", "judge": "openai/gpt-5-mini"}
+MODEL = "openai/gpt-5-mini"
+MODELS = {"user": MODEL, "judge": MODEL}
 NOW = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
 
 
@@ -50,7 +54,6 @@ def found(*units: PlannedUnit, by: PastRun, concurrency: int = 2) -> Forecast:
         pytest.param([planned(in_turn=True), planned("b", 1)], 42.0, id="others go on beside it"),
         pytest.param([planned(queue="x"), planned("b", queue="x")], 82.0, id="a line of an exclusive agent"),
         pytest.param([planned(queue="x"), planned("b", 8)], 62.0, id="a line and others beside it"),
-        pytest.param([planned("b"), planned(queue="x")], 62.0, id="a line that waits for a place"),
     ],
 )
 def test_time_depends_on_concurrency(units: list[PlannedUnit], seconds: float) -> None:
@@ -81,6 +84,29 @@ def test_unknown_costs_are_reported() -> None:
     strange = found(planned("z"), by=earlier(a=took()))
     assert "all scenarios are new" in format_forecast(strange, NOW)
     assert forecast([planned()], earlier(), 2, MODELS) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "learnt", "seconds"),
+    [
+        pytest.param((MODEL, None, None), None, None, id="no limit"),
+        pytest.param((MODEL, 60, None), None, 160, id="80 requests for each of two conversations"),
+        pytest.param((MODEL, None, 1000), None, 240, id="tokens"),
+        pytest.param((MODEL, 6000, None), 120.0, 80, id="what 429s showed is less than what is configured"),
+        pytest.param((MODEL, 60, None), 120.0, 160, id="what is configured is less"),
+        pytest.param((MODEL, 480, None), None, 22, id="the earlier run may have waited for it"),
+        pytest.param((MODEL, 4800, None), None, None, id="slower than the quota"),
+        pytest.param(("openai/other", 1, None), None, None, id="a model that is not in the run"),
+    ],
+)
+def test_a_quota_may_bound_a_run(limit: RateLimit, learnt: float | None, seconds: float | None) -> None:
+    """A run takes at least as long as its requests and tokens do at the rate that a quota allows."""
+    used = QuotaUse(MODEL, requests=80, tokens=2000, learnt_per_minute=learnt)
+    by = replace(earlier(a=took()), quotas=[used])
+    result = forecast([planned()], by, 2, MODELS, [limit])
+    assert result is not None
+    assert (result.seconds, result.rate_bound) == (seconds or 22, seconds is not None)
+    assert format_forecast(result, NOW).startswith("rate-bound: about " if seconds else "about ")
 
 
 def test_relative_moments() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agentest import Criterion, scenario
 from agentest.config.config import Config
-from agentest.config.models import Batch
+from agentest.config.models import Batch, JudgeSettings
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import (
     DECIDED,
@@ -513,13 +513,13 @@ def test_the_estimate_is_the_number_of_calls(mode: str) -> None:
         scenario=made, agent="a", file="", scope="s", slug="s", conversations=1, max_turns=5,
         metrics=tuple(BUILTIN), thresholds={},
     )  # fmt: skip
-    [told] = estimate([unit], user=False, judge=True, samples=3, batch=Batch(mode))
+    [told] = estimate([unit], user=False, judge=JudgeSettings(samples=3, batch=Batch(mode)))
     assert (told.judge, told.user) == (len(calls(model)), 0)
     aimless = replace(made, goal="")
     without = replace(unit, scenario=aimless, metrics=aimless.judged_by(unit.metrics))
-    [fewer] = estimate([without], user=False, judge=True, batch=Batch(mode))
+    [fewer] = estimate([without], user=False, judge=JudgeSettings(batch=Batch(mode)))
     assert (fewer.judge, fewer.dedup) == (2 if mode == "off" else 1, 0)
-    [offline] = estimate([unit], user=False, judge=False, batch=Batch(mode))
+    [offline] = estimate([unit], user=False, judge=None)
     assert offline.total == 0
 
 
@@ -629,10 +629,12 @@ def test_the_estimate_of_long_conversations(turns: int, parts: int) -> None:
         scenario=scenario("s", goal="Book.", turns=lines, criteria=CRITERIA), agent="a", file="", scope="s",
         slug="s", conversations=1, max_turns=20, metrics=tuple(BUILTIN), thresholds={},
     )  # fmt: skip
-    [told] = estimate([unit], user=False, judge=True, batch=Batch.CONVERSATION)
+    [told] = estimate([unit], user=False, judge=JudgeSettings(batch=Batch.CONVERSATION))
     assert told.judge == len(calls(model)) == parts
     [whole] = estimate(
-        [replace(unit, metrics=("goal_completion",))], user=False, judge=True, batch=Batch.CONVERSATION
+        [replace(unit, metrics=("goal_completion",))],
+        user=False,
+        judge=JudgeSettings(batch=Batch.CONVERSATION),
     )
     assert whole.judge == 1
 

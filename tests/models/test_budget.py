@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentest.models.admission import LocalGate
-from agentest.models.budget import Budget, BudgetExhausted, Price, check_prices
+from agentest.models.budget import Budget, BudgetExhausted, Price
 from agentest.models.caller import LiveModel
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
-from agentest.support.errors import ConfigError, ModelError
+from agentest.support.errors import ModelError
 
 
 class Said(BaseModel):
     text: str
-
-
-KNOWN = {"openai/known": Price(1, 1, 1), "ollama/free": Price(0, 0, 0)}
 
 
 def spend(budget: Budget, cost: float | None, times: int = 1) -> int:
@@ -171,33 +168,6 @@ def test_a_refusal_that_stops_the_run_cancels_its_caller() -> None:
 
     anyio.run(run)
     assert not went_on
-
-
-def test_a_cost_limit_needs_prices() -> None:
-    """Under --max-cost a model of unknown price is refused by name, with an alternative limit."""
-    with pytest.raises(ConfigError) as raised:
-        check_prices(["openai/known", "x/b", "x/a", "x/a"], 1.0, KNOWN.get)
-    message = str(raised.value)
-    assert "x/a, x/b is unknown" in message
-    assert "--max-llm-calls" in message
-    assert "openai/known" not in message
-
-
-def test_known_and_free_models_pass() -> None:
-    """A price of 0 is a known price."""
-    check_prices(KNOWN, 1.0, KNOWN.get)
-
-
-def test_without_a_cost_limit_no_price_is_needed() -> None:
-    """Prices matter to --max-cost only."""
-    check_prices(["x/a"], None, KNOWN.get)
-
-
-def test_prices_come_from_the_table() -> None:
-    """Prices come from litellm's table."""
-    check_prices(["openai/gpt-5-mini"], 1.0)
-    with pytest.raises(ConfigError, match="ollama/my-own"):
-        check_prices(["ollama/my-own"], 1.0)
 
 
 def test_unknown_usage_counts_for_the_budget() -> None:

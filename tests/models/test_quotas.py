@@ -329,6 +329,45 @@ def test_a_learnt_rate_allows_no_burst() -> None:
     run(use)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_a_run_used_of_a_quota(workers: int) -> None:
+    """The run's process counts requests, tokens, 429s and waits, whichever process asks."""
+
+    class Reporting(Limited):
+        async def complete(self, request: ChatRequest) -> ChatReply:
+            return replace(await super().complete(request), usage=Usage(40, 10))
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(30):
+                tasks.start_soon(lab.workers[number % workers].ask, number)
+
+    model = Reporting(in_window(5, 1.0), lambda _: 1.0)
+    [quota] = in_lab(use, model, workers=workers, concurrency=30).gates.quotas.values()
+    found = quota.use
+    assert (found.model, found.requests, found.refused) == ("m", model.requests, model.refused)
+    assert found.refused > 0
+    assert found.tokens == 30 * 50
+    assert 4000 < found.waited_ms < 10_000
+    assert 200 < (found.learnt_per_minute or 0) < 400
+
+
+def test_the_start_of_a_run_is_no_wait_for_a_quota() -> None:
+    """Without limits, the first requests wait for each other, which says nothing of a quota."""
+    gates = LocalGates(20)
+    answers = LiveModel(Limited(lambda *_: True, lambda _: None), Ledger(), gates.of(SPEC))
+
+    async def use() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                question = Question([{"role": "user", "content": "?"}], Said, CallKey("user", "s", number))
+                tasks.start_soon(answers.answer, question)
+
+    run(use)
+    [quota] = gates.quotas.values()
+    assert (quota.use.requests, quota.use.waited_ms) == (20, 0.0)
+
+
 def test_reservations_are_settled_by_usage() -> None:
     """A request reserves prompt, schema and expected answer; unknown usage keeps that."""
 

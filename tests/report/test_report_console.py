@@ -35,6 +35,7 @@ from agentest.domain.results import (
     LabelledFailure,
     MetricResult,
     ModelUsage,
+    QuotaUse,
     Reason,
     ReasonKind,
     RowStatus,
@@ -219,6 +220,30 @@ model   openai/gpt-5-mini (user, judge)
 cost       4 model calls
 1 passed (1 scenario, 2 conversations) in 12.3 s
 """
+
+
+@pytest.mark.parametrize(
+    ("use", "shown"),
+    [
+        pytest.param(QuotaUse("m", 20, 900, 0, 999.0), "", id="no wait to speak of"),
+        pytest.param(
+            QuotaUse("m", 20, 900, 0, 4000.0), "m: requests waited 4.0 s for its limits", id="configured"
+        ),
+        pytest.param(
+            QuotaUse("m", 1200, 900, 3, 4000.0, 299.6),
+            "m: 3 of 1,200 requests refused (429); requests waited 4.0 s for its limits; "
+            "about 300 requests a minute seem to be allowed",
+            id="learnt",
+        ),
+    ],
+)
+def test_a_quota_that_held_up_the_run(use: QuotaUse, shown: str) -> None:
+    """The end of a run says how much a quota held it up, and nothing if it did not."""
+    to = console(200)
+    ConsoleReporter(to, live=False).on_event(RunFinished(builders.run_result(scenario(), quotas=(use,))))
+    assert [line for line in written(to).splitlines() if line.startswith("quota")] == (
+        [f"quota      {shown}"] if shown else []
+    )
 
 
 def test_every_figure_of_a_small_run() -> None:

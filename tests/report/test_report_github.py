@@ -38,7 +38,7 @@ from hypothesis import strategies as st
 from runner_commands import parsed
 
 from agentest.domain.events import RunFinished, ScenarioFinished
-from agentest.domain.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
+from agentest.domain.results import QuotaUse, Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.domain.transcript import Blame
 from agentest.report import github
 from agentest.report.console.reporter import ConsoleReporter
@@ -354,6 +354,13 @@ def test_missed_goals_are_listed_below_their_threshold() -> None:
     rows = text.partition("### Threshold violations\n\n")[2].splitlines()
     assert rows[0] == "- s: goal_completion: average 0.00 is below the threshold 1"
     assert [row[:6] for row in rows[1:3]] == ["  - c1", "  - c2"]
+
+
+def test_summary_of_a_run_that_a_quota_held_up() -> None:
+    """The summary says which quota held up the run."""
+    text = summary(run_result(quotas=(QuotaUse("m", 9, 0), QuotaUse("n", 9, 0, 2))), PLENTY)
+    assert "\nQuota of n: 2 of 9 requests refused (429).\n" in text
+    assert "Quota of m" not in text
 
 
 def test_summary_of_a_good_run() -> None:

@@ -75,6 +75,13 @@ def test_a_progress_line() -> None:
     )
 
 
+def test_a_run_that_waits_for_a_quota_says_so() -> None:
+    """The time left is rate-bound as long as model calls wait for a quota."""
+    told = [*half_way(), (16.0, TimePassed(rate_bound=True)), (16.0, TimePassed())]
+    bound, free = lines_of(told)
+    assert bound == free.replace("about 10 s left", "rate-bound: about 10 s left")
+
+
 @pytest.mark.parametrize(("quiet_s", "is_told"), [(4.0, True), (20.0, False), (500.0, False)])
 def test_a_stalled_run_has_no_estimate(quiet_s: float, is_told: bool) -> None:
     """There is no time left while the last conversations take longer than estimated."""

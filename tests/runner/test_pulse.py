@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import anyio
 import fake_time
 import pytest
@@ -13,14 +15,18 @@ from agentest.runner.session import report_wait, ticking
 def test_time_passes_every_thirty_seconds_while_a_block_lasts() -> None:
     """The events stop when the block ends."""
     told: list[object] = []
+    quota = SimpleNamespace(waiting=1, is_limited=True)
+    session = SimpleNamespace(emit=told.append, quotas=[quota])
 
     async def go() -> None:
-        async with ticking(told.append):
-            await anyio.sleep(100)
+        async with ticking(session):  # type: ignore[arg-type]
+            await anyio.sleep(70)
+            quota.waiting = 0
+            await anyio.sleep(30)
         await anyio.sleep(100)
 
     fake_time.run(go)
-    assert told == [TimePassed()] * 3
+    assert told == [TimePassed(rate_bound=True)] * 2 + [TimePassed()]
 
 
 def test_long_waits_are_reported() -> None:

@@ -42,6 +42,7 @@ from agentest.domain.results import (
     CheckResult,
     ErrorExample,
     MetricResult,
+    QuotaUse,
     Reason,
     ReasonKind,
     RunResult,
@@ -58,6 +59,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, TimeSpent
 from agentest.report.json import JsonReporter
 from agentest.store.codec import CODECS
+from agentest.store.run_results import run_of
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 
@@ -298,6 +300,19 @@ def test_counts() -> None:
         ],
         "warnings": [],
     }
+
+
+def test_quotas() -> None:
+    """A quota that held up the run has what was used of it, and says how; reading it gives the same."""
+    quota = QuotaUse("n", 20, 900, 3, 4000.0, 300.0)
+    document = written(run_result(quotas=(QuotaUse("m", 20, 900), quota)))
+    assert problems(document) == []
+    [stored] = document["summary"]["quotas"]
+    message = stored.pop("message")
+    assert message.startswith("n: 3 of 20 requests refused (429); requests waited 4.0 s")
+    used = {"model": "n", "requests": 20, "tokens": 900, "refused": 3}
+    assert stored == {**used, "waitedMs": 4000.0, "learntPerMinute": 300.0}
+    assert run_of(document).quotas == (quota,)
 
 
 def test_slowest_turns() -> None:

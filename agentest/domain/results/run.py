@@ -23,6 +23,7 @@ from agentest.domain.results.evaluations import (
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import duration
 
 if TYPE_CHECKING:
     from agentest.domain.results.exploration import Explored
@@ -413,6 +414,28 @@ class RunWarning:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """What a run used of the quota that a provider grants one key for one model."""
+
+    model: str
+    requests: int
+    tokens: int
+    refused: int = 0  # requests that were answered with 429
+    waited_ms: float = 0.0  # time during which requests waited for the quota
+    learnt_per_minute: float | None = None  # the rate of requests that 429s showed at last; None: none
+
+    @property
+    def message(self) -> str:
+        """Say how the quota held up the run; "" if it did not."""
+        facts = [f"{self.refused:,} of {self.requests:,} requests refused (429)"] if self.refused else []
+        if self.waited_ms >= 1000:
+            facts.append(f"requests waited {duration(self.waited_ms)} for its limits")
+        if self.learnt_per_minute:
+            facts.append(f"about {self.learnt_per_minute:,.0f} requests a minute seem to be allowed")
+        return f"{self.model}: {'; '.join(facts)}" if facts else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedScenario:
     """A scenario with an agent whose verdict is compared with that of an earlier run."""
@@ -464,6 +487,7 @@ class RunResult:
     """The groups of several scenarios that a model joined because they have the same root cause."""
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage of the joining, by role. It belongs to no scenario."""
+    quotas: tuple[QuotaUse, ...] = ()
     changes: Changes = Changes()
     explored: Explored | None = None  # what an exploration tried and found; None: the run explored nothing
     hidden: str = ""  # what a report says of the values that it hides; "" if it hides none

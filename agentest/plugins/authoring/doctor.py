@@ -215,9 +215,7 @@ def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
         estimate,
         plan.units,
         user=user is not None,
-        judge=judge is not None,
-        samples=settings.samples,
-        batch=settings.batch,
+        judge=settings if judge else None,
         user_checks=config.user.checked_attempts(strict=config.strict),
     )
     estimates, confirm = count(), specs.get(CONFIRM)

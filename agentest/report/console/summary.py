@@ -261,6 +261,8 @@ def _cost(result: RunResult) -> Iterator[ConsoleLine]:
         saved = f", {used.saved:.4f} USD saved" if used.saved else ""
         text = f"{count(used.calls, 'model call')}{cost}{cached}{saved}"
         yield line(0, text, lead=_end_label("cost"))
+    messages = filter(None, (quota.message for quota in result.quotas))
+    yield from (line(0, each, lead=_end_label("quota")) for each in messages)
 
 
 def _changes(report: RunReport) -> Iterator[ConsoleLine]:

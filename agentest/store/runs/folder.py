@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
+from agentest.domain.results import ModelUsage, QuotaUse, RunResult, ScenarioResult, Status
 from agentest.domain.shards import ShardedRun
 from agentest.domain.verdict import run_status
 from agentest.plugin import PLUGINS
@@ -369,11 +369,14 @@ class RunRecord:
     ended: EndedRunNumbers | None = None
     took: tuple[RecordedScenario, ...] = ()
     """The resources of each scenario with a verdict, as the basis of forecasts."""
+    quotas: tuple[QuotaUse, ...] = ()
 
 
 _CODECS = Codecs(
     {
-        RunRecord: Layout(only_if_set=("shard", "part", "partial", "selection", "resumed", "job", "took")),
+        RunRecord: Layout(
+            only_if_set=("shard", "part", "partial", "selection", "resumed", "job", "took", "quotas")
+        ),
         EndedRunNumbers: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
         RecordedScenario: Layout(digits={"cost": 6}, only_if_set=("status",)),
     }
@@ -399,6 +402,7 @@ def with_end(record: RunRecord, result: RunResult) -> RunRecord:
             stopped=result.stopped is not None and not result.interrupted,
         ),
         took=tuple(recorded_scenario(each) for each in result.finished if each.totals.conversations),
+        quotas=result.quotas,
     )
 
 

@@ -256,4 +256,4 @@ def _resources(record: RunRecord) -> PastRun:
         )
         for each in record.took
     }
-    return PastRun(started_at=record.started_at, models=record.models, took=took)
+    return PastRun(started_at=record.started_at, models=record.models, took=took, quotas=record.quotas)

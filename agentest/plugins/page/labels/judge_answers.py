@@ -42,7 +42,6 @@ from agentest.runner.prepare import Prepared, RunRequest, configure, is_configur
 from agentest.runner.session import (
     RunSession,
     Stop,
-    check_recordings,
     open_models,
     open_recordings,
     settings_of,
@@ -268,10 +267,9 @@ async def judge_labelled_questions(
 async def _answers_to_labels(
     session: RunSession, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
-    prepared, settings = session.prepared, session.settings
+    prepared, settings = session.prepared, session.settings.judge
     async with AsyncExitStack() as stack:
         recordings = open_recordings(session)
-        check_recordings(recordings, prepared.plan)
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
         judge = Judge(models.judge, settings.samples, settings.batch)

@@ -100,7 +100,7 @@ function context({ run, head }) {
 
 // What is to be known whatever the verdict.
 function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
-  const { unclaimedCalls = [], silentAgents = [], unansweredCalls = [], warnings = [] } = (head && head.summary) || {};
+  const { unclaimedCalls = [], silentAgents = [], unansweredCalls = [], warnings = [], quotas = [] } = (head && head.summary) || {};
   const unclaimed = unclaimedCalls.map(({ message }) => message);
   const questions = warnings.filter((each) => each.code && !each.note);
   const warned = [...silentAgents, ...unansweredCalls].map(({ message }) => message)
@@ -114,6 +114,7 @@ function notices({ run, head, scenarios: rows, figures, leftOut, show }) {
     ...unclaimed.map((text) => `Error: ${text}`),
     ...warned.map((text) => `Warning: ${text}`),
     ...inQuestion(questions),
+    ...quotas.map(({ message }) => message && `Quota of ${message}`),
     ...figures.skipped.map((each) => `Metrics skipped in ${count(each.scenarios, "scenario")}: ${each.why} (${each.metrics.join(", ")})`),
     leftOut > 0 && `${count(leftOut, "transcript")} left out, as the file would have become too large: ${show} prints them.`,
   ].filter(Boolean);
