@@ -200,17 +200,19 @@ def public_name(module: str, name: str, plugin: str, **elsewhere: str) -> Any:
     The hook `MODULE.NAME` says what it is; `__all__` lists these. `plugin` is the plug-in of ours with names
     of the module. `elsewhere` has names of other tools, and what to use here.
 
-    Raises AttributeError, or for a name in `elsewhere` ImportError: `from module import name` shows its text.
+    Raises AttributeError, or for a name in `elsewhere` or in another public module ImportError: `from module
+    import name` shows its text.
     """
+    hooks = [hook.rpartition(".") for hook in PLUGINS.all("hook")]
     if name == "__all__":
-        hooks = (hook.rpartition(".") for hook in PLUGINS.all("hook"))
         return sorted(last for first, _, last in hooks if first == module)
     hook = None if name.startswith("_") else PLUGINS.find("hook", f"{module}.{name}")
     if hook is not None:
         return hook.load()
     problem = f"module {module!r} has no attribute {name!r}"
-    if name in elsewhere:
-        raise ImportError(f"{problem}: {elsewhere[name]}", name=name)
+    homes = {last: f"from {first} import {last}" for first, _, last in hooks if first.startswith("agentest.")}
+    if advice := elsewhere.get(name) or homes.get(name):
+        raise ImportError(f"{problem}: {advice}", name=name)
     if not name.startswith("_") and all(each.name != plugin for each in PLUGINS.plugins):
         problem += f": the plug-in {plugin!r} has more names, and is not loaded (see agentest plugins)"
     raise AttributeError(problem, name=name)

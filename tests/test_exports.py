@@ -151,6 +151,8 @@ def test_a_name_of_another_tool_says_what_to_use() -> None:
         from agentest import AgentBuilder  # type: ignore[attr-defined]  # noqa: F401
     with pytest.raises(ImportError, match=r"give the agent's URL, or the agent itself, to AgentEvaluator"):
         from agentest.adk import InMemoryRunner  # type: ignore[attr-defined]  # noqa: F401
+    with pytest.raises(ImportError, match=r"has no attribute 'EvalSet': from agentest\.adk import EvalSet"):
+        from agentest import EvalSet  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_a_name_that_nothing_has() -> None:

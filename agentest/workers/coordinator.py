@@ -184,18 +184,15 @@ class WorkerPool:
         for member in at_work():
             self._closing = True
             member.connection.kill()
-            self.note(
-                f"a {self._worker_source.called} did not end when asked to, and was killed: "
-                f"code of an agent or a metric blocks its event loop"
-            )
+            why = "code of an agent or a metric blocks its event loop"
+            self.note(f"a {self._worker_source.called} did not end when asked to, and was killed: {why}")
 
     async def _connect(self) -> None:
         member = PooledWorker()
         news = WorkerNews(self, member, self._origin.reports)
         member.parts = {POOL: news, COLLECTORS: self._collectors, OBSERVED: self._origin.reports.observed}
-        member.connection = await self._worker_source.connect(
-            member.receive, partial(self._on_disconnect, member)
-        )
+        on_disconnect = partial(self._on_disconnect, member)
+        member.connection = await self._worker_source.connect(member.receive, on_disconnect)
         member.worker = remote(WORKER, member.connection.send)
         self.roster.members.append(member)
         self._serve(member)
