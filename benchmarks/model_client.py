@@ -15,6 +15,7 @@ import anyio
 from agentest.config.config import Config
 from agentest.judging.answers import ScaleAnswer
 from agentest.judging.questions import judge_messages, question
+from agentest.models.admission import LocalGates
 from agentest.models.factory import ModelTerms, open_models
 from agentest.models.port import CallKey, Model
 from agentest.models.providers import resolve
@@ -33,7 +34,7 @@ async def cpu_ms(path: str, port: int, calls: int, in_flight: int) -> float:
     config = Config.model_validate(
         {"agent": {"endpoint": "http://localhost"}, "provider_options": options, **PATHS[path]}
     )
-    async with open_models(None, resolve(config, config.judge, {}), ModelTerms(64)) as models:
+    async with open_models(None, resolve(config, config.judge, {}), ModelTerms(LocalGates(64))) as models:
         assert models.judge
         await _ask(models.judge, _WARM_UP_CALLS, in_flight)
         before = process_time()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentest.config.models import RequestedModel
 from agentest.models.admission import Gates, LocalGate, LocalGates
-from agentest.models.budget import Budget, price_of
+from agentest.models.budget import price_of
 from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.circuit import Places
 from agentest.models.limits import DEFAULT_CONCURRENCY, Quota
@@ -30,16 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ModelTerms:
-    """Limits, budget, recordings and ledger that all models of a run share."""
+    """Gates, recordings and ledger that all models of a run share."""
 
-    concurrency: int = 20
-    """Conversations in progress at once. It limits the requests to models without a setting of their own."""
-    budget: Budget | None = None
+    gates: Gates = field(default_factory=lambda: LocalGates(20))
     tape: Tape | None = None  # where answers are recorded or replayed
-    announce: Callable[[str], None] = lambda _: None
-    """Receives messages for the user that cannot wait, such as that the run waits for a model."""
     ledger: Ledger = field(default_factory=Ledger)
-    gates: Gates | None = None  # gates to use if limits, circuits and budget belong to another process
     hide: Callable[[str], str] = str  # redacts secrets in judge prompts
     cache: ResponseCache | None = None  # answers of earlier runs, used in place of models
 
@@ -79,7 +74,6 @@ class _Opener:
         self._terms = terms
         self._stack = stack
         self._clients: dict[str, Client] = {}
-        self._gates = terms.gates or LocalGates(terms.concurrency, terms.budget, terms.announce)
 
     async def model(self, spec: ModelSpec) -> Model:
         return StructuredModel(await self._answers(spec), self._terms.hide)
@@ -91,7 +85,7 @@ class _Opener:
             live = LiveModel(
                 await self._chat_model(spec),
                 ledger,
-                self._gates.of(spec),
+                self._terms.gates.of(spec),
                 patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
                 price=price_of(spec.name) if spec.priced else None,
             )

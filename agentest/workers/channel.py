@@ -79,7 +79,7 @@ class BatchedSender:
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
         if messages:
-            self._write(pack_messages(messages))
+            self._write(packed(messages))
 
     def _write(self, body: bytes) -> None:
         raise NotImplementedError
@@ -150,26 +150,6 @@ class Link(BatchedSender, asyncio.Protocol):
                 self._on_message(message)
             start = end
         del self._buffer[:start]
-
-
-def pack_messages(messages: list[object]) -> bytes:
-    """Pack a batch of messages. A message whose values cannot be converted to text is left out.
-
-    Only turn events can be left out here. The whole conversation is packed before it is sent, so the same
-    values make that step fail with a message that names the conversation.
-    """
-    try:
-        return packed(messages)
-    except Exception:  # noqa: BLE001 - user classes may raise anything
-        return packed([message for message in messages if _is_packable(message)])
-
-
-def _is_packable(message: object) -> bool:
-    try:
-        packed(message)
-    except Exception:  # noqa: BLE001 - as above
-        return False
-    return True
 
 
 def can_be_sent(value: object) -> bool:

@@ -7,7 +7,7 @@ a worker dies, other workers run its conversations again and a new worker takes 
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -15,8 +15,6 @@ from itertools import count
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.domain.events import Noted
-from agentest.domain.results import Status
 from agentest.runner.call_sources import ServerReports
 from agentest.runner.conversation_run import JudgedConversation, RunningConversation, lost_conversation_result
 from agentest.runner.executor import RunUnits, UnitResults, units_in_order
@@ -319,12 +317,19 @@ class WorkerPool:
 
 
 class WorkerNews:
-    """News of a worker about itself. It calls the methods."""
+    """News of a worker about itself. It calls the methods, and the functions of the run in the attributes."""
 
     def __init__(self, pool: WorkerPool, member: PooledWorker, reports: ServerReports) -> None:
         self._pool = pool
         self._member = member
-        self._reports = reports
+        session = pool.session
+        self.stop, self.emit = session.stop, session.emit
+        self.note = pool.note  # once for all workers
+        self.learn_secrets = session.prepared.loaded.redact.learn
+        self.store_output = reports.keep_output
+        """Stores complete, redacted lines that a server of the worker's own agents printed."""
+        self.store_span = reports.keep_span or (lambda _: None)
+        """Stores a span of such an agent, as a line of JSON."""
 
     def ready(self) -> None:
         """Agents and models are open."""
@@ -348,30 +353,6 @@ class WorkerNews:
         """The worker cannot continue."""
         self._member.ended = True
         self._pool.fail_run(problem)
-
-    def stop(self, reason: str, status: Status, *, interrupted: bool) -> None:
-        """The run ends early."""
-        self._pool.session.stop(reason, status, interrupted=interrupted)
-
-    def learn_secrets(self, texts: Iterable[str]) -> None:
-        """Redact these texts from now on."""
-        self._pool.session.prepared.loaded.redact.learn(texts)
-
-    def emit(self, event: Noted) -> None:
-        self._pool.session.emit(event)
-
-    def note(self, text: str) -> None:
-        """Show a note to the user, once for all workers."""
-        self._pool.note(text)
-
-    def store_output(self, log: str, lines: str) -> None:
-        """Store complete, redacted lines that a server of the worker's own agents printed."""
-        self._reports.keep_output(log, lines)
-
-    def store_span(self, line: bytes) -> None:
-        """Store a span of such an agent, as a line of JSON."""
-        if self._reports.keep_span:
-            self._reports.keep_span(line)
 
     def agent_died(self) -> None:
         """The server of an agent that the worker started has exited unexpectedly."""

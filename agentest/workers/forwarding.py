@@ -26,6 +26,10 @@ _GATHER_S = 0.02
 """Minimum time between two messages with server output, so that busy servers send few, large messages."""
 
 
+SUMMED_S = 0.05
+"""How long a worker sums up the usage of live calls by scenario and role."""
+
+
 def output_part(server: str) -> str:
     """Return the name of the part of a worker that is the server's `RecentOutput`."""
     return f"output of {server}"
@@ -131,15 +135,32 @@ class PageTape(Tape):
 
 
 class SendingLedger(Ledger):
-    """A worker's ledger, which also sends every entry to the run's process."""
+    """A worker's ledger, which also reports every entry to the run's process.
 
-    def __init__(self, send: Send) -> None:
+    Args:
+        exact: True to report each live call at once. Otherwise those of `SUMMED_S` are summed up.
+    """
+
+    def __init__(self, send: Send, *, exact: bool = False) -> None:
         super().__init__()
         self._run: RunCollectors = remote(COLLECTORS, send)
+        self._exact = exact
+        self._sums: defaultdict[CallKey, ModelUsage] = defaultdict(ModelUsage)
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._run.add_usage(key, used)
+        if self._exact:
+            self._run.add_usage(key, used)
+            return
+        if not self._sums:
+            asyncio.get_running_loop().call_later(SUMMED_S, self.report)
+        self._sums[CallKey(key.role, key.scope)] += used
+
+    def report(self) -> None:
+        """Report what was summed up."""
+        for key, used in self._sums.items():
+            self._run.add_usage(key, used)
+        self._sums.clear()
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
@@ -149,7 +170,7 @@ class SendingLedger(Ledger):
 class RunCollectors:
     """Collect usage and recordings from workers, and clean up when a conversation ends.
 
-    A live call counts as soon as it was made, even if its conversation is lost with a worker. Replayed usage
+    A live call counts soon after it was made, even if its conversation is lost with a worker. Replayed usage
     counts only when the conversation is done: another attempt replays it again, and the run has to end up
     with the usage of the original recording.
 
@@ -173,7 +194,7 @@ class RunCollectors:
             self.cassettes.write(entry, line)
 
     def add_usage(self, key: CallKey, used: ModelUsage) -> None:
-        """Count the usage of a live call."""
+        """Count the usage of live calls."""
         self._ledger.add(key, used)
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:

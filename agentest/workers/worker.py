@@ -79,6 +79,7 @@ class Worker:
         }
         self._tape: PageTape | None = None
         self._holder: LocalConversationRunner
+        self._ledger: SendingLedger
 
     async def run(self) -> None:
         """Do all of the worker's work. Errors are reported to the run's process."""
@@ -131,6 +132,7 @@ class Worker:
             async with anyio.create_task_group() as tasks:
                 async for order in self._orders:
                     tasks.start_soon(self._hold, order)
+        self._ledger.report()
         self._run.idle()
 
     def _session(self) -> RunSession:
@@ -153,7 +155,8 @@ class Worker:
 
         The run's process has checked recordings and started the servers that workers share.
         """
-        ledger = SendingLedger(self._send)
+        exact = self._prepared.request.options.has_budget
+        ledger = self._ledger = SendingLedger(self._send, exact=exact)
         tape = self._tape = self._pages(session)
         models, _ = await open_models(session, tape, stack, self._gates, ledger)
         source: ConversationSource = FinishedConversations(
@@ -228,6 +231,7 @@ class Worker:
             del self._ongoing[order.id]
             if self._tape:
                 self._tape.end(unit.scope, order.number)
+        self._ledger.report()
         run.finish(*self._encoded_or_failed(order, unit, finished))
 
     def _encoded_or_failed(

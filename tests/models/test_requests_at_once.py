@@ -126,7 +126,10 @@ def test_the_model_sees_that_many_requests(keys: dict[str, Any], expected: int) 
     meeting = Meeting(expected)
 
     async def ask_often(spec: ModelSpec) -> None:
-        async with open_models(None, spec, ModelTerms(2)) as models, anyio.create_task_group() as tasks:
+        async with (
+            open_models(None, spec, ModelTerms(LocalGates(2))) as models,
+            anyio.create_task_group() as tasks,
+        ):
             assert models.judge
             for n in range(24):
                 key = CallKey("judge", "s", n)

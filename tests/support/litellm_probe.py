@@ -114,6 +114,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
     """Ask a whole question with all layers above the adapter, through `open_models`."""
     from agentest.config.config import Config
     from agentest.judging.answers import ScaleAnswer
+    from agentest.models.admission import LocalGates
     from agentest.models.factory import ModelTerms, open_models
     from agentest.models.port import CallKey
     from agentest.models.providers import resolve
@@ -132,7 +133,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
                 "provider_options": options,
             }
         )
-        spec, terms = resolve(config, config.judge, {}), ModelTerms(4)
+        spec, terms = resolve(config, config.judge, {}), ModelTerms(LocalGates(4))
         async with open_models(None, spec, terms) as models:
             assert models.judge is not None
             asked = [{"role": "user", "content": "How was it?"}]
@@ -147,6 +148,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 async def unknown(adapter: Any) -> dict[str, Any]:
     """Return the results of an unknown provider and of all known ones."""
     from agentest.config.models import RequestedModel
+    from agentest.models.admission import LocalGates
     from agentest.models.factory import ModelTerms, open_models
     from agentest.models.providers import ModelSpec
     from agentest.support.errors import ConfigError
@@ -161,7 +163,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
     wish = RequestedModel("judge", "opnai/gpt-5", file="test_config.json", key="criteria.safety_v1")
     for judge, named in ((nobody, {}), (None, {wish: nobody})):
         try:
-            async with open_models(None, judge, ModelTerms(4), named):
+            async with open_models(None, judge, ModelTerms(LocalGates(4)), named):
                 pass
         except ConfigError as error:
             told.append(str(error))

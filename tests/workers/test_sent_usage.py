@@ -1,14 +1,17 @@
-"""Usage of workers' model calls reaches the run's ledger at once, and once."""
+"""Usage of workers' model calls reaches the run's ledger soon, and once."""
 
 from __future__ import annotations
 
 import pickle
 
+import anyio
+from fake_time import run
+
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.port import CallKey, Ledger
 from agentest.workers.channel import deliver, packed
-from agentest.workers.forwarding import COLLECTORS, RunCollectors, SendingLedger
+from agentest.workers.forwarding import COLLECTORS, SUMMED_S, RunCollectors, SendingLedger
 
 SCOPE = "'books a slot' @ 'default'"
 FIRST, SECOND = CallKey("user", SCOPE, 1, 0), CallKey("judge", SCOPE, 2, 0)
@@ -16,14 +19,38 @@ LIVE = ModelUsage(1, Usage(10, 5), 1, 0.5)
 RECORDED = ModelUsage(2, Usage(20, 7), 0, None)
 
 
-def connected(ledger: Ledger) -> tuple[SendingLedger, RunCollectors]:
+def connected(ledger: Ledger, *, exact: bool = True) -> tuple[SendingLedger, RunCollectors]:
     """A worker's ledger, and the object that receives its messages."""
     desk = RunCollectors(ledger)
-    return SendingLedger(lambda message: deliver(pickle.loads(packed(message)), {COLLECTORS: desk})), desk
+    ledger = SendingLedger(
+        lambda message: deliver(pickle.loads(packed(message)), {COLLECTORS: desk}), exact=exact
+    )
+    return ledger, desk
+
+
+def test_without_a_budget_calls_are_summed_up_for_a_moment() -> None:
+    """They count a moment later, or before the result of their conversation."""
+    whole = Ledger()
+
+    async def use() -> None:
+        ledger, _ = connected(whole, exact=False)
+        ledger.add(FIRST, LIVE)
+        for _ in range(3):
+            ledger.add(SECOND, LIVE)
+        assert whole.of(SCOPE) == {}
+        await anyio.sleep(SUMMED_S)
+        assert whole.of(SCOPE) == {"user": LIVE, "judge": LIVE + LIVE + LIVE}
+        ledger.add(FIRST, LIVE)
+        ledger.report()
+        assert whole.of(SCOPE)["user"] == LIVE + LIVE
+        await anyio.sleep(3 * SUMMED_S)
+        assert whole.of(SCOPE)["user"] == LIVE + LIVE
+
+    run(use)
 
 
 def test_a_call_counts_at_once() -> None:
-    """Each attempt is in the run's ledger before its conversation ends, whatever becomes of it."""
+    """With a budget, each attempt is in the run's ledger before its conversation ends."""
     whole = Ledger()
     ledger, desk = connected(whole)
     ledger.add(FIRST, LIVE)

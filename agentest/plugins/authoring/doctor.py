@@ -19,6 +19,7 @@ from agentest.config.file import LoadedConfig
 from agentest.config.models import Batch
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
+from agentest.models.admission import LocalGates
 from agentest.models.budget import price_of
 from agentest.models.factory import ModelTerms, open_models
 from agentest.models.port import CallKey, Level
@@ -159,7 +160,7 @@ async def check_models(specs: Specs, tell: Tell) -> None:
 
 
 async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
-    terms = ModelTerms(concurrency=1)
+    terms = ModelTerms(LocalGates(1))
     fast = replace(
         spec,
         timeout_s=min(spec.timeout_s, _PATIENCE_S),

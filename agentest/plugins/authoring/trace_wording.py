@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Turn
+from agentest.models.admission import LocalGates
 from agentest.models.factory import ModelTerms, open_models
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.models.providers import ModelSpec
@@ -95,7 +96,7 @@ async def word_sessions(
     sessions: Sequence[Sequence[Turn]], spec: ModelSpec, concurrency: int = 20
 ) -> WordedSessions:
     """Have a model word sessions, whose personal data is replaced already."""
-    terms = ModelTerms(concurrency=concurrency, announce=lambda text: tell(f"agentest: {text}"))
+    terms = ModelTerms(LocalGates(concurrency, announce=lambda text: tell(f"agentest: {text}")))
     worded: list[WordedSession | None] = [None] * len(sessions)
     problems: list[str] = []
 
