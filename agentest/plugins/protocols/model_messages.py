@@ -8,12 +8,14 @@ not know is a part of no kind.
 from __future__ import annotations
 
 import json
-import marshal
+import re
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from agentest.agents.json_reader import read_count, read_result, reported_usage, text_at
+from agentest.agents.json_reader import read_count, read_result, reported_usage
 from agentest.domain.transcript import Usage
 from agentest.support.json_text import json_or
 
@@ -37,12 +39,8 @@ _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
 _KNOWN = frozenset(_KNOWN_BY)
-_MOST_HISTORIES = 256
-_MOST_HISTORY_BYTES = 200_000
-_MOST_NEW = 8
-LIST_HEAD_BYTES = 5  # of a list in marshal's form: the rest are its items one after the other
-_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Types of deltas → the key that the delta extends, in the delta and in its block."""
+_HISTORY_KEYS = ("messages", "input", "contents")
+_REMEMBERED_BYTES = 16_000_000  # of requests
 
 
 class MessagePart(NamedTuple):
@@ -172,7 +170,6 @@ def _texts(*values: Any) -> Iterator[str]:
 class MessageHistory(NamedTuple):
     """What the messages of a request say, oldest first."""
 
-    written: bytes = b""
     instructions: tuple[str, ...] = ()
     user_texts: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()  # those of the model's answers and calls
@@ -182,39 +179,105 @@ class MessageHistory(NamedTuple):
     texts: tuple[str, ...] = ()  # those of the model, in which frameworks may write ids of calls
 
 
-_Key = tuple[object, int, bytes]
-_HISTORIES: dict[_Key, MessageHistory] = {}
-"""Reader of texts, number of messages and the last of them → what was read of them all."""
+NO_HISTORY = MessageHistory()
+_TextOf = Callable[[Sequence[MessagePart]], str]
 
 
-def read_history(messages: list[Any], text_of: Callable[[Sequence[MessagePart]], str]) -> MessageHistory:
-    """Read the messages of a request: only those that are new, because each request repeats the one before.
+class _KnownRequest(NamedTuple):
+    """A request that later ones may repeat with more messages; without messages, what stands around them."""
+
+    head: bytes  # to the bracket that opens the list of messages
+    tail: bytes  # from the bracket that closes it
+    around: Json  # the request without messages
+    key: str  # that of the list
+    begin: bytes  # the request to the end of its last message
+    messages: tuple[Any, ...] = ()
+    history: MessageHistory = NO_HISTORY
+
+    def new_in(self, data: bytes) -> list[Any] | None:
+        """Return the messages of a request after its own; None if the request does not repeat it."""
+        end = len(data) - len(self.tail)
+        if len(self.begin) > end or not (data.startswith(self.begin) and data.endswith(self.tail)):
+            return None
+        items = data[len(self.begin) : end].strip()
+        if items and self.messages:
+            comma, items = items[:1], items[1:].lstrip()
+            if comma != b"," or not items:
+                return None
+        found = json_or(b"[%b]" % items)
+        return found if isinstance(found, list) else None
+
+
+class RequestReader:
+    """Reads requests, most of which are the one before with more messages: only what is new.
+
+    Requests share what was read once, so nothing may change them. `text_of`: see `read_history`.
+    """
+
+    def __init__(self, text_of: _TextOf) -> None:
+        self._text_of = text_of
+        self._known: list[_KnownRequest] = []  # in order of `begin`
+        self._bytes = 0
+
+    def read(self, data: bytes) -> tuple[Any, MessageHistory]:
+        """Return a request as JSON, None if it is none, and what its messages say."""
+        place = bisect_right(self._known, data, key=attrgetter("begin")) or 1
+        known = next(iter(self._known[place - 1 : place]), None)
+        new = known and known.new_in(data)
+        if known and new is None:  # it may be the first of another conversation
+            known = known._replace(begin=known.head, messages=(), history=NO_HISTORY)
+            new = known.new_in(data)
+        if known is None or new is None:
+            body = json_or(data)
+            given = messages_of(body) if isinstance(body, dict) else []
+            known = _around_messages(data, body) if given else None
+            if known is None:
+                return body, read_history(given, self._text_of)
+            new = body[known.key]
+        if new:
+            if known.messages:
+                del self._known[place - 1]
+            known = known._replace(
+                begin=data[: len(data) - len(known.tail)].rstrip(),
+                messages=(*known.messages, *new),
+                history=read_history(objects(new), self._text_of, known.history),
+            )
+            insort(self._known, known, key=attrgetter("begin"))
+            self._bytes += len(data)
+            if self._bytes > _REMEMBERED_BYTES:
+                self._known, self._bytes = [], 0
+        return {**known.around, known.key: [*known.messages]}, known.history
+
+
+def _around_messages(data: bytes, body: Json) -> _KnownRequest | None:
+    """Return what stands around the messages of a request; None if that is uncertain."""
+    key = next(key for key in _HISTORY_KEYS if key in body)
+    begin = re.search(rb'"%b"\s*:\s*\[' % key.encode(), data)
+    if begin is None or "previous_response_id" in body:  # which differs each time
+        return None
+    head = data[: begin.end()]
+    try:
+        text = data.decode()
+        _, end = json.JSONDecoder().raw_decode(text, len(head.decode()) - 1)
+    except (ValueError, RecursionError):
+        return None
+    tail = text[end - 1 :].encode()
+    around = json_or(head + tail)
+    is_around = isinstance(around, dict) and around.get(key) == []
+    return _KnownRequest(head, tail, around, key, head) if is_around else None
+
+
+def read_history(
+    messages: Sequence[Any], text_of: _TextOf, history: MessageHistory = NO_HISTORY
+) -> MessageHistory:
+    """Return what the messages of a request say, after those of an earlier history.
 
     Args:
         text_of: returns the text of a message of the model.
     """
-    written, history, known, keys = marshal.dumps(messages, 2), MessageHistory(), 0, list[_Key]()
-    for number in range(len(messages), max(0, len(messages) - _MOST_NEW), -1):
-        keys.append((text_of, number, marshal.dumps(messages[number - 1], 2)))
-        found = _HISTORIES.get(keys[-1])
-        if found is not None and written.startswith(found.written, LIST_HEAD_BYTES):
-            history, known = _HISTORIES.pop(keys[-1]), number
-            break
-    if known < len(messages):
-        history = _read_on(history, messages[known:], text_of)._replace(written=written[LIST_HEAD_BYTES:])
-    if keys and len(written) <= _MOST_HISTORY_BYTES:
-        if len(_HISTORIES) >= _MOST_HISTORIES:
-            del _HISTORIES[next(iter(_HISTORIES))]
-        _HISTORIES[keys[0]] = history
-    return history
-
-
-def _read_on(
-    history: MessageHistory, new: Sequence[Any], text_of: Callable[[Sequence[MessagePart]], str]
-) -> MessageHistory:
     instructions, user_texts, texts, ids = list[str](), list[str](), list[str](), list[str]()
     names, new_calls, results = dict(history.names), [*history.new_calls], [*history.results]
-    for message in map(read_message, new):
+    for message in map(read_message, messages):
         ids += message.ids
         if message.role == "instructions":
             instructions.append(message.text)
@@ -244,7 +307,7 @@ def _read_on(
 
 def messages_of(body: Json) -> list[Json]:
     """Return the messages of a request to any of the APIs."""
-    given = next((body[key] for key in ("messages", "input", "contents") if key in body), None)
+    given = next((body[key] for key in _HISTORY_KEYS if key in body), None)
     return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
 
 
@@ -302,56 +365,3 @@ def objects(value: Any) -> list[Json]:
 def count(value: Any) -> int:
     """Return a number of tokens; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-class StreamedBlocks:
-    """Assembles the `content` of one streamed message of Anthropic's API, in the order of arrival."""
-
-    def __init__(self) -> None:
-        self._blocks: list[Json] = []
-        self._inputs: dict[int, str] = {}  # places of blocks → the JSON texts of their `input`
-        self._places: dict[int, int] = {}
-        """Indexes → places. A later block may reuse the index of an earlier one."""
-
-    @property
-    def blocks(self) -> list[Json]:
-        """The blocks with parsed `input`; text that is not JSON stays text."""
-        return [
-            {**block, "input": json_or(text, text)} if text.strip() else block
-            for place, block in enumerate(self._blocks)
-            for text in (self._inputs.get(place, ""),)
-        ]
-
-    def place(self, index: int) -> int:
-        """Return the place of the last block with an index; that of the next block if there is none."""
-        return self._places.get(index, len(self._blocks))
-
-    def is_content(self, place: int) -> bool:
-        """Return True if the block at a place has begun and is not a call."""
-        return place < len(self._blocks) and self._blocks[place].get("type") != "tool_use"
-
-    def start(self, index: int, block: Json) -> None:
-        """Add a block."""
-        self._places[index] = len(self._blocks)
-        self._blocks.append(block)
-
-    def grow(self, index: int, delta: Mapping[str, Any]) -> bool:
-        """Extend a block. Returns False if the type of the delta is unknown."""
-        kind = str(delta.get("type"))
-        key = _GROWING.get(kind)
-        if not key and kind not in ("input_json_delta", "citations_delta"):
-            return False
-        if index not in self._places:
-            missing = {"input_json_delta": "tool_use", "citations_delta": "text"}
-            self.start(index, {"type": key or missing[kind]})
-        place = self._places[index]
-        block = self._blocks[place]
-        if key:
-            block[key] = text_at(block, key) + text_at(delta, key)
-        elif kind == "input_json_delta":
-            piece = delta.get("partial_json") or ""
-            text = piece if isinstance(piece, str) else json.dumps(piece)  # some servers send the object
-            self._inputs[place] = self._inputs.get(place, "") + text
-        else:
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-        return True

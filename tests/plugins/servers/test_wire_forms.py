@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.plugins.protocols import model_messages
+from agentest.plugins.protocols.model_messages import RequestReader
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.gemini import Gemini
@@ -19,6 +22,7 @@ from agentest.plugins.servers.model_gateway.wire_form import (
     WireForm,
 )
 from agentest.support.http.sse import Event
+from agentest.support.json_text import json_or
 
 FORMS: list[WireForm] = [ChatCompletions(), Responses(), AnthropicMessages(), Gemini()]
 _KEYS = (
@@ -121,12 +125,56 @@ _HISTORY = st.lists(
 )
 
 
-@given(histories=st.lists(_HISTORY, min_size=2, max_size=4))
-def test_a_history_is_read_alike_whatever_was_read_before(histories: list[list[Any]]) -> None:
-    """Histories grow by one or more messages, are repeated, and begin like those of others."""
+@given(
+    histories=st.lists(_HISTORY, min_size=2, max_size=4),
+    around=st.sampled_from([{}, {"tools": [{"input": [1]}], "input": []}, {"": {"messages": [1]}}]),
+    indent=st.sampled_from([None, 0, 2]),
+)
+def test_a_request_is_read_alike_whatever_was_read_before(
+    histories: list[list[Any]], around: Mapping[str, Any], indent: int | None
+) -> None:
+    """Histories grow by one or more messages, are repeated or cut, and begin like those of others."""
     form = ChatCompletions()
-    for messages in (each[:end] for each in histories for end in (1, 3, 4, 4, 14)):
-        known = form.request({"messages": messages}, "")
-        alone = ChatCompletions().request({"messages": messages}, "")  # has read nothing before
-        assert known == alone
-        assert known.results == alone.results
+    reader = RequestReader(form.text_of)
+    for messages in (each[:end] for each in histories for end in (1, 3, 4, 4, 14, 3)):
+        sent = {"model": "[", **around, "messages": messages, "stream": False}
+        body, history = reader.read(json.dumps(sent, indent=indent).encode())
+        assert json.dumps(body) == json.dumps(sent)
+        known, alone = form.request(body, "", history), form.request(body, "")
+        assert (known, known.results) == (alone, alone.results)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ('{"input": [{}]}', '{"input": [{},]}', '{"input": [{}, ]}', '{"input": [{} {}]}', '{"input": [{}]'),
+        ('{"input": [{"a": [1]}]}', '{"input": [{"a": [1]}', '{"input": [{"a": [1]}]}', '{"input": [{}]}'),
+        ('{"input": [{}], "n": 1}', '{"input": [{}, "n": 1}', '{"input": [{}], "n": 2}', '{"input": [{}, {}'),
+        ('{"a": {"input": [2]}, "input": [{}]}', '{"a": {"input": [2, {}]}, "input": [{}]}'),
+        ('{"input": [{}], "input": [{}]}', '{"input": [{}, {}], "input": [{}]}', '{"input": []}'),
+        ('{"input": [{"": "]}"}]}', '{"input": [{"": "]}, {"}]}', '{"input": [{"": "]}"}, {"": "]}"}]}'),
+        ('{"input": [{"": NaN}]}', '{"input": [{"": NaN}, 1]}', '{"input": "[{}]"}', "[1]", '"input"', ""),
+        (
+            '{"input": [1]}',
+            '{"input": [1234]}',
+            '{"input": [1, 2]}',
+            '{"input": [1, 2, 3]}',
+            '{"input": [1.]}',
+        ),
+    ],
+)
+def test_a_request_that_is_almost_known_is_read_as_it_is(texts: tuple[str, ...]) -> None:
+    reader = RequestReader(Responses().text_of)
+    for text in (*texts, *texts):
+        body, _ = reader.read(text.encode())
+        assert json.dumps(body) == json.dumps(json_or(text))
+
+
+def test_only_new_messages_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = RequestReader(ChatCompletions().text_of)
+    messages = [{"role": "user", "content": f"message {number}"} for number in range(9)]
+    read = list[Any]()
+    monkeypatch.setattr(model_messages, "json_or", lambda text: (read.append(json.loads(text)), read[-1])[1])
+    for begin, end in ((5, 6), (0, 2), (5, 7), (0, 5), (0, 5), (5, 9)):
+        reader.read(json.dumps({"messages": messages[begin:end], "tools": [{}]}).encode())
+    assert read[2:] == [messages[:2], messages[6:7], messages[2:5], [], messages[7:]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import field
 
+from agentest.plugins.protocols.anthropic_messages.client import StreamedBlocks
 from agentest.plugins.protocols.model_messages import (
     Json,
-    StreamedBlocks,
     count,
     entry,
     objects,
@@ -32,9 +32,6 @@ class AnthropicMessages(wire.WireForm):
         del path
         choice = entry(body, "tool_choice")
         return {"forced": wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")}
-
-    def is_incomplete(self, body: Json) -> bool:
-        return body.get("stop_reason") == "max_tokens"
 
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):

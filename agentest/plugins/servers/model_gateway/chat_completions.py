@@ -36,9 +36,6 @@ class ChatCompletions(wire.WireForm):
         forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
         return {"forced": forced, "unmockable": unmockable, "observed": partial(_observed, body)}
 
-    def is_incomplete(self, body: Json) -> bool:
-        return _choice(body).get("finish_reason") == "length"
-
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         if not any(answer.hides for answer in answers):
             return request.body

@@ -22,7 +22,7 @@ from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import AT_ONCE, Event, EventParser
-from agentest.support.json_text import json_or
+from agentest.support.json_text import encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
@@ -61,7 +61,7 @@ class Reply:
         self._request = request
         self._form = form
         self.response: web.StreamResponse
-        self._like: ModelResponse
+        self.like: ModelResponse  # its status and headers are those of an answer in pieces
         self.begun = False
 
     @property
@@ -70,14 +70,11 @@ class Reply:
         transport = self._request.transport
         return transport is not None and not transport.is_closing()
 
-    def like(self, response: ModelResponse) -> None:
-        self._like = response
-
     async def write(self, data: bytes) -> None:
         if not self.begun:
             self.begun = True
-            headers = CIMultiDict(_response_headers(self._like))
-            self.response = web.StreamResponse(status=self._like.status_code, headers=headers)
+            headers = CIMultiDict(_response_headers(self.like))
+            self.response = web.StreamResponse(status=self.like.status_code, headers=headers)
             await self.response.prepare(self._request)
         await self.response.write(data)
 
@@ -179,7 +176,10 @@ class ModelExchange:
             return
         self.conversation.log.note_briefing(self.request, self.conversation.plain_name)
         await self.conversation.read_results(self.request)
-        rounds: Rounds = self.conversation.resumed(self.request) or Rounds(body=self._completed())
+        if (rounds := self.conversation.resumed(self.request)) is None:
+            answers = self.conversation.remembered(self.request)
+            rounds = Rounds(body=self.form.completed(self.request, answers))
+            self.conversation.note_completed(self.request, answers, rounds.body)
         outputs = self.conversation.output_tools(self.request)
         stream = self.form.stream(self.request) if self.request.streams else None
         try:
@@ -198,12 +198,6 @@ class ModelExchange:
         finally:
             if not rounds.done and (rounds.number or rounds.calls) and not self.conversation.over:
                 self.conversation.unfinished.append((self.request, rounds))
-
-    def _completed(self) -> Json:
-        answers = self.conversation.remembered(self.request)
-        body = self.form.completed(self.request, answers)
-        self.conversation.note_completed(self.request, answers, body)
-        return body
 
     async def _fault(self, message: str, stream: wire.AnswerStream | None, status: int = 502) -> None:
         self.conversation.note_fault(message)
@@ -278,7 +272,7 @@ class ModelExchange:
             known = next(same, None)
             if known is None:
                 forced = self.request.forced == wire.ANY_TOOL
-                answering = self.conversation.answer(call, cut=answer.incomplete, forced=forced)
+                answering = self.conversation.answer(call, cut=answer.is_cut, forced=forced)
                 known = call, asyncio.ensure_future(answering)
                 known[1].add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 rounds.calls.append(known)
@@ -306,7 +300,7 @@ class ModelExchange:
                 answer = self.form.answer(_object(data, self.address))
             else:
                 if not self.reply.begun:
-                    self.reply.like(response)
+                    self.reply.like = response
                 parser = EventParser()
                 async for piece in response.pieces():
                     await self._feed(stream, parser.feed(piece))
@@ -369,7 +363,7 @@ class ModelExchange:
         else:
             body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
             shown = self.form.answer(body) if hidden else answer
-            leaves = wire.encoded(body) if stream is None else stream.end(body, hidden)
+            leaves = encoded(body) if stream is None else stream.end(body, hidden)
         _check_calls(leaves, [call.name for call in shown.calls], streams=stream is not None)
         if stream is None:
             self.reply.whole(response, leaves)

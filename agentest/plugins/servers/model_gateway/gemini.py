@@ -53,9 +53,6 @@ class Gemini(wire.WireForm):
             "unmockable": unmockable,
         }
 
-    def is_incomplete(self, body: Json) -> bool:
-        return _candidate(body).get("finishReason") == "MAX_TOKENS"
-
     def overridden(self, body: Json, override: Override) -> Json:
         settings = override.settings
         settings.pop("model", None)  # it stands in the address
@@ -206,14 +203,11 @@ class _GeminiStream(wire.AnswerStream):
 
 
 def _candidate(body: Json) -> Json:
-    candidates = body.get("candidates")
-    first = candidates[0] if isinstance(candidates, list) and candidates else None
-    return first if isinstance(first, dict) else next(iter(objects(candidates)), {})
+    return next(iter(objects(body.get("candidates"))), {})
 
 
 def _content(body: Json) -> Json:
-    content = _candidate(body).get("content")
-    return content if isinstance(content, dict) else {}
+    return entry(_candidate(body), "content")
 
 
 def _blocked(body: Json) -> bool:

@@ -132,10 +132,9 @@ def _only_teller(
 ) -> GatewayConversation | None:
     """Return the conversation that has said all texts, as for most requests, if no other can be meant."""
     said = [text.text for text in texts]
-    tellers = [each for each in conversations if said and all(map(each.texts.__contains__, said))]
     newest = "".join(said[-1:])
     able = [each for each in conversations if newest in each.told or newest.startswith(each.known)]
-    return tellers[0] if len(tellers) == len(able) == 1 else None
+    return able[0] if said and len(able) == 1 and all(map(able[0].texts.__contains__, said)) else None
 
 
 def _by_text(

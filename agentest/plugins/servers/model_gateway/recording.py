@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,12 +13,11 @@ from yarl import URL
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
 from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelResponse
-from agentest.plugins.servers.model_gateway.wire_form import encoded
 from agentest.support.errors import ModelError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client, DirectResponse, Headers, StoredResponse
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import json_or
+from agentest.support.json_text import encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 
@@ -145,27 +144,20 @@ class RecordedApi:
         return GatewayError(str(error), 409)
 
 
-@dataclass(slots=True)
 class _Taped:
     """A live response that is recorded once it has been read, or when the agent reads no further."""
 
-    _response: ModelResponse
-    _request: AgentRequest
-    _hide: Callable[[str], str]
-    _fail: Callable[[ModelError], GatewayError]
-    _unfinished: bytearray | None = None
-
-    @property
-    def status_code(self) -> int:
-        return self._response.status_code
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._response.headers
-
-    @property
-    def is_success(self) -> bool:
-        return self._response.is_success
+    def __init__(
+        self,
+        response: ModelResponse,
+        request: AgentRequest,
+        hide: Callable[[str], str],
+        fail: Callable[[ModelError], GatewayError],
+    ) -> None:
+        self.status_code, self.headers = response.status_code, response.headers
+        self.is_success = response.is_success
+        self._response, self._request, self._hide, self._fail = response, request, hide, fail
+        self._unfinished: bytearray | None = None
 
     async def read(self) -> bytes:
         body = await self._response.read()
@@ -188,7 +180,7 @@ class _Taped:
             await self._response.aclose()
 
     def _record(self, body: bytes, *, cut: bool = False) -> None:
-        hide, headers = self._hide, self._response.headers
+        hide, headers = self._hide, self.headers
         kept = {
             name.lower(): hide(value)
             for name, value in headers.items()
@@ -196,7 +188,7 @@ class _Taped:
         }
         text = hide(body.decode(errors="surrogateescape"))
         stored = StoredResponse(
-            status_code=self._response.status_code,
+            status_code=self.status_code,
             headers=kept,
             body=text.encode(errors="surrogateescape"),
             cut=cut,

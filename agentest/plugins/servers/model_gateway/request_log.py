@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import marshal
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
+from itertools import takewhile
 from operator import eq, itemgetter
 from time import perf_counter
 from typing import Any, Self
@@ -15,7 +15,6 @@ from agentest.domain.changes import DueFaults, Fault, InjectedFault
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ModelToolCall, PromptMessage
 from agentest.plugins.protocols.model_messages import (
-    LIST_HEAD_BYTES,
     Json,
     instructions_of,
     messages_of,
@@ -27,7 +26,7 @@ from agentest.plugins.servers.model_gateway.responses import conversation_id
 from agentest.plugins.servers.model_gateway.wire_form import ModelCall, WireAnswer, WireRequest, model_of
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import well_formed
+from agentest.support.json_text import json_or_repr, well_formed
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import Redactor
 
@@ -43,7 +42,6 @@ _MESSAGE_CHARS = 20
 _MOST_READ = 20_000
 _MOST_AGENTS = 4
 _FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
-_INSTRUCTIONS = ("system", "developer")
 
 
 @dataclass(slots=True)
@@ -99,9 +97,8 @@ class RequestLog:
     _turn_began_ms: float | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     """The fields of the requests that have ended since the last turn."""
-    _sent: deque[tuple[bytes, list[Json]]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
-    """The messages of the last request of each agent, as bytes with which a longer history begins, and as
-    they are."""
+    _sent: deque[tuple[list[Json], list[Json]]] = field(default_factory=lambda: deque(maxlen=_MOST_AGENTS))
+    """The last request of each agent: the instructions with which its messages begin, and the others."""
     _briefing: ModelBriefing = ModelBriefing()
     """What the agent told its model, of all agents that belong to it."""
     _told: ModelBriefing = ModelBriefing()
@@ -141,7 +138,7 @@ class RequestLog:
         Args:
             request: the agent's, of which `body` is that of a round.
         """
-        prompt, more = self._prompt(body, request.history.written if body is request.body else None)
+        prompt, more = self._prompt(body)
         facts = {"begin_ms": _now_ms(), "model": _name(request.model), "round": round}
         return RequestRecord(self, {**facts, "prompt": prompt, "prompt_more": more})
 
@@ -154,9 +151,9 @@ class RequestLog:
         self.requests, self._turn_began_ms = [], None
         return tuple(ModelRequest(**{**each, "begin_ms": each["begin_ms"] - zero}) for each in requests)
 
-    def _prompt(self, body: Json, written: bytes | None) -> tuple[tuple[PromptMessage, ...], int]:
+    def _prompt(self, body: Json) -> tuple[tuple[PromptMessage, ...], int]:
         try:
-            new = self._new_messages(body, written)
+            new = self._new_messages(body)
         except RecursionError:
             return (), 0
         prompt: list[PromptMessage] = []
@@ -171,30 +168,25 @@ class RequestLog:
             prompt.append(message)
         return tuple(reversed(prompt)), len(new) - len(prompt)
 
-    def _new_messages(self, body: Json, written: bytes | None) -> list[Json]:
+    def _new_messages(self, body: Json) -> list[Json]:
         instructions, items = instructions_of(body), messages_of(body)
-        written = marshal.dumps(items, 2)[LIST_HEAD_BYTES:] if written is None else written
         if instructions:
             items = [{"role": "system", "content": instructions}, *items]
-            written = instructions.encode(errors="surrogatepass") + written
         if "previous_response_id" in body or "conversation" in body:  # the provider has the rest
             return items
-        whole = [each for each in self._sent if written.startswith(each[0])]
-        before = max(whole, key=itemgetter(0), default=None)
-        if before is not None:
-            told, new = list[Json](), items[len(before[1]) :]
-        else:  # it is new, or its instructions or its oldest messages are
-            told, said = _parted(items)
-            same = [_common(said, _parted(each)[1]) for _, each in self._sent]
-            known = max(same, default=0)
-            before = self._sent[same.index(known)] if known else None
-            told, new = [each for each in told if not before or each not in before[1]], said[known:]
-        if before is not None:
-            self._sent.remove(before)
+        told = [*takewhile(lambda each: _role(each) in ("system", "developer"), items)]
+        said = items[len(told) :]
+        same = [[*map(eq, said, each), False].index(False) for _, each in self._sent]
+        known = max(same, default=0)
+        earlier, new = list[Json](), said[known:]
+        if known:  # the request goes on where one of this agent ended
+            place = same.index(known)
+            earlier, _ = self._sent[place]
+            del self._sent[place]
             while new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
                 del new[0]
-        self._sent.append((written, items))
-        return [*told, *new]
+        self._sent.append((told, said))
+        return [*(each for each in told if each not in earlier), *new]
 
 
 def _declared(name: str, tool: ToolSpec) -> ToolSpec:
@@ -204,17 +196,6 @@ def _declared(name: str, tool: ToolSpec) -> ToolSpec:
 
 def _now_ms() -> float:
     return perf_counter() * 1000
-
-
-def _parted(items: Iterable[Json]) -> tuple[list[Json], list[Json]]:
-    told, said = list[Json](), list[Json]()
-    for each in items:
-        (told if _role(each) in _INSTRUCTIONS else said).append(each)
-    return told, said
-
-
-def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
-    return [*map(eq, one, other), False].index(False)
 
 
 def _role(item: Json) -> str:
@@ -231,18 +212,7 @@ def _text(item: Json) -> str:
 
 
 def _json(value: Any) -> str:
-    try:
-        return value if isinstance(value, str) else json.dumps(_brief(value), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return "…"
-
-
-def _brief(value: Any) -> Any:
-    if isinstance(value, str):
-        return value[:_MOST_READ]
-    if isinstance(value, dict):
-        return {key: _brief(each) for key, each in value.items()}
-    return [_brief(each) for each in value] if isinstance(value, list) else value
+    return value if isinstance(value, str) else json_or_repr(value)
 
 
 def _name(model: str | None) -> str | None:

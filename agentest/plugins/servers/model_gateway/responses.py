@@ -48,9 +48,6 @@ class Responses(wire.WireForm):
     def ids_of(self, body: Json) -> Iterable[str]:
         return filter(None, (body.get("id"), conversation_id(body)))
 
-    def is_incomplete(self, body: Json) -> bool:
-        return body.get("status") == "incomplete"
-
     def is_of_model(self, message: Json) -> bool:
         if message.get("role") is not None:
             return bool(message["role"] == "assistant")

@@ -15,7 +15,7 @@ from aiohttp import web
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
-from agentest.plugins.protocols.model_messages import MessageHistory
+from agentest.plugins.protocols.model_messages import MessageHistory, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -43,7 +43,6 @@ from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.caller_guard import Handler
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 _REMEMBERED_TARGETS = 1000
@@ -118,6 +117,7 @@ class _Gateway:
         self._traffic = traffic
         traffic.state.memory, traffic.state.output_tools = settings.memory, settings.output_tools
         self._client = client
+        self._readers = {form.name: RequestReader(form.text_of) for _, form in _FORMS}
         self._target_of = lru_cache(_REMEMBERED_TARGETS)(partial(target_of, upstreams=settings.upstream))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -132,15 +132,14 @@ class _Gateway:
             return json_error(404 if known else 403, str(error) if known else WITHOUT_TOKEN, None)
         if not known:
             return self._without_token(request, target)
-        if problem := self._refusal(request, target):
-            self._traffic.note_refused(problem, target.conversation, target.lane)
-            return json_error(400, problem, target.form)
+        data, status, problem = b"", 400, self._refusal(request, target)
         try:
-            data = await read_body(request, MAX_BODY_BYTES)
+            data = data if problem else await read_body(request, MAX_BODY_BYTES)
         except BodyRefused as error:
-            problem = f"the body {error}"
+            status, problem = error.status, f"the body {error}"
+        if problem:
             self._traffic.note_refused(problem, target.conversation, target.lane)
-            return json_error(error.status, problem, target.form)
+            return json_error(status, problem, target.form)
         url = target.url
         if "/responses/" in url:
             url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
@@ -191,9 +190,10 @@ class _Gateway:
     ) -> None:
         self._traffic.state.reached = True
         self._traffic.on_request()
-        if not isinstance(body := json_or(data), dict):
+        body, history = self._readers[form.name].read(data)
+        if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
-        read = form.request(body, target.url)
+        read = form.request(body, target.url, history)
         owner = self._traffic.named(target.conversation) if target.conversation else None
         if target.conversation and owner is None:
             raise GatewayError("the conversation that this address names has ended", 409)
@@ -337,7 +337,7 @@ async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> Non
     """Send a response of the model's API as it comes. Raises HiddenCall for one that may have no call."""
     read = b""
     try:
-        reply.like(response)
+        reply.like = response
         async for piece in response.pieces():
             if not calls:
                 read = check_no_call(read + piece)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import marshal
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_arguments
@@ -35,12 +35,13 @@ from agentest.plugins.protocols.model_messages import (
     usage_of,
 )
 from agentest.support.http.sse import Event
-from agentest.support.json_text import json_or, well_formed
+from agentest.support.json_text import encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 ANY_TOOL = "*"
 _SHORT_ID = 5
-_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_CUT = {"finish_reason": "length", "status": "incomplete"}
+_CUT |= {"stop_reason": "max_tokens", "finishReason": "MAX_TOKENS"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +111,14 @@ class WireAnswer:
     calls: tuple[ModelCall, ...] = ()
     ids: tuple[str, ...] = ()  # ids by which a later request may refer to the answer or to parts of it
     usage: Usage = Usage()
-    incomplete: bool = False  # True if the model ran into a limit of length
     message: list[Json] = field(default_factory=list)
     """The answer as messages of the API's history, unchanged."""
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the model ran into a limit of length."""
+        parts = self.body, *objects(self.body.get("choices"))[:1], *objects(self.body.get("candidates"))[:1]
+        return any(part.get(key) == value for part in parts for key, value in _CUT.items())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -246,35 +252,30 @@ class WireForm(ABC):
         ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort` and `seed`
     )
 
-    def request(self, body: Json, path: str) -> WireRequest:
-        history = read_history(messages_of(body), self.text_of)
+    def request(self, body: Json, path: str, history: MessageHistory | None = None) -> WireRequest:
+        history = history or read_history(messages_of(body), self.text_of)
         facts: Json = {"model": model_of(body), **self.facts(body, path)}
         facts.setdefault("streams", body.get("stream") is True)
         return WireRequest(
             body=body,
             history=history,
             instructions="\n\n".join(filter(None, (instructions_of(body), *history.instructions))),
-            tools=self._offered(body),
+            tools=self._offered(marshal.dumps({key: body.get(key) for key in ("tools", "functions")}, 2)),
             **{**facts, "ids": (*facts.get("ids", ()), *reversed(history.ids))},
         )
 
-    def _offered(self, body: Json) -> Mapping[str, ToolSpec]:
-        # The order of keys tells output tools from others.
-        written = marshal.dumps((self.name, body.get("tools"), body.get("functions")), 2)
-        for known, tools in _OFFERED:
-            if known == written:
-                return tools
-        tools = {
+    @lru_cache(8)  # noqa: B019 - forms are few. Agents send the same tools with each request.
+    def _offered(self, written: bytes) -> Mapping[str, ToolSpec]:
+        # The key is bytes because the order of their keys tells output tools from others.
+        return {
             name: ToolSpec(
                 name=name,
                 description=str(each.get("description") or ""),
                 parameters=next((schema for key in self.schema_keys if (schema := entry(each, key))), {}),
             )
-            for each in self.declared(body)
+            for each in self.declared(marshal.loads(written))
             if isinstance(name := each.get("name"), str) and name
         }
-        _OFFERED.append((written, tools))
-        return tools
 
     def declared(self, body: Json) -> Iterable[Json]:
         """Return the declarations of the tools that a request offers."""
@@ -294,13 +295,8 @@ class WireForm(ABC):
             calls=tuple(_model_call(part) for part in parts if part.kind == "call"),
             ids=(*self.ids_of(body), *(known for each in messages for known in each.ids)),
             usage=usage_of(body),
-            incomplete=self.is_incomplete(body),
             message=written,
         )
-
-    @abstractmethod
-    def is_incomplete(self, body: Json) -> bool:
-        """Return True if the model ran into a limit of length."""
 
     def ids_of(self, body: Json) -> Iterable[str]:
         """Return further ids by which a later request may refer to an answer, or refers to one."""
@@ -421,10 +417,6 @@ class WireForm(ABC):
         """Return the body of an error response."""
 
 
-_OFFERED: deque[tuple[bytes, Mapping[str, ToolSpec]]] = deque(maxlen=8)
-"""What was read last, because agents send the same tools with each request."""
-
-
 def _model_call(part: MessagePart) -> ModelCall:
     arguments, problem = read_arguments(part.value)
     if isinstance(part.value, str) and repeats_key(part.value):
@@ -511,11 +503,6 @@ def sse(data: Json | str, name: str | None = None) -> bytes:
     """Return an event of a stream; a text of several lines has a `data` line for each."""
     written = data.replace("\n", "\ndata: ").encode() if isinstance(data, str) else encoded(data)
     return b"%bdata: %b\n\n" % (f"event: {name}\n".encode() if name else b"", written)
-
-
-def encoded(value: Json) -> bytes:
-    """Return a body as it is sent."""
-    return well_formed(_ENCODER.encode(value)).encode()
 
 
 def matched(answers: Sequence[PassedAnswer], seen: Sequence[SeenMessage | None]) -> list[PassedAnswer | None]:
