@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from agentest.domain.transcript import Usage
@@ -127,18 +127,13 @@ def reported_usage(reported: Any) -> Usage | None:
     """Return the token counts in a response, or None if it has none."""
     if not isinstance(reported, Mapping):
         return None
-    details: Mapping[str, Any] = next(
-        (reported[name] for name in _DETAILS if isinstance(reported.get(name), Mapping)), {}
-    )
-    prompt, completion = _count(reported, _PROMPT), _count(reported, _COMPLETION)
-    if prompt is None and completion is None:
+    found = (reported.get(name) for name in _DETAILS)
+    details: Mapping[str, Any] = next((each for each in found if each and isinstance(each, Mapping)), {})
+    prompt, completion = read_count(reported, *_PROMPT), read_count(reported, *_COMPLETION)
+    counts = map(reported.get, (*_PROMPT, *_COMPLETION))
+    if not (prompt or completion or any(type(value) is int and value >= 0 for value in counts)):
         return None
-    return Usage(prompt or 0, completion or 0, _count(reported, _CACHED) or _count(details, _CACHED) or 0)
-
-
-def _count(reported: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    values = (reported.get(name) for name in names)
-    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0), None)
+    return Usage(prompt, completion, read_count(reported, *_CACHED) or read_count(details, *_CACHED))
 
 
 def read_count(reported: Any, *keys: str) -> int:

@@ -143,7 +143,7 @@ class _Gateway:
         url = target.url
         if "/responses/" in url:
             url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
-        headers = tuple(each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON)
+        headers = tuple([each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON])
         self._traffic.learn(keys_in(headers, url))
         upstream = LiveApi(self._client, request.method, url, headers)
         reply = Reply(request, target.form)
