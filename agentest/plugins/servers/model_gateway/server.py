@@ -212,8 +212,7 @@ class _Gateway:
         if override := self._traffic.override_of(placed.who.agent):
             if given_name := override.model:
                 upstream.url = re.sub(r"(?<=models/)[^/:]+(?=:)", lambda _: given_name, upstream.url)
-            changed = form.overridden(body, override)
-            read = replace(read, body=changed, model=override.model or read.model)
+            read = replace(read, body=form.overridden(body, override), model=override.model or read.model)
         else:
             upstream.given = body, data
         api = self._api(placed, target, upstream)
