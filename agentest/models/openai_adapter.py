@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from agentest.domain.transcript import Usage
 from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, Room, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
-from agentest.support.errors import ModelUnavailable
+from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.bodies import CODINGS, UnusableBody
 from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
@@ -79,7 +79,7 @@ class OpenAIChatModel:
             wait = retry_after(response.headers)
             raise TransientError(problem, wait, throttled=status == 429, overloaded=status >= 500)
         if status in REFUSED:
-            raise RequestRefused(problem, named_parameters(sent, _error_summary(body)))
+            raise refusal(problem, sent, _error_summary(body))
         raise ModelUnavailable(problem)
 
     def _reply(self, body: str, room: Room | None, sent: Collection[str]) -> ChatReply:
@@ -156,13 +156,31 @@ def sent_parameters(configured: Mapping[str, Any], request: ChatRequest) -> dict
     return sent
 
 
-def named_parameters(sent: Mapping[str, Any], complaint: str) -> dict[str, str]:
-    """Return the first parameter that a refusal names, and the name that it wants instead; "": none."""
+_TOO_LONG = re.compile(
+    r"context[_ ](?:length|size|window)|(?:prompt|input) is too long|prompt length|"
+    r"token count .{0,40}exceeds",
+    re.I,
+)
+"""Found in messages about a prompt that is longer than the model's window."""
+
+
+def refusal(problem: str, sent: Mapping[str, Any], complaint: str) -> ModelError:
+    """Return the error for a rejected request: another form may be accepted, unless the prompt is too long.
+
+    Args:
+        sent: the parameters of the request; the first one that the complaint names is not sent again, or
+            under the name that it wants instead.
+    """
     for name in sent:
         if re.search(rf"\b{name}\b", complaint):
             other = "max_completion_tokens"
-            return {name: other if name == "max_tokens" and other in complaint else ""}
-    return {}
+            return RequestRefused(
+                problem, {name: other if name == "max_tokens" and other in complaint else ""}
+            )
+    if _TOO_LONG.search(complaint):
+        advice = "choose a model with a larger context, or let conversations end earlier (`max_turns`)"
+        return ModelUnavailable(f"{problem}; the prompt has more tokens than the model takes: {advice}")
+    return RequestRefused(problem)
 
 
 def _text(content: Any) -> str:

@@ -329,6 +329,32 @@ def test_a_key_that_is_repeated(status: int) -> None:
     assert "[redacted] is wrong" in str(found)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        "the request exceeds the available context size. try increasing the context size",
+        "prompt is too long: 213000 tokens > 200000 maximum",
+        "Input is too long for requested model.",
+        "This model's maximum prompt length is 131072 but the request contains 150000 tokens.",
+        "The input token count (1048999) exceeds the maximum number of tokens allowed (1048576).",
+    ],
+)
+def test_a_prompt_that_is_too_long(message: str) -> None:
+    """No other form of such a request is tried, and the error says what it means."""
+    found = problem(error(400, message), ModelUnavailable)
+    assert message[:40] in str(found)
+    assert "the prompt has more tokens than the model takes" in str(found)
+
+
+def test_an_answer_that_may_be_too_long() -> None:
+    """If the message names `max_tokens`, the request is sent without it."""
+    message = "'max_tokens' is too large: 4000. This model's maximum context length is 4096 tokens."
+    found = problem(error(400, message), RequestRefused, max_tokens=4000)
+    assert found.renamed == {"max_tokens": ""}
+
+
 # Parameters that a model does not take
 
 

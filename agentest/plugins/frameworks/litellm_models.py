@@ -15,7 +15,7 @@ from agentest.models.openai_adapter import (
     HOPELESS,
     REFUSED,
     TRANSIENT,
-    named_parameters,
+    refusal,
     response_format,
     room_from_headers,
     secrets_of,
@@ -134,7 +134,7 @@ class LiteLLMChatModel:
             translated = _translate_error(error, self._redact)
             if isinstance(translated, RequestRefused):
                 own = {name: value for name, value in parameters.items() if name not in self._arguments}
-                translated.renamed = named_parameters(own, str(translated))
+                translated = refusal(str(translated), own, str(translated))
             raise translated from None
         refused = ""
         if not message.content:
