@@ -45,9 +45,9 @@ from agentest.support.json_text import json_or
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 _VERSION = {"anthropic-version": "2023-06-01"}
 _MAX_TOKENS = 4096
+"""The limit for a reply if `body` has none, because the protocol requires one in every request."""
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
-"""The limit for a reply if `body` has none, because the protocol requires one in every request."""
 _MAX_PAUSES = 10
 _PAUSED = "pause_turn"
 _HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
