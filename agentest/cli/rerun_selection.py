@@ -183,7 +183,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
     )
-    finished = {_key(unit): tuple(unit.finished_part.conversations) for unit in plan.units}
+    finished = {_key(unit): unit.finished_part.numbers for unit in plan.units}
     resumed = ResumedRun(
         id=run.id,
         answers=answers if (answers := run.path / ANSWERS).is_dir() else None,
@@ -281,21 +281,18 @@ def _finished_part(unit: Unit, earlier: StoredJournal, *, slim: bool) -> Finishe
     key = _key(unit)
     if not _is_same(unit, earlier):
         return FinishedUnitPart()
-    slim = slim and unit.scenario.case is None  # the report shows a case's scores with its messages
-    conversations = {
-        number: without_unneeded_parts(result) if slim else result
-        for number, result in earlier.conversations(key).items()
-        if number <= unit.conversations
-    }
+    numbers = [number for number in earlier.lines(key) if number <= unit.conversations]
+    conversations = earlier.conversations(key, len(numbers))
+    if slim and unit.scenario.case is None:  # the report shows a case's scores with its messages
+        conversations = conversations.mapped(without_unneeded_parts)
     result = earlier.scenarios.get(key)
     usage = result.usage if result else earlier.planned[key].usage
-    part = FinishedUnitPart(conversations=conversations, usage=usage)
+    part = FinishedUnitPart(numbers=numbers, conversations=conversations, usage=usage)
     if result is None or not earlier.is_decided(key) or unit.repeat != result.repeat:
         return part
     wanted = result.planned if unit.repeat else unit.conversations
-    if earlier.lines(key).keys() != set(range(1, wanted + 1)):
-        return part
-    return replace(part, result=_completed(result, unit, tuple(conversations.values())))
+    is_whole = [*earlier.lines(key)] == [*range(1, wanted + 1)]
+    return replace(part, result=_completed(result, unit, conversations)) if is_whole else part
 
 
 def _is_same(unit: Unit, earlier: StoredJournal) -> bool:

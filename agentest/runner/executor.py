@@ -141,7 +141,7 @@ class _Scheduler:
         self.answering = {
             unit.agent
             for unit in session.prepared.plan.units
-            if any(each.conversation.turns for each in unit.finished_part.conversations.values())
+            if any(each.conversation.turns for each in unit.finished_part.conversations)
         }
         self._denied: defaultdict[str, dict[int, JudgedConversation]] = defaultdict(dict)
         """By scope and number: conversations that the agent refused, until their unit is decided."""
@@ -227,7 +227,7 @@ class _Scheduler:
 
     def _begin(self, unit: Unit) -> UnitProgress:
         progress = self._in_progress[unit.scope] = UnitProgress(
-            unit, perf_counter(), results=dict(unit.finished_part.conversations)
+            unit, perf_counter(), results=unit.finished_part.by_number
         )
         to_run = unit.conversations - len(unit.finished_part.conversations)
         self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_run))

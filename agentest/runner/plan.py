@@ -59,11 +59,16 @@ if TYPE_CHECKING:
 class FinishedUnitPart:
     """The part of a unit that an earlier run completed."""
 
-    conversations: Mapping[int, ConversationResult] = field(default_factory=dict)
-    """Number → result of each finished conversation."""
+    numbers: Sequence[int] = ()  # of its finished conversations
+    conversations: Sequence[ConversationResult] = ()  # their results, which may be read when they are used
     result: ScenarioResult | None = None  # set if the whole unit had finished, so that nothing is left to run
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Role → model usage of the earlier run for this unit."""
+
+    @property
+    def by_number(self) -> dict[int, ConversationResult]:
+        """Number → result of each finished conversation."""
+        return dict(zip(self.numbers, self.conversations, strict=True))
 
     def is_all(self, conversations: int) -> bool:
         """Return True if it covers a whole unit of this many conversations."""

@@ -81,7 +81,7 @@ class _StartedUnit:
         planned = unit.repeat.min if unit.repeat else unit.conversations
         self.left = max(0, planned - len(unit.finished_part.conversations))
         """Number of conversations that have not started; `repeat` may add more."""
-        self.has_failures = any(result.failures for result in unit.finished_part.conversations.values())
+        self.has_failures = any(result.failures for result in unit.finished_part.conversations)
 
 
 class Allowance:

@@ -295,7 +295,7 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
     if not traits.mock_servers or not scenario.speaks_of_calls:
         return ()
     missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
-    for result in unit.finished_part.conversations.values():  # of the resumed run
+    for result in unit.finished_part.conversations:  # of the resumed run
         calls = result.conversation.tool_calls
         if any({SeenBy.MOCK_SERVER, SeenBy.MODEL} & {call.seen_by, *call.also_seen_by} for call in calls):
             return ()
@@ -323,7 +323,7 @@ def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str,
     decision = UnitDecision(session.settings, UnitConnections(redact=session.prepared.loaded.redact))
     for unit in session.prepared.plan.units:
         if unit.finished_part.conversations and unit.scope not in begun:
-            progress = UnitProgress(unit, perf_counter(), results=dict(unit.finished_part.conversations))
+            progress = UnitProgress(unit, perf_counter(), results=unit.finished_part.by_number)
             result = decision.decide_early(progress, session.stop)
             results[unit.scope] = report_result(result, session.emit, session.settings)
     return results

@@ -209,11 +209,9 @@ class StoredJournal:
     def _in_order(self, key: Place) -> array[int]:
         return array("q", (part for number, line in self.lines(key).items() for part in (number, *line)))
 
-    def conversations(self, key: Place) -> dict[int, ConversationResult]:
-        """Return number → result for all stored conversations. Raises UsageError."""
-        flat = self._in_order(key)
-        stored = StoredConversations(self.path, flat, lambda read: read, silent=False)
-        return dict(zip(flat[::3], stored, strict=True))
+    def conversations(self, key: Place, most: int) -> StoredConversations:
+        """Return the first stored conversations of a scenario as they were judged, in order."""
+        return StoredConversations(self.path, self._in_order(key)[: 3 * most])
 
     def events(self, key: Place, numbers: Iterable[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
@@ -259,9 +257,9 @@ class StoredConversations(Sequence[ConversationResult]):
         self,
         path: Path,
         places: array[int],
-        finish: Callable[[ConversationResult], ConversationResult],
+        finish: Callable[[ConversationResult], ConversationResult] = lambda read: read,
         *,
-        silent: bool,
+        silent: bool = False,
         is_changed: bool = False,
     ) -> None:
         self._path = path
