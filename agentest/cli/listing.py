@@ -15,6 +15,7 @@ from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.terminal import clean, say, tell, tell_notes
+from agentest.support.text import about
 
 
 def show_plan(prepared: Prepared, *, list_only: bool) -> ExitCode:
@@ -118,7 +119,12 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     if forecast:
         yield f"expected: {format_forecast(forecast, datetime.now().astimezone())}"
         return
-    yield "expected: the duration is unknown, because no run is stored yet"
+    roles = prepared.loaded.config.user, prepared.loaded.config.judge
+    rate = min((each.requests_per_minute for each in roles if each.requests_per_minute), default=0)
+    if most_calls and rate:
+        yield f"expected: rate-bound: at most {about(60 * most_calls / rate)}, at {rate:,} requests a minute"
+    else:
+        yield "expected: the duration is unknown, because no run is stored yet"
     if most_calls:
         yield f"cost: unknown, because the number of tokens of at most {most_calls:,} calls is unknown"
         yield from _prices(prepared)

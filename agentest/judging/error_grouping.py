@@ -6,7 +6,7 @@ This module also writes the prompt for the grouping model and adds examples of t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -281,9 +281,8 @@ def _failure_lines(failures: Sequence[LabelledFailure]) -> Iterator[str]:
 def _conversation_parts(
     failures: Sequence[LabelledFailure], known: Mapping[str, ConversationResult]
 ) -> Iterator[str]:
-    ids = list(
-        dict.fromkeys(f.conversation_id for f in _alternating_labels(failures) if f.conversation_id in known)
-    )
+    found = dict.fromkeys(failure.conversation_id for failure in _alternating_labels(failures))
+    ids = [id for id in found if id in known]
     limit = _chars_per_item(_CONVERSATIONS_CHARS, len(ids), 60, 300)
     lines = [encode_on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MAX_TURNS]]
     if lines:
@@ -346,13 +345,9 @@ def _turn_parts(
 
 
 def _turn_record(conversation_id: str, turn: Turn, limit: int) -> dict[str, Any]:
-    per_call = limit // (2 * _MOST_CALLS)
-    calls = [
-        f"{shortened(call_text(call), per_call)} → {shortened(safe_repr(call.result), per_call)}"
-        for call in turn.tool_calls[:_MOST_CALLS]
-    ]
-    if left_out := len(turn.tool_calls) - len(calls):
-        calls.append(f"… {left_out} more")
+    calls = _call_lines(
+        turn.tool_calls, _MOST_CALLS, lambda text: shortened(text, limit // (2 * _MOST_CALLS))
+    )
     return {
         "conversation": conversation_id,
         "turn": turn.turn_index,
@@ -360,6 +355,12 @@ def _turn_record(conversation_id: str, turn: Turn, limit: int) -> dict[str, Any]
         **({"calls": calls} if calls else {}),
         "assistant": shortened(turn.agent_message, limit // 3) or NO_TEXT,
     }
+
+
+def _call_lines(calls: Sequence[ToolCall], most: int, short: Callable[[str], str]) -> list[str]:
+    texts = [(call_text(call), safe_repr(call.result)) for call in calls[:most]]
+    left_out = [f"… {len(calls) - most} more"] if len(calls) > most else []
+    return [*(f"{short(made)} → {short(result)}" for made, result in texts), *left_out]
 
 
 def _note_left_out(number: int) -> str:
@@ -388,16 +389,9 @@ def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn 
 def _with_examples(
     group: UniqueError, turns: Mapping[str, tuple[str, Turn]], redact: Redactor
 ) -> UniqueError:
-    def short(text: str, limit: int) -> str:
+    def short(text: str, limit: int = _CALL_CHARS) -> str:
         # Redact before shortening, because half of a secret would not be recognized.
         return shortened(redact.error(text), limit)
-
-    def call_lines(calls: Sequence[ToolCall]) -> Iterator[str]:
-        for call in calls[:_MOST_EXAMPLE_CALLS]:
-            answer = short(safe_repr(call.result), _CALL_CHARS)
-            yield f"{short(call_text(call), _CALL_CHARS)} → {answer}"
-        if left_out := len(calls[_MOST_EXAMPLE_CALLS:]):
-            yield f"… {left_out} more"
 
     chosen: dict[tuple[str, int], Turn] = {}
     for id in group.occurrences:
@@ -410,7 +404,7 @@ def _with_examples(
             turn_index=turn_index,
             user_message=short(turn.user_message, _MESSAGE_CHARS),
             agent_message=short(turn.agent_message, _MESSAGE_CHARS),
-            tool_calls=tuple(call_lines(turn.tool_calls)),
+            tool_calls=tuple(_call_lines(turn.tool_calls, _MOST_EXAMPLE_CALLS, short)),
         )
         for (conversation_id, turn_index), turn in chosen.items()
     )
