@@ -176,7 +176,7 @@ class RequestLog:
             return items
         told = [*takewhile(lambda each: _role(each) in ("system", "developer"), items)]
         said = items[len(told) :]
-        same = [[*map(eq, said, each), False].index(False) for _, each in self._sent]
+        same = [_common(said, each) for _, each in self._sent]
         known = max(same, default=0)
         earlier, new = list[Json](), said[known:]
         if known:  # the request goes on where one of this agent ended
@@ -196,6 +196,12 @@ def _declared(name: str, tool: ToolSpec) -> ToolSpec:
 
 def _now_ms() -> float:
     return perf_counter() * 1000
+
+
+def _common(one: Sequence[Json], other: Sequence[Json]) -> int:
+    if one[: len(other)] == other:  # lists compare the same objects, which most are, at once
+        return len(other)
+    return [*map(eq, one, other), False].index(False)
 
 
 def _role(item: Json) -> str:
