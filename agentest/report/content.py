@@ -438,7 +438,7 @@ def ended_early_text(result: RunResult) -> str:
     """Explain why the run ended early, and count unfinished scenarios; "" if it was complete."""
     if not result.interrupted and not result.stopped:
         return ""
-    why = "Interrupted" if result.interrupted else f"Ended before its end ({result.stopped})"
+    why = "Interrupted" if result.interrupted else f"Ended early ({result.stopped})"
     if result.lacks_conversations and not result.unfinished:
         return f"{why}: every scenario has its verdict, but not all of its conversations"
     return f"{why}: {unfinished_text(result) or 'all scenarios had finished'}"

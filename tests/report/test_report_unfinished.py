@@ -100,9 +100,7 @@ def test_other_ends_are_counted_in_the_same_way() -> None:
     skipped = replace(cut_short("waits"), verdict=Verdict(Status.SKIPPED, (reason,)))
     failed = scenario_result("books", [failing_conversation()])
     result = run_result(failed, skipped, stopped="stopped by --fail-fast")
-    assert ended_early_text(result) == (
-        "Ended before its end (stopped by --fail-fast): 1 of 2 scenarios did not run"
-    )
+    assert ended_early_text(result) == "Ended early (stopped by --fail-fast): 1 of 2 scenarios did not run"
     assert "1 failed, 1 unfinished (2 scenarios" in on_console(result)
     late = run_result(failed, interrupted=True, stopped="interrupted")
     assert ended_early_text(late) == "Interrupted: all scenarios had finished"

@@ -114,8 +114,8 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 TAKEN_FOR_DEAD = (
-    "the Ray cluster takes this process for dead, as the node died that it was connected to (its raylet was "
-    "killed, or did not answer)"
+    "the Ray cluster regards this process as dead, because the node it was connected to died (its raylet was "
+    "killed or did not respond)"
 )
 _CHECK_INTERVAL_S = 4.0
 _LOST_AFTER_S = 40.0  # restarting a head node may take this long

@@ -168,7 +168,7 @@ def test_a_run_whose_own_node_dies_ends_and_is_resumed(project: Project, two_nod
     os.kill(two_nodes.head_raylet, signal.SIGKILL)
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 2, out + err
-    assert "the Ray cluster takes this process for dead, as the node died that it was connected to" in err
+    assert "the Ray cluster regards this process as dead, because the node it was connected to died" in err
     assert "Traceback" not in err
     assert counts(project) == [1, 1, 0, 0, 0, 0]
     project.write("go", "")
