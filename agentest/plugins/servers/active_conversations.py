@@ -45,36 +45,27 @@ _SHOWN_TOOL_CHARS = 100
 _MOST_KINDS = 20
 
 
+@dataclass(slots=True, eq=False)
 class ServerGroup:
     """Agents that share servers. Statements about calls without a name apply to all of them."""
 
-    def __init__(
-        self,
-        agents: tuple[str, ...],
-        addresses: Addresses,
-        *,
-        exclusive: bool,
-        called: bool = True,
-        places: Mapping[str, str] | None = None,
-    ) -> None:
-        """Create a group.
+    agents: tuple[str, ...]
+    addresses: Addresses
+    exclusive: bool
+    called: bool = True  # True if tool calls can arrive; else there are only spans, and nothing has to wait
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Agent → its address. Agents with the same address share one process and one client."""
+    admission: Admission = field(init=False)
+    traces: Collector | None = None
+    model_traffic: GatewayTraffic | None = None
+    tools: set[str] = field(default_factory=set)  # the possible names of calls at the mock servers
+    reached: frozenset[tuple[str, str]] = frozenset()
+    """Each agent whose client connected to a mock server, with the server's key."""
+    given_up: _Ended | None = None
+    """The conversation that ended last, if it failed, because its agent may continue with it."""
 
-        Args:
-            called: True if tool calls can arrive; otherwise there are only spans, so that nothing has to
-                wait.
-            places: agent → its address. Agents with the same address share one process and one client.
-        """
-        self.agents = agents
-        self.places = places or {}
-        self.addresses = addresses
-        self.admission = Admission(exclusive=exclusive, open_at_once=not called)
-        self.traces: Collector | None = None
-        self.model_traffic: GatewayTraffic | None = None
-        self.tools: set[str] = set()  # the possible names of calls at the mock servers
-        self.reached: frozenset[tuple[str, str]] = frozenset()
-        """Each agent whose client connected to a mock server, with the server's key."""
-        self.given_up: _Ended | None = None
-        """The conversation that ended last, if it failed, because its agent may continue with it."""
+    def __post_init__(self) -> None:
+        self.admission = Admission(exclusive=self.exclusive, open_at_once=not self.called)
 
 
 @dataclass(slots=True)
@@ -482,6 +473,7 @@ class ServerInputs:
     stack: AsyncExitStack  # closes all opened resources at the end of the run
     on_note: Callable[[str], None]  # receives notes for the user, for the end of the run
     redact: Redactor
+    alone: bool = True  # False if the run has other processes, which may call models, too
     mocked_in: Mapping[str, str] = field(default_factory=dict)
     """Tool → the location of its mock, which follows the tool's name in errors."""
     spoken: frozenset[str] = frozenset()  # the tools that trajectories name

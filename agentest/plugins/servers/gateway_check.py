@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -16,6 +18,7 @@ from agentest.agents.listener import HOST
 from agentest.config.agent_types import AgentConfig
 from agentest.runner.call_sources import CallObservations
 from agentest.support.errors import ConfigError
+from agentest.support.http.client import OWN_PORTS
 
 FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
     (
@@ -139,3 +142,58 @@ async def has_called_model(observed: CallObservations, agent: str, limit_s: floa
         with anyio.move_on_after(limit_s):
             await came.wait()
     return (agent, "model_gateway") in observed.reached
+
+
+class BypassWatch:
+    """Finds connections of the agent to the APIs behind the gateway on this machine, if Linux lists them.
+
+    The agent's processes, and those that they start, have the gateway's token in their environment. A closed
+    connection has no owner any more, so one that nobody else was seen to have counts, too, if the run is
+    `alone`, without other processes that may call the same APIs.
+    """
+
+    def __init__(self, token: str, urls: Collection[str], *, alone: bool) -> None:
+        self._token, self._alone = f"/{token}".encode(), alone
+        self._apis = {f"{urlsplit(url).port or 80:04X}": url for url in urls}
+        self._is_agents: dict[str, bool] = {}  # inode of a connection → True if it is the agent's
+        self._known: set[str] = set()  # the other ends of connections that count no more once they are closed
+
+    def found(self) -> set[str]:
+        """Return the APIs of connections of the agent that are open, or were closed since the last time."""
+        found, are_open = set[str](), dict[str, tuple[str, str]]()
+        tables = (Path(f"/proc/net/{each}") for each in ("tcp", "tcp6"))
+        for line in (line for table in tables if table.exists() for line in table.read_text().splitlines()):
+            if not any(f":{port} " in line for port in self._apis):  # as most of many
+                continue
+            near, far, state, inode = itemgetter(1, 2, 3, 9)(line.split())
+            is_closed = inode == "0" and state not in ("01", "03")  # these wait to be accepted
+            if is_closed and near[-4:] in self._apis:  # the API's side, if that closed first
+                near, far = far, near
+            api = self._apis.get(far[-4:])
+            if api is None or near[:-4] != far[:-4] or int(near[-4:], 16) in OWN_PORTS:
+                continue
+            if not is_closed:
+                are_open[inode] = near, api
+            elif near not in self._known:
+                self._known.add(near)
+                found.update([api] if self._alone else [])
+        self._find_owners(are_open.keys() - self._is_agents.keys())
+        for inode in are_open.keys() & self._is_agents.keys():  # without those closed in the meantime
+            near, api = are_open[inode]
+            self._known.add(near)
+            found.update([api] if self._is_agents[inode] else [])
+        return found
+
+    def _find_owners(self, inodes: Collection[str]) -> None:
+        for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
+            with suppress(OSError):
+                inode = str(link.readlink()).removeprefix("socket:[").removesuffix("]")
+                if inode in inodes and not self._is_agents.get(inode):
+                    self._is_agents[inode] = self._is_agent(int(link.parts[2]))
+
+    def _is_agent(self, pid: int) -> bool:
+        while pid not in (0, os.getpid()):  # a program may start another without its environment
+            if self._token in Path(f"/proc/{pid}/environ").read_bytes():
+                return True
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return False

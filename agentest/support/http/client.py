@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
@@ -27,7 +26,7 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from agentest.support.http.address_guard import AddressGuard, literal
+from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.bodies import (
     MAX_BODY_BYTES,
     BadBody,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 _KEEPALIVE_S = 15.0
 _REMEMBERED_REQUESTS = 1000
-_NEXT_ADDRESS_S = 0.25  # seconds without a connection after which a host's next address is tried in parallel
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods whose requests need no Content-Length if they have no body."""
@@ -60,6 +58,8 @@ _BEGINNING_BYTES = 8192
 _ENCODING = "content-encoding"
 
 Headers = Sequence[tuple[str, str]]
+OWN_PORTS: set[int] = set()
+"""The local ports of all connections so far. So others to the same servers can be told apart."""
 
 
 class _GuardedResolver(AbstractResolver):
@@ -101,6 +101,10 @@ class _ResponseHandler(ResponseHandler):
 
     It also resumes only what was paused. aiohttp calls its parser for every piece that is read.
     """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        OWN_PORTS.add((transport.get_extra_info("sockname") or (0, 0))[1])
+        super().connection_made(transport)
 
     def resume_reading(self, *resume_parser: bool, **named: bool) -> None:
         if self._reading_paused:
@@ -399,23 +403,10 @@ class Client:
 
         The name is resolved once, so the checked address is connected to.
         """
-        addresses = await self._addresses(host, port)
-        (await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
-
-    async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
-        if literal(host) is None:
-            results = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
-            stream = socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
-            return [
-                (socket.AF_INET6, *stream, (at["host"], at["port"], 0, 0))
-                if ":" in at["host"]
-                else (socket.AF_INET, *stream, (at["host"], at["port"]))
-                for at in results
-            ]
-        if self._guard:
+        if self._guard:  # names are checked when they are resolved
             self._guard.check_literal(host)
-        loop = asyncio.get_running_loop()
-        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+        target = aiohttp.ClientRequest("GET", URL.build(scheme="http", host=host, port=port))
+        (await self._connector.connect(target, [], _NO_TIMEOUT)).close()
 
 
 def _credentials(header: str, url: URL) -> dict[str, str]:

@@ -48,6 +48,15 @@ def upstream(provider: Provider) -> Iterator[str]:
         yield origin
 
 
+@pytest.fixture
+def other_api() -> Iterator[str]:
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(Provider().app())) as origin,
+    ):
+        yield origin
+
+
 def configure(
     project: Project,
     upstream: str,
@@ -330,9 +339,9 @@ if LATE:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_tool_that_the_agent_never_offers_its_model_may_have_run_unseen(
-    project: Project, upstream: str, late: bool
+    project: Project, upstream: str, other_api: str, late: bool
 ) -> None:
-    """A specialist whose model's address stands in code may have it, in a turn that is seen otherwise."""
+    """A specialist with the address of another API in code may have it, in a turn that is seen otherwise."""
     project.scenario(OFFERED.replace("LATE", str(late)))
     configure(project, upstream, "chat", unmocked_tools="passthrough", strict=True)
     change_agent(
@@ -345,7 +354,7 @@ def test_a_tool_that_the_agent_never_offers_its_model_may_have_run_unseen(
         "    return request(self, history, stream=stream) | {'tools': offered}",
         "async def asks_specialist(self, text):",
         "    if text == 'past':",
-        f"        specialist = Conversation(self.form, {upstream!r}, self.client)",
+        f"        specialist = Conversation(self.form, {other_api!r}, self.client)",
         "        Chat.request = request",
         "        await specialist.say('both one')",
         "        assert specialist.ran",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from agentest.domain.messages import ToolSpec
@@ -160,10 +160,9 @@ class Catalog:
         schema = tool.arguments if tool else None
         if schema is None:
             return None
-        if schema.has_patterns:  # patterns may take long, and other conversations must continue meanwhile
-            problem: str | None = await in_thread(schema.misfit, arguments)
-            return problem
-        return schema.misfit(arguments)
+        # Patterns may take long, and other conversations must continue meanwhile.
+        misfit = partial(schema.misfit, arguments)
+        return await in_thread(misfit) if schema.has_patterns else misfit()
 
     def promised(self, name: str) -> OutputSchema | None:
         """Return the output schema of the tool; None if it has none."""

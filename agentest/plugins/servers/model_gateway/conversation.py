@@ -7,12 +7,13 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from time import monotonic
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Usage
@@ -74,6 +75,7 @@ class GatewayState:
     output_tools: Collection[str] = ()
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
+    look: Callable[[], Awaitable[None]] = checkpoint  # finds connections that do not pass the gateway
 
     forgets: bool = False  # True if an agent lost the results of its own tools after a turn
     put_back: bool = False
@@ -151,6 +153,7 @@ class GatewayConversation:
     timeout_s: float = math.inf  # the time that the agent has for a reply
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
+    bypass: str | None = None  # says that the agent called its model past the gateway in this turn
     lost: str | None = None
     """Which result of a mock the agent or its model was not given, although the call was made."""
     hangs: str | None = None
@@ -418,6 +421,10 @@ class GatewayConversation:
                 f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
                 f"may have run: {WAY_TO_REACH}"
             )
+        await self.gateway.look()
+        bypass, self.bypass = self.bypass, None
+        if bypass and (self.mocked or self.recorded):
+            raise MockError(f"{bypass}. Real tools may have run in place of mocks")
         self._drop_unfinished()
         pending, self._pending = self._pending, {}
         for number in pending:  # such as calls that end the agent's work
@@ -437,7 +444,8 @@ class GatewayConversation:
             faults=self.faults.end_turn() if self.faults else (),
             models=models,
             secrets=tuple(self.gateway.keys),
-            missing=None if self.seen_in == self.turn else f"in turn {self.turn + 1} the agent {what}",
+            missing=bypass
+            or (None if self.seen_in == self.turn else f"in turn {self.turn + 1} the agent {what}"),
         )
         self.turn += 1
         return traces

@@ -131,8 +131,8 @@ class GatewayError(Exception):
         self.status = status
 
 
-class HiddenCall(GatewayError):
-    """An answer contains a call at a place where the gateway cannot answer it."""
+class GatewayRefusal(GatewayError):
+    """The gateway does not take a request, or does not pass an answer on, and the run reports that."""
 
 
 _HIDDEN = "the gateway blocked a model response with tool calls that it cannot mock: {}"
@@ -148,9 +148,9 @@ _DISGUISE = re.compile(rb"\\u00([4-7][0-9a-fA-F])|\0|\s+(?:data:\s*)?")
 
 
 def check_no_call(data: bytes) -> bytes:
-    """Raise HiddenCall if a part of JSON of any API may contain a call. Returns the end, which may go on."""
+    """Raise GatewayRefusal if a part of JSON of any API may have a call. Returns the end, which may go on."""
     if found := _CALL.search(data := _plain(data)):
-        raise HiddenCall(_HIDDEN.format(found[0].decode()))
+        raise GatewayRefusal(_HIDDEN.format(found[0].decode()))
     return data[-100:]
 
 
@@ -307,7 +307,7 @@ class ModelExchange:
                 await self._feed(stream, parser.rest())
                 answer = self.form.answer(stream.round())
                 if stream.called and not answer.calls:
-                    raise HiddenCall(_HIDDEN.format("they are at places of no API"))
+                    raise GatewayRefusal(_HIDDEN.format("they are at places of no API"))
                 stream.called = False
         finally:
             await response.aclose()
@@ -396,11 +396,11 @@ def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None
         return
     texts = [event.data for event in EventParser().feed(data)] if streams else [data]
     if any(map(wire.repeats_key, texts)):
-        raise HiddenCall(_HIDDEN.format("an object has a key twice"))
+        raise GatewayRefusal(_HIDDEN.format("an object has a key twice"))
     values = [json_or(text) for text in texts]
     names = [name for name in wire.called_in(values) if name or not (streams and recorded)]
     if set(names) != set(recorded) or (not streams and len(names) != len(recorded)):
-        raise HiddenCall(_HIDDEN.format(", ".join(names)))
+        raise GatewayRefusal(_HIDDEN.format(", ".join(names)))
 
 
 def _object(data: bytes, address: str) -> Json:

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field
 
 import anyio
+import anyio.to_thread
 
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import agent_tape
-from agentest.plugins.servers.gateway_check import WAY_TO_RUN_ALIKE
+from agentest.plugins.servers.gateway_check import WAY_TO_RUN_ALIKE, BypassWatch
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
@@ -22,6 +23,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
 _REMEMBERED = 200
+_LOOK_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +83,26 @@ class GatewayTraffic:
         if not self.state.keys.issuperset(keys):
             self.state.keys.update(keys)
             self.redact.learn(keys)
+
+    async def watch(self, watch: BypassWatch) -> None:
+        """Note what connects to the APIs behind the gateway while conversations are under way."""
+        one_at_a_time = anyio.Lock()  # so that a turn does not end while what was found is not noted yet
+
+        async def look() -> None:
+            async with one_at_a_time:
+                for api in await anyio.to_thread.run_sync(watch.found):
+                    for each in self.active:
+                        each.bypass = (
+                            f"in turn {each.turn + 1} a part of the agent called its model at {api} past the "
+                            "gateway: let it use the address in AGENTEST_MODEL_URL"
+                        )
+
+        await look()  # takes note of what was before
+        self.state.look = look
+        while True:
+            await anyio.sleep(_LOOK_S)
+            if self.active:
+                await look()
 
     def close_lane(self, lane: int) -> None:
         """Give no further conversation to this copy of the agent's server, unless it is the last one."""

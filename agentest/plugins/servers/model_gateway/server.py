@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import re
@@ -17,14 +18,14 @@ from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
 from agentest.plugins.protocols.model_messages import MessageHistory, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
-from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, gateway_token
+from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, BypassWatch, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.exchange import (
     NOT_PASSED_ON,
     GatewayError,
-    HiddenCall,
+    GatewayRefusal,
     ModelApi,
     ModelExchange,
     ModelResponse,
@@ -39,6 +40,7 @@ from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, Liv
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, tools_in
 from agentest.support.errors import described
+from agentest.support.http.address_guard import is_loopback
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.caller_guard import Handler
 from agentest.support.http.client import Client
@@ -102,6 +104,9 @@ async def open_model_gateway(
     origin = await listen(handler, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
+    if local := [*filter(is_loopback, settings.upstream.values())]:
+        watching = asyncio.create_task(traffic.watch(BypassWatch(token, local, alone=opening.alone)))
+        opening.stack.callback(watching.cancel)
     return f"{origin}/{token}"
 
 
@@ -132,33 +137,33 @@ class _Gateway:
             return json_error(404 if known else 403, str(error) if known else WITHOUT_TOKEN, None)
         if not known:
             return self._without_token(request, target)
-        data, status, problem = b"", 400, self._refusal(request, target)
+        reply, problem = Reply(request, target.form), None
         try:
-            data = data if problem else await read_body(request, MAX_BODY_BYTES)
+            await self._pass(request, target, reply)
+        except GatewayRefusal as error:
+            reply.refuse(error.status, problem := str(error))
+        except GatewayError as error:
+            reply.refuse(error.status, str(error))
         except BodyRefused as error:
-            status, problem = error.status, f"the body {error}"
+            reply.refuse(error.status, problem := f"the body {error}")
+        except Exception as error:  # noqa: BLE001 - what cannot be read never passes by
+            reply.refuse(502, problem := f"the gateway cannot read it or its answer: {described(error)}")
         if problem:
             self._traffic.note_refused(problem, target.conversation, target.lane)
-            return json_error(status, problem, target.form)
-        url = target.url
+        return reply.response
+
+    async def _pass(self, request: web.Request, target: Target, reply: Reply) -> None:
+        self._check(request, target)
+        data, url = await read_body(request, MAX_BODY_BYTES), target.url
         if "/responses/" in url:
             url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
         headers = tuple([each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON])
         self._traffic.learn(keys_in(headers, url))
         upstream = LiveApi(self._client, request.method, url, headers)
-        reply = Reply(request, target.form)
-        try:
-            if target.form is None or request.method != "POST":
-                await self._other_request(target, data, upstream, reply)
-            else:
-                await self._model_request(target, target.form, data, upstream, reply)
-        except GatewayError as error:
-            reply.refuse(error.status, str(error))
-        except Exception as error:  # noqa: BLE001 - what cannot be read never passes by
-            problem = f"the gateway cannot read it or its answer: {described(error)}"
-            self._traffic.note_refused(problem, target.conversation, target.lane)
-            reply.refuse(502, problem)
-        return reply.response
+        if target.form is None or request.method != "POST":
+            await self._other_request(target, data, upstream, reply)
+        else:
+            await self._model_request(target, target.form, data, upstream, reply)
 
     def _without_token(self, request: web.Request, target: Target) -> web.Response:
         variables = model_variables(f"{request.scheme}://{request.host}/<token>")
@@ -172,18 +177,19 @@ class _Gateway:
             self._traffic.note_refused(problem, None, None)
         return json_error(403, problem, target.form)
 
-    def _refusal(self, request: web.Request, target: Target) -> str | None:
+    def _check(self, request: web.Request, target: Target) -> None:
         if request.headers.get("Upgrade", "").lower() == "websocket":
-            return (
+            raise GatewayRefusal(
                 "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
-                "model by plain HTTP requests"
+                "model by plain HTTP requests",
+                400,
             )
         if request.method == "POST" and target.is_batch and any(c.mocked for c in self._traffic.active):
-            return (
+            raise GatewayRefusal(
                 "it sends a batch, whose tool calls mocks cannot answer: have the agent send single "
-                "requests, or leave the mocks out"
+                "requests, or leave the mocks out",
+                400,
             )
-        return None
 
     async def _model_request(
         self, target: Target, form: WireForm, data: bytes, upstream: LiveApi, reply: Reply
@@ -260,11 +266,7 @@ class _Gateway:
                 api = self._api(placed, target, upstream)
         stored = upstream.method == "GET" and _STORED.match(target.url, len(target.base))
         guarded = target.may_call and not stored and any(each.guards_any for each in self._traffic.active)
-        try:
-            await _pass_on(await api.send_bytes(data or None), reply, calls=not guarded)
-        except HiddenCall as error:
-            self._traffic.note_refused(str(error), target.conversation, target.lane)
-            raise
+        await _pass_on(await api.send_bytes(data or None), reply, calls=not guarded)
 
     async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
         path = target.url[len(target.base) :].partition("?")[0]
@@ -272,9 +274,7 @@ class _Gateway:
         for each in list(self._traffic.active):
             if guarded := next(filter(each.guards, tools), None):
                 why = f"the gateway does not know the API at {path}, so it cannot stop the tool {guarded!r}"
-                problem = f"{why}: {remedy}"
-                self._traffic.note_refused(problem, target.conversation, target.lane)
-                raise GatewayError(problem, 400)
+                raise GatewayRefusal(f"{why}: {remedy}", 400)
             await each.serving.refused(f"a request to the unknown API at {path} offers tools")
 
     def _placed(self, request: WireRequest, lane: int | None) -> GatewayConversation | Unplaced:
@@ -333,7 +333,7 @@ class _Gateway:
 
 
 async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
-    """Send a response of the model's API as it comes. Raises HiddenCall for one that may have no call."""
+    """Send a response of the model's API as it comes. Raises GatewayRefusal for one that may have no call."""
     read = b""
     try:
         reply.like = response

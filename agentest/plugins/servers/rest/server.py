@@ -169,12 +169,9 @@ class _RestServer:
         return made
 
     async def _read(self, operation: Operation, tool_request: ToolHttpRequest) -> ParsedRequest:
-        if len(tool_request.body) > _LARGE_BYTES or self._api.document.has_patterns:
-            read: ParsedRequest = await in_thread(
-                read_request, operation, tool_request, self._api.keys_in_query
-            )
-            return read
-        return read_request(operation, tool_request, self._api.keys_in_query)
+        read = partial(read_request, operation, tool_request, self._api.keys_in_query)
+        is_slow = len(tool_request.body) > _LARGE_BYTES or self._api.document.has_patterns
+        return await in_thread(read) if is_slow else read()
 
     async def _check(self, operation: Operation, made: ToolHttpResponse, answer: ServedAnswer) -> None:
         by_nobody = self._opening.passthrough and answer.result is None

@@ -116,36 +116,28 @@ _MANY_SPANS = 500
 _ATTRIBUTE = "agentest.conversation"
 
 
+@dataclass(slots=True)
 class Collector:
     """Stores the spans of agents that share a receiver."""
 
-    def __init__(
-        self,
-        agent: str,
-        *,
-        one_at_a_time: Callable[[], bool],
-        writer: SpanWriter,
-        on_note: Callable[[str], None],
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        """Create a collector for a group of agents; `agent` is the first of them.
-
-        `one_at_a_time` returns True if conversations run one at a time.
-        """
-        self._agent = agent
-        self._one_at_a_time = one_at_a_time
-        self._writer = writer
-        self._on_note = on_note
-        self.patience_s = patience_s
-        self._running: dict[str, ConversationSpans] = {}  # running conversations by key
-        self._by_session: dict[str, ConversationSpans] = {}
-        self._ended: dict[str, Identity] = {}
-        self._strays: OrderedDict[str, list[Span]] = OrderedDict()
-        """Trace id → spans whose conversation is not known yet."""
-        self._stray_spans = self._stray_chars = 0
-        self._has_spans = False
-        self._fruitless = self._incomplete = self._late = self._foreign = 0
-        self._refused: dict[str, int] = {}
+    agent: str  # the first of them
+    one_at_a_time: Callable[[], bool]  # returns True if conversations run one at a time
+    writer: SpanWriter
+    on_note: Callable[[str], None]
+    patience_s: float = PATIENCE_S
+    _running: dict[str, ConversationSpans] = field(default_factory=dict)  # running conversations by key
+    _by_session: dict[str, ConversationSpans] = field(default_factory=dict)
+    _ended: dict[str, Identity] = field(default_factory=dict)
+    _strays: OrderedDict[str, list[Span]] = field(default_factory=OrderedDict)
+    """Trace id → spans whose conversation is not known yet."""
+    _stray_spans: int = 0
+    _stray_chars: int = 0
+    _has_spans: bool = False
+    _fruitless: int = 0
+    _incomplete: int = 0
+    _late: int = 0
+    _foreign: int = 0
+    _refused: dict[str, int] = field(default_factory=dict)
 
     def begin(self, identity: Identity) -> None:
         """Register a conversation that begins."""
@@ -158,7 +150,7 @@ class Collector:
         conversation = self._running.pop(key)
         self._by_session.pop(conversation.identity.session_id or "", None)
         self._ended[key] = conversation.identity
-        self._writer.write(key, conversation.turn_of, conversation.spans)
+        self.writer.write(key, conversation.turn_of, conversation.spans)
 
     def add(self, spans: Iterable[Span]) -> None:
         """Store received spans."""
@@ -188,7 +180,7 @@ class Collector:
         if request.wait:
             await self._wait(conversation, request)
         mine = conversation.of_turn(request.turn_index)
-        self._writer.write(request.key, conversation.turn_of, conversation.spans)
+        self.writer.write(request.key, conversation.turn_of, conversation.spans)
 
         def read() -> TurnTraces:
             usage, model_calls = usage_of(mine)
@@ -229,7 +221,7 @@ class Collector:
         key = span.attributes.get(_ATTRIBUTE)
         conversation = self._running.get(key) if isinstance(key, str) else None
         conversation = conversation or self._by_session.get(session_of(span) or "")
-        if conversation is None and len(self._running) == 1 and self._one_at_a_time() and is_agentic(span):
+        if conversation is None and len(self._running) == 1 and self.one_at_a_time() and is_agentic(span):
             conversation = next(iter(self._running.values()))
         if conversation is None:
             self._strays.setdefault(span.trace_id, []).append(span)
@@ -273,17 +265,17 @@ class Collector:
             tool=tool_of(span),
             model=model_of(span),
         )
-        self._writer.add(conversation.identity, span)
+        self.writer.add(conversation.identity, span)
 
     def close(self) -> None:
         """Report findings at the end of the run."""
         has_strays = len(self._strays) > 0
         strays = self._foreign + sum(map(self._take_of_agents, list(self._strays)))
         for note in self._notes(strays, has_strays=has_strays):
-            self._on_note(note)
+            self.on_note(note)
 
     def _notes(self, strays: int, *, has_strays: bool) -> Iterable[str]:
-        agent = f"agent {self._agent!r}"
+        agent = f"agent {self.agent!r}"
         if not self._has_spans and self._ended:
             problem = f"no span was received; {CHECK}"
             if has_strays:

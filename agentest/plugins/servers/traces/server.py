@@ -36,7 +36,7 @@ async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
     key = opening.key_location("traces")
     check_installed(key)
     collector = Collector(
-        opening.group.agents[0],
+        agent=opening.group.agents[0],
         one_at_a_time=lambda: opening.group.admission.exclusive,
         writer=SpanWriter(opening.keep_span, opening.redact),
         on_note=opening.on_note,

@@ -1,0 +1,97 @@
+"""Agents of which a part calls its model at an address in its code, past the gateway."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio.from_thread
+import httpx
+import pytest
+from aiohttp import web
+from project import Project
+from scripted_provider import Provider, served
+from test_model_gateway_run import SUPPORT, configure
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/net/tcp").exists(), reason="needs a list of connections, as of Linux"
+)
+SCENARIOS = """
+scenario("mocked", turns=["look 0"], tools={"find": 1}, expect={"says": "Done"})
+scenario("banned", turns=["look 1"], trajectory={"forbidden": ["send"]})
+scenario("replied", turns=["look 2"], expect={"says": "Done"})
+"""
+AGENT = """
+import runpy, subprocess, sys
+sys.path.insert(0, {support!r})
+import httpx
+from aiohttp import web
+
+URL, answer = {url!r}, web.json_response
+pooled = httpx.Client(trust_env=False)
+BY_PROGRAM = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
+
+
+def reply(data, status=200):
+    if "reply" in data:
+        {call}
+    return answer(data, status=status)
+
+
+web.json_response = reply
+runpy.run_module("gateway_agent", run_name="__main__")
+"""
+WAYS = {
+    "a connection for each request": "httpx.get(URL, trust_env=False)",
+    "a connection that stays open": "pooled.get(URL)",
+    "another name of this machine": "httpx.get(URL.replace('127.0.0.1', 'localhost'), trust_env=False)",
+    "a program without the environment": "subprocess.run([sys.executable, '-c', BY_PROGRAM, URL], env={})",
+}
+
+
+class Model(Provider):
+    """A provider that answers other requests, too, and keeps their connections."""
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({}) if request.method == "GET" else await super()._handle(request)
+
+
+@pytest.fixture
+def upstream() -> Iterator[str]:
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(Model().app())) as origin,
+    ):
+        yield origin
+
+
+def configured(project: Project, upstream: str, call: str) -> Project:
+    project.scenario(SCENARIOS)
+    agent = project.write("agent.py", AGENT.format(support=str(SUPPORT), url=f"{upstream}/v1/x", call=call))
+    command = [sys.executable, str(agent), "{port}", "chat"]
+    configure(project, upstream, "chat", server={"command": command}, unmocked_tools="passthrough")
+    return project
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_part_of_the_agent_that_passes_the_gateway_by_is_noticed(
+    project: Project, upstream: str, way: str
+) -> None:
+    """What a call in it could change is errored; a reply is judged unless mocks might have been missed."""
+    run = configured(project, upstream, WAYS[way]).run()
+
+    assert run.returncode == 2, run.stdout + run.stderr
+    status = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert status == {"mocked": "errored", "banned": "errored", "replied": "passed"}
+    told = f"in turn 1 a part of the agent called its model at {upstream} past the gateway"
+    assert told in " ".join(run.stdout.split())
+
+
+def test_connections_of_others_to_the_same_model_are_not_the_agents(project: Project, upstream: str) -> None:
+    with httpx.Client(trust_env=False) as other:
+        other.get(f"{upstream}/v1/x")
+        run = configured(project, upstream, "pass").run()
+        other.get(f"{upstream}/v1/x")
+
+    assert run.returncode == 0, run.stdout + run.stderr
