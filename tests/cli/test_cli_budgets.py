@@ -195,6 +195,25 @@ def test_a_run_says_that_it_will_exceed_its_budget(project: Project) -> None:
     assert enough.returncode == 0
 
 
+def test_money_buys_conversations_of_unknown_cost(project: Project) -> None:
+    """If the server omits `usage`, the bound of each call decides how many conversations start."""
+    project.scenario(SCENARIOS.format(40, ""))
+
+    def silent(received: Received) -> Answer:
+        answer = json.loads(best(received).body)
+        del answer["usage"]
+        return Answer(json.dumps(answer).encode())
+
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=silent) as model:
+        options = {"base_url": model.base_url}
+        more = {"provider_options": options, "conversations_per_scenario": 1}
+        project.config(agent.endpoint, model="openai/gpt-4o-mini", **more)
+        done = project.run("--max-cost", "0.02", "--concurrency", "2")
+        assert done.returncode == 2
+        assert "that --max-cost allows were spent" in done.stderr, done.stderr
+        assert 1 < finished(project) < 40
+
+
 def test_money_buys_conversations(project: Project) -> None:
     """--max-cost: the first conversation gives the cost of the others; then as many start as fit."""
     project.scenario(SCENARIOS.format(8, ""))
