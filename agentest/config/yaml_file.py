@@ -16,6 +16,7 @@ from agentest.support.json_text import plainly
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import snake_case
 
+_AS_TEXT = (("timestamp",), ("timestamp", "bool"))
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _TAB = re.compile(r" *\t")
 _UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
@@ -27,11 +28,11 @@ _CHARACTERS_PER_VALUE = 100  # a repeated text counts as one more value for ever
 
 
 class _LoaderWithoutDates(yaml.SafeLoader):
-    """A loader that leaves dates as the texts that were written."""
+    """A loader that leaves dates, and the words yes, no, on and off, as the texts that were written."""
 
 
 _LoaderWithoutDates.yaml_implicit_resolvers = {
-    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+    first: [each for each in resolvers if each[0].rpartition(":")[2] not in _AS_TEXT[first in "yYnNoO"]]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
@@ -52,7 +53,7 @@ def read_yaml(path: Path, source: bytes | None = None, *, has_dates: bool = True
 
     Args:
         source: replaces the content of the file, which need not exist.
-        has_dates: False to leave dates as texts, because the JSON of calls and replies has none.
+        has_dates: False to leave dates, yes and no as texts, because the JSON of calls and replies has none.
     """
     lines: dict[Path_, int] = {}
     try:

@@ -25,7 +25,7 @@ from agentest.plugins.adk.formats.set_reader import (
 )
 from agentest.plugins.adk.set_files import SetFile, open_set, read, write
 from agentest.support.errors import UsageError, errors_as
-from agentest.support.files import write_atomically
+from agentest.support.files import write_for_user
 from agentest.support.json_text import json_document
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, first_names, snake_keys
@@ -53,16 +53,11 @@ def migrate(
     path, content, criteria_notes = _migrated_criteria(read, new, config_out)
     with errors_as(UsageError, f"{old}: cannot be written as JSON: "):
         document = eval_set_json(read.eval_set, camel_case=camel_case)
-    _write_file(new, document)
+    write_for_user(new, document)
     if content is not None:
-        _write_file(path, content)
+        write_for_user(path, content)
     summary = f"{new}: {count(len(read.eval_set.eval_cases), 'case')} from {read.path}"
     return [summary, *criteria_notes, *_notes(read, new), *[f"{new}: {CAMEL_CASE}"] * camel_case]
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with errors_as(UsageError, f"{path}: cannot be written: ", OSError):
-        write_atomically(path, content)
 
 
 def _notes(read: ReadSet, new: Path) -> list[str]:
@@ -234,7 +229,7 @@ def create_set(location: SetLocation, now: float) -> Path:
         raise UsageError(f"{file}: is there already; add cases to it, or choose another id")
     name = location.set_id
     empty = {"eval_set_id": name, "name": name, "eval_cases": [], "creation_timestamp": now}
-    _write_file(file, json_document(empty).encode())
+    write_for_user(file, json_document(empty).encode())
     return file
 
 

@@ -170,7 +170,8 @@ def _requests(material: Material, most: int) -> Iterator[tuple[str, int]]:
     parts = parts_of("\n\n".join(texts))[:_MOST_PARTS] or [""]
     lines = tool_lines(material.tools)
     tools = "\n".join(lines) or "(none is known)"
-    failed = "\n".join(_script(each) for each in material.failed)
+    scripts = ((each.name, " / ".join(turn.user_message for turn in each.turns)) for each in material.failed)
+    failed = "\n".join(f"- {name}: {messages}" for name, messages in scripts)
     more = f"\n\nScripts that failed; propose variants of them, too:\n{failed}" if failed else ""
     share = max(-(-most // len(parts)), 1)
     for part in parts:
@@ -187,10 +188,6 @@ def parts_of(text: str) -> list[str]:
                 parts.append("")
             parts[-1] += piece + "\n\n"
     return [part for part in parts if part.strip()]
-
-
-def _script(scenario: Scenario) -> str:
-    return f"- {scenario.name}: " + " / ".join(turn.user_message for turn in scenario.turns)
 
 
 async def _ask(model: Model, task: str, block: str, shape: type[Answer], turn: int) -> Answer | None:
@@ -350,12 +347,12 @@ def without_idle_mocks(case: Case, called: Iterable[str]) -> Case:
     return case._replace(scenario=replace(case.scenario, tools=tools))
 
 
-def source_of(cases: Sequence[Case]) -> str:
+def source_of(cases: Sequence[Case]) -> bytes:
     """Return the module that defines these scenarios. Raises ValueError if a mock has no source."""
     origins = ("".join(each if each.isprintable() else " " for each in case.origin) for case in cases)
     comments = [shortened(each, _COMMENT_CHARS) for each in origins]
     scenarios = [each.scenario for each in cases]
-    return scenarios_source(scenarios, _ABOUT, comments, recorded=lambda _: {"status": "ok"})
+    return scenarios_source(scenarios, _ABOUT, comments, recorded=lambda _: {"status": "ok"}).encode()
 
 
 def free_path(path: Path) -> Path:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,10 @@ class MockSource:
 class _MockWriter:
     """Writes the mock of one tool. If it needs a function, `name` is the function's name."""
 
-    def __init__(self, tool: RecordedTool, name: str, files: _AnswerFiles) -> None:
+    def __init__(self, tool: RecordedTool, name: str, store: Callable[[str, str], str]) -> None:
         self._tool = tool
         self._name = name
-        self._files = files
+        self._store = store
         self._names: set[str] = set()
 
     def mock(self) -> MockSource:
@@ -205,7 +206,7 @@ class _MockWriter:
         if not _needs_file(value):
             return node(value)
         self._names.add(FROM_FILE)
-        file = self._files.store(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        file = self._store(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         return f"{FROM_FILE}({literal(file)})"
 
 
@@ -228,7 +229,6 @@ def _call_comment(name: str, args: Mapping[str, Any] | None) -> str:
 
 _OF_TYPING = ("Any", "Literal", "NoReturn")
 _OF_AGENTEST = ("HttpResponse", "MockContext", "MockError", "sequence")
-_HELPERS = (NOT_RECORDED, IN_TURN, FROM_FILE)
 _NEEDS = {
     NOT_RECORDED: ("Any", "MockError"),
     IN_TURN: ("Any", "MockContext"),
@@ -266,9 +266,9 @@ class MockModule:
 
 def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
     """Return the module with these mocks. `stem` is its file name without `.py`."""
-    files = _AnswerFiles(f"{stem}_answers")
-    names = _function_names(tools)
-    mocks = [_MockWriter(tool, name, files).mock() for tool, name in zip(tools, names, strict=True)]
+    files: dict[str, str] = {}
+    store, names = partial(_stored, files, f"{stem}_answers"), _function_names(tools)
+    mocks = [_MockWriter(tool, name, store).mock() for tool, name in zip(tools, names, strict=True)]
     used = {"Any", *(name for mock in mocks for name in mock.names)}
     used |= {need for name in used for need in _NEEDS.get(name, ())}
     about = (
@@ -281,7 +281,7 @@ def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
         about,
         *_imports(used),
         *("\n".join(mock.function) for mock in mocks if mock.function),
-        *(_SOURCE[name] for name in _HELPERS if name in used),
+        *(source for name, source in _SOURCE.items() if name in used),
         "\n".join(_dict(tools, mocks)),
     ]
     source = about
@@ -289,7 +289,7 @@ def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
         # Two blank lines around functions, and one elsewhere.
         wide = part.startswith("def ") or before.startswith("def ")
         source += ("\n\n\n" if wide else "\n\n") + part
-    return MockModule(source=f"{source}\n", files=files.answers)
+    return MockModule(source=f"{source}\n", files=files)
 
 
 def _imports(used: set[str]) -> Iterator[str]:
@@ -327,19 +327,11 @@ def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
     return names
 
 
-class _AnswerFiles:
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self.answers: dict[str, str] = {}
-
-    def store(self, tool: str, text: str) -> str:
-        for name, stored in self.answers.items():
-            if stored == text:
-                return name
-        base = re.sub(r"[^A-Za-z0-9_-]+", "_", tool)[:60].strip("_") or "tool"
-        name = f"{self._folder}/{base}_{len(self.answers) + 1}.json"
-        self.answers[name] = text
-        return name
+def _stored(files: dict[str, str], folder: str, tool: str, text: str) -> str:
+    """Return the file of an answer, which is added unless another has the same text."""
+    base = re.sub(r"[^A-Za-z0-9_-]+", "_", tool)[:60].strip("_") or "tool"
+    known = next((name for name, stored in files.items() if stored == text), "")
+    return known or (files.setdefault(name := f"{folder}/{base}_{len(files) + 1}.json", text) and name)
 
 
 DEFAULT = "recorded_tools.py"

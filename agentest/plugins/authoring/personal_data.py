@@ -373,7 +373,7 @@ class PersonalData:
         yield from ((_PHONE, partial(self._checked, "phone", self._is_phone)), (_DATE, self._date))
 
     def _learned_in(self, text: str) -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
-        yield from ((pattern, partial(self._more_of, kind)) for kind, pattern in self._more)
+        yield from ((pattern, partial(self._checked, kind, bool)) for kind, pattern in self._more)
         if found := sorted((each for each in self._passwords if each in text), key=len, reverse=True):
             words = "|".join(
                 rf"(?<!{_LETTER})" * each[0].isalnum()
@@ -381,12 +381,12 @@ class PersonalData:
                 + rf"(?!{_LETTER})" * each[-1].isalnum()
                 for each in found
             )
-            yield re.compile(words), partial(self._more_of, "secret")
+            yield re.compile(words), partial(self._checked, "secret", bool)
         squeezed = re.sub(r"[\W_]", "", text).upper()
         if codes := sorted((each for each in self._codes if each in squeezed), key=len, reverse=True):
             words = "|".join(r"[ ./_-]?".join(map(re.escape, each)) for each in codes)
             pattern = re.compile(rf"(?i)(?<![^\W_])(?<!\d[.,:])(?:{words})(?![^\W_]|[.,:]\d)")
-            yield pattern, partial(self._more_of, "number")
+            yield pattern, partial(self._checked, "number", bool)
 
     def _with_names(self, text: str, hide: Callable[[re.Match[str]], str]) -> str:
         """Replace names in one pass, because a stand-in may be the name of another person."""
@@ -458,9 +458,6 @@ class PersonalData:
     def _street(self, match: re.Match[str]) -> str:
         is_hidden = "Example Street" in match[0]
         return match[0] if is_hidden else self._replaced("street", match[0], _address)
-
-    def _more_of(self, kind: str, match: re.Match[str]) -> str:
-        return self._shaped(kind, match[0])
 
     def _shaped(self, kind: str, text: str) -> str:
         kept = 0 if kind in ("secret", "number") and not _IBAN.fullmatch(text) else 2  # as its country

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from itertools import product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +19,7 @@ import yaml
 
 from agentest.domain.messages import Session
 from agentest.mocks.binding import Mock, MockSequence
+from agentest.plugins.protocols.model_messages import entry, objects
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number
@@ -33,11 +36,12 @@ from agentest.scenarios.matchers.values import (
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.options import mock_form_of
 from agentest.scenarios.parser import flags_of, replace_forms
-from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName, Trajectory
+from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.errors import errors_as
+from agentest.support.files import user_text
 from agentest.support.json_text import json_or
-from agentest.support.templates import as_text
+from agentest.support.templates import Template, as_text
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 80
@@ -147,10 +151,6 @@ def _call(value: ExpectedCall, key: str) -> Any:
     return data["name"] if data.keys() == {"name"} else data
 
 
-def _path(path: tuple[Step, ...], key: str) -> Any:
-    return as_data(path[0], key) if len(path) == 1 else _list(path, key)
-
-
 def _pair(value: CallOrder, key: str) -> list[Any]:
     return _list((value.first, value.then), _joined_key(key, value.kind))
 
@@ -224,7 +224,7 @@ _WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {
     Trajectory: _trajectory,
     ExpectedCall: _call,
     AnyOf: lambda value, key: {
-        "any_of": [_path(path, f"{key}[{at}]") for at, path in enumerate(value.paths)]
+        "any_of": _list((path[0] if len(path) == 1 else path for path in value.paths), key)
     },
     CallOrder: lambda value, key: {value.kind: _pair(value, key)},
     Expect: partial(_fields, writers={"session_state": _keys, "json_schema": lambda each, _: list(each)}),
@@ -330,3 +330,49 @@ def assertion_data(kind: str, value: Any) -> dict[str, Any] | None:
     if several != "all" and not is_never and len(says) > 1:
         says = [{"one_of": says}]
     return {"never_says" if is_never else "says": says if len(says) > 1 else says[0]}
+
+
+def promptfoo_cases(document: Mapping[str, Any], cases: Iterable[Any]) -> Iterator[Any]:
+    """Yield cases. Those of promptfoo have their variables in the assertions, and in the only prompt.
+
+    A variable with a list of values stands for a test with each.
+    """
+    default, prompts = entry(document, "defaultTest"), document.get("prompts")
+    prompt = prompts[0] if isinstance(prompts, list) and len(prompts) == 1 else ""
+    for case in cases:
+        given = {**entry(default, "vars"), **entry(case, "vars")} if isinstance(case, dict) else {}
+        kept = (entry(default, "options") | entry(case, "options")).get("disableVarExpansion")
+        lists = ([one] if kept or objects(one) or type(one) is not list else one for one in given.values())
+        for values in product(*lists) if given else ():
+            known = dict(zip(given, values, strict=True))
+            template = Template([prompt, [*(default.get("assert") or ()), *(case.get("assert") or ())]])
+            message, checks = template.filled({name: f"{{{{{name}}}}}" for name in template.names} | known)
+            if isinstance(message, str) and message != prompt and not re.search("{[{%]", message):
+                used = Template(prompt).names
+                known = {name: known[name] for name in known if name not in used} | {"question": message}
+            yield {**case, "vars": known, "assert": checks}
+        if not given:
+            yield case
+
+
+_SECTION = re.compile(r"^#(begin|end|include|me|bot)\b.*$", re.M)
+_ASSERTER = re.compile(r"[?!]?[A-Z][A-Z0-9_]{2,}(?: .*)?")
+
+
+def botium_case(path: Path, notes: list[str]) -> dict[str, Any]:
+    """Return the case of a convo of Botium: what the user says, and what the replies contain."""
+    head, *sections = _SECTION.split(user_text(path))
+    turns: list[str] = []
+    expect: list[dict[str, Any]] = []
+    for sender, body in zip(sections[::2], sections[1::2], strict=True):
+        rows = [*filter(None, map(str.strip, body.splitlines()))]
+        said = [row for row in rows if sender in ("me", "bot") and not _ASSERTER.fullmatch(row)]
+        notes += [f"left out of {path.name}: {row}" for row in rows if row not in said]
+        if sender == "me" and said:
+            turns.append("\n".join(said))
+        elif said and turns:
+            words = " ".join(said).removeprefix("!").split()
+            pattern = re.sub(r"\\\*|\\\$\w+", ".*", r"\s+".join(map(re.escape, words)))
+            word = "never_says" if said[0][0] == "!" else "says"
+            expect.append({word: {"regex": pattern, "ignore_case": True}, "in_turn": len(turns) - 1})
+    return {"name": head.strip().partition("\n")[0] or path.stem, "turns": turns, "expect": expect}

@@ -312,10 +312,10 @@ def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 def is_openai(record: Mapping[str, Any]) -> bool:
     """Return True for a request with its response, or for a response."""
-    of_logs = {"choices", "request", "response", "completion", "previous_response_id"}
-    return bool(of_logs & record.keys()) or (
-        "input" in record and "output" in record and isinstance(record["input"], list)
-    )
+    of_logs = ("choices", "request", "response", "completion")
+    has_message = any(isinstance(read_result(record.get(key)), Mapping | list) for key in of_logs)
+    has_lists = "output" in record and isinstance(record.get("input"), list)
+    return has_message or has_lists or "previous_response_id" in record
 
 
 def read_openai(record: Mapping[str, Any], found: ReadTraces) -> bool:
@@ -426,8 +426,9 @@ def read_agentest(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 
 def is_jsonl(record: Mapping[str, Any]) -> bool:
-    """Return True for a message, or for an object with messages."""
-    return isinstance(record.get("messages"), list) or ("role" in record and "content" in record)
+    """Return True for a message, or for an object with messages but no expected answer, as tests have."""
+    is_test = any(key in record for key in ("answer", "expected", "expected_output", "ideal", "target"))
+    return (isinstance(record.get("messages"), list) and not is_test) or {"role", "content"} <= record.keys()
 
 
 def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:

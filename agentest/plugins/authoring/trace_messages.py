@@ -71,6 +71,8 @@ def message_items(message: Any) -> list[Item]:
         message = {**message["data"], "type": message.get("type")}
     if isinstance(message.get("message"), Mapping) and "role" not in message:
         message = message["message"]
+    if {"from", "value"} <= message.keys():  # ShareGPT
+        message = {"role": message["from"], "content": message["value"]}
     # Spans of the AI SDK have calls without a type.
     if {"toolCallId", "toolName"} <= message.keys() and "type" not in message:
         message = {**message, "type": "tool-call"}
@@ -104,6 +106,17 @@ def _plain_result(value: Any) -> Any:
     return read_result(value)
 
 
+def history_of(steps: Sequence[Item]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a scenario's `history` for steps. Each call has its result."""
+    results = {item.id or item.text: item.value for item in steps if item.kind == "result"}
+    for item in steps:
+        if item.kind == "call":
+            call = {"name": item.text, "args": item.value, "result": results.get(item.id or item.text)}
+            yield {"role": "assistant", "tool_calls": [call]}
+        elif item.kind in ("user", "assistant"):
+            yield {"role": item.kind, "content": item.text}
+
+
 def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
     """Return a history with the part of further items that it does not contain yet."""
     if not more:
@@ -117,16 +130,13 @@ def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
         if old[-size:] == new[:size]:
             return [*history, *more[size:]]
     # An answer that was recorded before, with the messages after it left out.
-    return history if len(new) <= len(old) and _contains(old, new) else [*history, *more]
+    is_known = any(old[at : at + len(new)] == new for at in range(len(old) - len(new) + 1))
+    return history if is_known else [*history, *more]
 
 
 def step_key(item: Item) -> tuple[str, str, str]:
     value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
     return item.kind, " ".join(item.text.split()), value
-
-
-def _contains(whole: Sequence[Any], part: Sequence[Any]) -> bool:
-    return any(list(whole[at : at + len(part)]) == list(part) for at in range(len(whole) - len(part) + 1))
 
 
 def texts_with_keys(

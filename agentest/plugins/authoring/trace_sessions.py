@@ -17,6 +17,7 @@ from typing import Any
 from agentest.agents.json_reader import read_result
 from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined
+from agentest.plugins.protocols.model_messages import entry
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import UsageError
 from agentest.support.files import check_user_file
@@ -219,8 +220,7 @@ def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterato
                 yield from _unwrapped(_document(file.read(), path, found), forms)
                 return
             file.seek(0)
-            for record in _lines(file, path, found):
-                yield from _unwrapped(record, forms)
+            yield from _unwrapped(_lines(file, path, found), forms)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -251,9 +251,10 @@ _LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conver
 
 
 def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[Any]:
-    if isinstance(value, list):
+    if isinstance(value, list | Iterator):
         for each in value:
-            yield from _unwrapped(each, forms) if isinstance(each, list) else (each,)
+            is_session = isinstance(each, list) and all("role" in entry(item) for item in each)
+            yield from ({"messages": each},) if is_session else _unwrapped(each, forms)
         return
     if isinstance(value, Mapping) and _form_of(value, forms) is None:
         inner = next((value[key] for key in _LISTS if isinstance(value.get(key), list)), None)

@@ -339,12 +339,8 @@ class _SmallerValues:
     def _leaves(self, value: Any) -> Iterator[Any]:
         if isinstance(value, str) and len(value) > _LONG_TEXT:
             yield from _halves(value)
-        elif _is_number(value) and value not in (0, 1) and str(value).lstrip("-") not in self._named:
+        elif type(value) in (int, float) and value not in (0, 1) and str(value).strip("-") not in self._named:
             yield 1
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_json(value: Any) -> bool:

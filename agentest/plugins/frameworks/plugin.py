@@ -13,42 +13,31 @@ plugin.agent_type(
     words="googleadk session-state",
     docs="adk-agents",
 )
-plugin.agent_object(
-    "pydantic-ai", f"{_HERE}.pydantic_ai:open_object", classes="pydantic_ai:AbstractAgent", help="an Agent"
-)
-plugin.agent_object(
-    "OpenAI Agents SDK",
-    f"{_HERE}.openai_agents:open_object",
-    classes="agents.agent:AgentBase",
-    help="an Agent",
-)
-plugin.agent_object(
-    "LangGraph", f"{_HERE}.langchain:open_graph", classes="langgraph.pregel:Pregel", help="a compiled graph"
-)
+for name, opener, classes, help in (
+    ("pydantic-ai", "pydantic_ai:open_object", "pydantic_ai:AbstractAgent", "an Agent"),
+    ("OpenAI Agents SDK", "openai_agents:open_object", "agents.agent:AgentBase", "an Agent"),
+    ("LangGraph", "langchain:open_graph", "langgraph.pregel:Pregel", "a compiled graph"),
+    (
+        "LiveKit Agents",
+        "voice_pipelines:open_livekit",
+        "livekit.agents:Agent livekit.agents:AgentSession",
+        "a function that makes an Agent or a started AgentSession",
+    ),
+    (
+        "Pipecat",
+        "voice_pipelines:open_pipecat",
+        "pipecat.pipeline:Pipeline",
+        "a function that makes a Pipeline without transport",
+    ),
+    ("LangChain", "langchain:open_runnable", "langchain_core:Runnable", "a Runnable that takes messages"),
+):
+    plugin.agent_object(name, f"{_HERE}.{opener}", classes=classes, help=help)
 plugin.agent_object(
     "google-adk",
     f"{_HERE}.google_adk:open_object",
     classes="google.adk:BaseAgent google.adk:BaseNode google.adk:App",
     help="an agent or an App",
     section=f"{_HERE}.adk_settings:agent_section",
-)
-plugin.agent_object(
-    "LiveKit Agents",
-    f"{_HERE}.voice_pipelines:open_livekit",
-    classes="livekit.agents:Agent livekit.agents:AgentSession",
-    help="a function that makes an Agent or a started AgentSession",
-)
-plugin.agent_object(
-    "Pipecat",
-    f"{_HERE}.voice_pipelines:open_pipecat",
-    classes="pipecat.pipeline:Pipeline",
-    help="a function that makes a Pipeline without transport",
-)
-plugin.agent_object(
-    "LangChain",
-    f"{_HERE}.langchain:open_runnable",
-    classes="langchain_core:Runnable",
-    help="a Runnable that takes messages",
 )
 plugin.agent_object(
     "graph that is not compiled",

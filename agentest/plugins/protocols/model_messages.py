@@ -22,7 +22,7 @@ from agentest.support.json_text import json_or
 Json = dict[str, Any]  # a JSON object of a model API
 _ROLES = {
     **dict.fromkeys(("user", "human", "humanmessage"), "user"),
-    **dict.fromkeys(("assistant", "ai", "model", "agent", "aimessage", "aimessagechunk"), "assistant"),
+    **dict.fromkeys(("assistant", "ai", "model", "agent", "gpt", "aimessage", "aimessagechunk"), "assistant"),
     **dict.fromkeys(("tool", "function", "toolmessage", "functionmessage"), "tool"),
     **dict.fromkeys(("system", "developer"), "instructions"),
 }

@@ -333,7 +333,7 @@ def _weight(value: Any) -> int:
         return 1 + sum(map(_weight, value))
     if isinstance(value, str):
         return 1 + len(value)
-    if reduction_steps._is_number(value):
+    if type(value) in (int, float):
         return 1 if value in (0, 1) else 2 + len(str(value))
     return 1
 

@@ -180,7 +180,8 @@ def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
                 lines, kind = [], "text"
             continue
         row = line.lstrip().startswith("|")
-        goes_on = not opens and (row if kind == "table" else not row and _continues_sentence(lines, line))
+        is_lower = line.lstrip()[:1].islower() and not _ITEM.match(line)  # in the middle of a sentence
+        goes_on = not opens and (row if kind == "table" else not row and is_lower)
         if lines and not goes_on:
             yield "\n".join(lines), kind == "table"
             lines = []
@@ -188,10 +189,6 @@ def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
         kind = "code" if opens else "table" if row else "text"
     if lines:  # an unclosed code block
         yield "\n".join(lines), kind != "text"
-
-
-def _continues_sentence(lines: list[str], line: str) -> bool:
-    return bool(lines) and line.lstrip()[:1].islower() and not _ITEM.match(line)
 
 
 def _split(chunk: str) -> Iterator[str]:

@@ -96,7 +96,11 @@ def measure_coverage(
     planned = [*(entry for entry in entries if isinstance(entry, Unit)), *_cases(request, eval_sets)]
     if options.filtered and not (planned or entries):
         raise UsageError("no scenario and no case fits the filters --scenario, --file, --tag")
-    paths = list(results) or (_last_results(prepared) if prepared else [])
+    paths = list(results)
+    if prepared and not paths:
+        latest = [latest_run(prepared.output_dir, kinds) for kinds in _KINDS]
+        files = [run.file for run in latest if run and run.file] or [prepared.output_dir / "results.json"]
+        paths = [file for file in files if file.exists()]
     read = {shown_path(str(path.resolve()), root): read_results(path) for path in paths}
     coverage = measure(
         planned,
@@ -107,13 +111,6 @@ def measure_coverage(
         explored=_explored(prepared, read.values(), is_latest=not results),
     )
     return coverage, broken(prepared) if prepared else []
-
-
-def _last_results(prepared: Prepared) -> list[Path]:
-    folder = prepared.output_dir
-    latest = [latest_run(folder, kinds) for kinds in _KINDS]
-    files = [run.file for run in latest if run and run.file] or [folder / "results.json"]
-    return [file for file in files if file.exists()]
 
 
 def _explored(

@@ -198,11 +198,8 @@ def _place_of(text: str, config: Path) -> tuple[str, int]:
 
 
 def _documents(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        each for each in path.rglob("*") if each.suffix.lower() in (".md", ".txt") and each.is_file()
-    )
+    found = (each for each in path.rglob("*") if each.suffix.lower() in (".md", ".txt") and each.is_file())
+    return sorted(found) if path.is_dir() else [path]
 
 
 class Tried(NamedTuple):
@@ -258,7 +255,7 @@ class Generation:
             dropped += [each for each in judged if isinstance(each, Dropped)]
         kept.sort(key=lambda each: not each.finding)  # findings first
         if kept:
-            write_for_user(self.path, _source([each.case for each in kept]))
+            write_for_user(self.path, source_of([each.case for each in kept]))
         self._report(kept, dropped, known, project)
         if not kept:
             raise UsageError(
@@ -283,7 +280,7 @@ class Generation:
         """Return why the scenario of a case cannot be loaded; "" if it can."""
         root = self.prepared.request.root
         try:
-            found = discover_file(self.path, Imports(), self.material.existing, root, _source([case]))
+            found = discover_file(self.path, Imports(), self.material.existing, root, source_of([case]))
         except ValueError as error:
             return str(error)
         return found.broken[0].message if found.broken else ""
@@ -293,7 +290,7 @@ class Generation:
         from agentest.runner.run import execute
 
         prepared, request = self.prepared, self.prepared.request
-        found = discover_file(self.path, Imports(), self.material.existing, request.root, _source(cases))
+        found = discover_file(self.path, Imports(), self.material.existing, request.root, source_of(cases))
         options = Options(
             agent=request.options.agent or prepared.loaded.config.agent.name,
             conversations=1,
@@ -334,10 +331,6 @@ class Generation:
             say(f"wrote {path}")
             fails = f", {len(failing)} of them fail{'s' * (len(failing) == 1)} now" if failing else ""
             say(f"{count(len(kept), 'scenario')}{fails}. Next: agentest run {path}")
-
-
-def _source(cases: Sequence[Case]) -> bytes:
-    return source_of(cases).encode()
 
 
 def _lines(tried: Tried, known: Sequence[Fingerprint]) -> Iterator[str]:

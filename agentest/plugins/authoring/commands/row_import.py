@@ -5,9 +5,12 @@ Rows stay in their own file, which the scenario file reads with `each`. Sessions
 
 from __future__ import annotations
 
+import re
 import sys
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -35,7 +38,13 @@ from agentest.plugin import PLUGINS
 from agentest.plugins.adk.command import camel_case_option
 from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring.export import Expecting
-from agentest.plugins.authoring.scenario_files import assertion_data, assertion_of, scenario_file
+from agentest.plugins.authoring.scenario_files import (
+    assertion_data,
+    assertion_of,
+    botium_case,
+    promptfoo_cases,
+    scenario_file,
+)
 from agentest.plugins.authoring.trace_import import (
     ImportResult,
     TraceRequest,
@@ -43,9 +52,9 @@ from agentest.plugins.authoring.trace_import import (
     import_traces,
     invalid_scenarios,
 )
-from agentest.plugins.authoring.trace_messages import items_of, message_items
+from agentest.plugins.authoring.trace_messages import history_of, items_of, message_items
 from agentest.plugins.authoring.trace_sessions import files_of, has_sessions
-from agentest.plugins.protocols.model_messages import objects
+from agentest.plugins.protocols.model_messages import entry, objects
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.scenarios.definition import OPTIONS
 from agentest.scenarios.discovery import DATA_ENDINGS
@@ -65,24 +74,25 @@ if TYPE_CHECKING:
 
 _TAU = "user_scenario.instructions"  # of tasks of tau2: a text, or several below it
 _ROLES: Mapping[str, Sequence[str]] = {
-    "name": ("name", "title", "__description", "id", "uid", "key", "case", "test", "description"),
+    "name": ("name", "title", "__description", "id", "uid", "key", "case", "test", "description", "label"),
     "goal": ("goal", "situation", "scenario", _TAU, f"{_TAU}.reason_for_call", f"{_TAU}.task_instructions"),
     "profile": ("profile", "persona", "user_persona", "user_profile", "user_description"),
     "knowledge": ("knowledge", "known_info", "unknown_info"),
     "expected_outcome": ("expected_outcome", "expected_behavior", "agent_expectations"),
     "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions"),
-    "calls": ("expected_tools", "expected_tool_calls"),
+    "calls": ("expected_tools", "expected_tool_calls", "reference_tool_calls"),
     "writes": ("evaluation_criteria.actions",),
     "said": ("communicate_info",),
     "checks": ("assert", *(f"__expected{n or ''}" for n in range(10))),
-    "messages": ("messages", "turns", "conversation"),
+    "messages": ("messages", "turns", "conversation", "conversations"),
     "turn": (
         *("question", "input", "prompt", "query", "user_message", "message", "instruction", "utterance"),
-        *("user", "request", "text"),
+        *("user_input", "input_question", "user", "request", "text"),
     ),
     "answer": (
-        *("answer", "expected", "expected_output", "output", "reference", "response", "target", "ideal"),
-        *("expected_response", "completion", "label"),
+        *("answer", "expected", "expected_output", "ground_truth", "output", "reference", "response"),
+        *("target", "ideal", "expected_response", "completion", "expected_answer", "reference_answer"),
+        *("output_answer", "reference_output", "correct_answer", "bot", "label"),
     ),
 }
 """What columns are for → their usual names, here and in other tools. Of `a.b`, `b` counts."""
@@ -172,34 +182,23 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
             raise UsageError(f"--{word}: is for {others[0]}; {sources[0]} has {others[1]}")
     if not has_traces:
         if len(sources) > 1:
-            raise UsageError(
-                f"{sources[1]}: rows are imported from one file; the sessions of traces from several"
-            )
+            raise UsageError(f"{sources[1]}: rows are imported from one file; sessions from several")
         return _report(import_rows(replace(rows, source=sources[0])))
-    settings = _settings(traces.config)
+    source, root = Path(sources[0]), project_of(Path.cwd()).root
+    name, has_settings = f"{source.resolve().stem}.sim.py", is_configured(RunRequest(root, traces.config))
+    settings = load(traces.config or find_config(root), dict(environ)).config if has_settings else None
     redact = {**(settings.redact if settings else {}), **{f"match of {each}": each for each in traces.redact}}
     request = TraceRequest(
         paths=paths,
         form=traces.form,
-        output=rows.output or _output(Path(sources[0])),
+        # A stored run is removed one day, so its scenarios belong in the user's folder.
+        output=rows.output or (Path(name) if source.is_dir() else source.with_name(name)),
         most=traces.most or 20,
         redact=redact,
         force=rows.force,
         model=None if traces.offline or traces.scripts else _model(settings, traces.model),
     )
     return _report(import_traces(request))
-
-
-def _output(source: Path) -> Path:
-    name = f"{source.resolve().stem}.sim.py"
-    # A stored run is removed one day, so its scenarios belong in the user's folder.
-    return Path(name) if source.is_dir() else source.with_name(name)
-
-
-def _settings(named: Path | None) -> Config | None:
-    root = project_of(Path.cwd()).root
-    has_settings = is_configured(RunRequest(root, named))
-    return load(named or find_config(root), dict(environ)).config if has_settings else None
 
 
 def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
@@ -277,23 +276,31 @@ def import_rows(request: ImportRequest) -> ImportResult:
 
 def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     """Return the cases of a file that has more than rows; None for rows."""
+    if path.name.endswith(".convo.txt"):
+        return [botium_case(path, notes)]
     is_yaml = path.suffix.lower() in (".yaml", ".yml")
     document: Any = read_yaml(path, has_dates=False).data if is_yaml else None
     if path.suffix.lower() == ".json" and path.exists():
         document = json_or(user_text(path))
-    if isinstance(document, Mapping):
-        key = next((key for key in _LISTS if isinstance(document.get(key), list)), None)
-        if key is None:
-            raise ValueError(f"{path}: has no list of cases, below one of the keys {', '.join(_LISTS)}")
-        if others := [each for each in document if each != key]:
-            notes.append(f"only `{key}` of {path.name} is read; not used: {quoted_names(others, 8)}")
-        return list(document[key])
-    return document if is_yaml else None
+    if not isinstance(document, Mapping):
+        return [*promptfoo_cases({}, document)] if isinstance(document, list) and is_yaml else None
+    key = next((key for key in _LISTS if isinstance(document.get(key), list | str)), None)
+    if key is None:  # one case, as in a file for each
+        return [document]
+    listed = document[key] if isinstance(document[key], list) else [document[key]]
+    cases = [each for each in listed if not isinstance(each, str)]
+    for file in (path.parent / each.removeprefix("file://") for each in listed if isinstance(each, str)):
+        cases += _suite(file, notes) or [{"vars": dict(row.columns)} for row in read_rows(file, Path())]
+    if others := [each for each in document if each not in (key, "prompts", "defaultTest")]:
+        notes.append(f"only `{key}` of {path.name} is read; not used: {quoted_names(others, 8)}")
+    return [*promptfoo_cases(document, cases)]
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a row by their paths. JSON in a cell is looked into."""
-    value = json_or(value, value) if isinstance(value, str) and value[:1] in ("[", "{") else value
+    """Yield the values of a row by their paths. JSON in a cell is looked into, or Python as of pandas."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            value = json_or(value) or literal_eval(value)
     if isinstance(value, Mapping) and value:
         for key, each in value.items():
             yield from _flat(each, f"{path}.{key}" if path else str(key))
@@ -305,12 +312,15 @@ class _Columns:
     """The columns of rows, and what each is for."""
 
     def __init__(self, request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._request, self._given = request, rows
+        self._request, self._given, self._file = request, rows, Path(request.source).name.split(".")[0]
         self._rows = [dict(_flat(row)) for row in rows]
         self._paths = list(dict.fromkeys(path for row in self._rows for path in row))
         self._left_out = Counter[str]()
         self._roles: dict[str, list[str]] = {}
-        self._options = [path for path in self._paths if snake_case(path) in OPTIONS]
+        heads = {path.partition(".")[0].rstrip("0123456789") for path in self._paths}
+        self._tool = next((tool for head, tool in _TOOLS.items() if head in heads), "")
+        named = [path for path in self._paths if snake_case(path) in OPTIONS]
+        self._options = [] if self._tool else named  # a column of another tool is no option of ours
         for role, names in _ROLES.items():
             found = self._named(names)
             found = list(filter(self._is_distinct, found)) if role == "name" else found
@@ -335,7 +345,7 @@ class _Columns:
 
     def _named(self, names: Sequence[str]) -> list[str]:
         used = {path for role, paths in self._roles.items() for path in paths if role != "name"}
-        last = {path: snake_case(path.rpartition(".")[2]).replace(" ", "_") for path in self._paths}
+        last = {path: re.sub(" _?|-", "_", snake_case(path.rpartition(".")[2])) for path in self._paths}
         found = dict.fromkeys(path for name in names for path in self._paths if name in (path, last[path]))
         return [path for path in found if path not in used]
 
@@ -371,9 +381,10 @@ class _Columns:
         named = {role: column[role] for role in _TEXTS if role in column and role not in given}
         if outcome := request.outcome or (answer and not says and f"The agent's answer means: {answer}"):
             named["expected_outcome"] = outcome
-        name = column.get("name", "{row}")
+        name = column.get("name", "")
+        shown = name if name in ("{name}", "{title}") else f"{name[1:-1]} {name}"
         return {
-            "name": request.name or (name if name in ("{name}", "{title}") else f"{name[1:-1]} {name}"),
+            "name": request.name or (shown if name else f"{self._file} row {{row}}"),
             **({"turns": turns} if turns else {}),
             **named,
             **({"expect": assertion_data("icontains", says)} if says else {}),
@@ -385,7 +396,7 @@ class _Columns:
         used = {path for paths in self._roles.values() for path in paths}
         own = [path for path in self._options if path not in used]
         for number, row in enumerate(self._rows, 1):
-            name = next((str(row[path]) for path in self._roles["name"]), f"row {number}")
+            name = next((str(row[path]) for path in self._roles["name"]), f"{self._file} row {number}")
             yield {"name": name, **{path: row[path] for path in own if path in row}, **self._case(row)}
 
     def _case(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,7 +409,7 @@ class _Columns:
         case: dict[str, Any] = {role: "\n".join(texts[role]) for role in _TEXTS}
         case |= {role: texts[role] for role in ("knowledge", "criteria")}
         case["turns"] = ["\n".join(texts["turn"])] if texts["turn"] else []
-        answers = self._add_messages(case, values["messages"]) if values["messages"] else []
+        answers = self._add_messages(case, values) if values["messages"] else []
         answers = texts["answer"] or answers
         case["expect"] = [assertion_data("icontains", each) for each in texts["said"]]
         if answers and (case["goal"] or any(len(each) > _SHORT_CHARS for each in answers)):
@@ -414,23 +425,26 @@ class _Columns:
         case["trajectory"] = [*self._trajectories(values["calls"], values["writes"])]
         return {option: value for option, value in case.items() if value}
 
-    def _add_messages(self, case: dict[str, Any], messages: Sequence[Any]) -> list[str]:
-        """Add the user's last message, and those before it as history. Returns the replies that follow."""
-        if not any(isinstance(each, Mapping) and "role" in each for each in messages):
+    def _add_messages(self, case: dict[str, Any], values: dict[str, list[Any]]) -> list[str]:
+        """Add the user's last message, after what came before it. Returns the replies that follow."""
+        messages = values["messages"]
+        if all(isinstance(each, list) for each in messages):  # a list for each turn, as in BFCL's rows
+            messages = ["\n\n".join(item.text for item in items_of(each)) for each in messages]
+        if all(isinstance(each, str) or "user_message" in map(snake_case, entry(each)) for each in messages):
             case["turns"] = messages
             return []
-        texts = [item for item in items_of(messages) if item.kind in ("user", "assistant")]
-        users = [at for at, item in enumerate(texts) if item.kind == "user"]
-        self._left_out["message of the system or a tool, or call"] += len(messages) - len(texts)
-        if not users:
-            return []
-        first = last = users[-1]
-        while first and texts[first - 1].kind == "user":
-            first -= 1
-        case["turns"] = ["\n\n".join(item.text for item in texts[first : last + 1])]
-        case["history"] = [{"role": item.kind, "content": item.text} for item in texts[:first]]
+        steps = items_of(messages)
+        self._left_out["message of the system"] += sum(not message_items(each) for each in messages)
+        self._left_out.update(item.text for item in steps if item.kind == "unread")
+        steps = [item for item in steps if item.kind != "unread"]
+        end = max((at for at, item in enumerate(steps, 1) if item.kind == "user"), default=0)
+        first = max((at for at, item in enumerate(steps[:end], 1) if item.kind != "user"), default=0)
+        case["turns"] = [*filter(None, ["\n\n".join(item.text for item in steps[first:end])])]
+        case["history"] = [*history_of(steps[:first])]
         case["then"] = "simulate" if case["goal"] else ""
-        return [item.text for item in texts[last + 1 :]]
+        made = [{"name": item.text, "args": item.value} for item in steps[end:] if item.kind == "call"]
+        values["calls"] = values["calls"] or made
+        return [item.text for item in steps[end:] if item.kind == "assistant"]
 
     def _add_check(self, case: dict[str, Any], check: Any) -> None:
         """Add an assertion of promptfoo, such as `contains: Paris`; a text alone must be the reply."""
@@ -464,8 +478,7 @@ class _Columns:
 
     def notes(self) -> Iterator[str]:
         """Yield what each column is for, and what is not used."""
-        heads = {path.partition(".")[0].rstrip("0123456789") for path in self._paths}
-        yield from [f"read as {tool}" for head, tool in _TOOLS.items() if head in heads][:1]
+        yield from [f"read as {self._tool}"] if self._tool else ()
         request = self._request
         templates = "".join(filter(None, (*request.turns, request.says, request.outcome, request.name)))
         hidden = ("turn", "answer") if templates else ()

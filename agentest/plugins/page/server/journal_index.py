@@ -289,8 +289,10 @@ class RunIndex:
         try:
             line = self._line_at(journal, *place)
             # Most conversations do not contain the text at all, so they need no parsing.
-            may = needle in line.decode(errors="replace").casefold()
-            return may and _contains_text(self._converted(json.loads(line)["conversation"]), text)
+            if needle not in line.decode(errors="replace").casefold():
+                return False
+            told = self._converted(json.loads(line)["conversation"])
+            return any(text in each.casefold() for key in _TOLD for each in _texts(told.get(key)))
         except _UNREADABLE:
             return False
 
@@ -302,10 +304,6 @@ class RunIndex:
 
 
 _TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labelledFailures")
-
-
-def _contains_text(conversation: Json, text: str) -> bool:
-    return any(text in each.casefold() for key in _TOLD for each in _texts(conversation.get(key)))
 
 
 def _texts(value: Any) -> Iterator[str]:

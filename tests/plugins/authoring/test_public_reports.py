@@ -1,0 +1,596 @@
+"""A log of public reports and files: what `agentest import` made of each before and makes of it now.
+
+The content is ours: the smallest file of the same shape. Each row is a test of its value.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from agentest.domain.messages import AgentMessage, ToolResult, UserText
+from agentest.plugins.authoring.commands.row_import import import_
+from agentest.plugins.authoring.scenario_files import as_data
+from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.model import Scenario
+from agentest.support.importing import Imports
+
+
+class Report(NamedTuple):
+    """A public report or file, what happened with it, and what must happen."""
+
+    source: str  # repository and issue, or repository and file
+    kind: str
+    before: str
+    after: str
+    name: str  # of our file of this shape
+    content: str | bytes
+    value: tuple[Any, ...]  # for each scenario, what `seen` returns of the keys that count; () if refused
+    told: str = ""  # a part of what the command prints
+
+
+def rows(*each: Any) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in each)
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"says": {"text": text, "ignore_case": True}}
+
+
+RIGHT = "right"
+ANSWER = {"turns": ["Where is it?"], "expect": [says("Here")]}
+ORDER = {"name": "get_order", "args": {"id": 17}}
+TALK = {
+    "turns": ["And the refund?"],
+    "history": ["user: Where is 17?", "call: get_order", "result: shipped", "assistant: On its way."],
+    "expect": [says("no")],
+}
+
+
+def talk(*steps: Any) -> str:
+    first, last = {"role": "user", "content": "Where is 17?"}, {"role": "user", "content": "And the refund?"}
+    return json.dumps([{"messages": [first, *steps, last], "answer": "no"}])
+
+
+LOG = (
+    # Tables
+    Report(
+        "promptfoo/promptfoo#2230",
+        "a byte order mark of Excel",
+        RIGHT,
+        RIGHT,
+        "a.csv",
+        "\ufeffquestion,answer\nWhere is it?,Here\n",
+        (ANSWER,),
+    ),
+    Report(
+        "adaltas/node-csv-parse#284",
+        "UTF-16, as Excel's Unicode text",
+        "refused as no UTF-8",
+        "read",
+        "a.csv",
+        "question\tanswer\r\nWhere is it?\tHere\r\n".encode("utf-16"),
+        (ANSWER,),
+    ),
+    Report(
+        "promptfoo/promptfoo#2294",
+        "another delimiter",
+        "one column `question|answer`, refused",
+        "read",
+        "a.csv",
+        "question|answer\nWhere is it?|Here\n",
+        (ANSWER,),
+    ),
+    Report(
+        "CartoDB/cartodb#2641",
+        "a quoted header with the other delimiter",
+        "the CSV does not parse",
+        "read",
+        "a.csv",
+        'id;"what, when, where";question;answer\n1;;Where is it?;Here\n',
+        (ANSWER,),
+    ),
+    Report(
+        "proompteng/bilig#364",
+        "quoted semicolons, decimal commas",
+        RIGHT,
+        RIGHT,
+        "a.csv",
+        'question;answer\n"Net; or gross?";1,50\n',
+        ({"turns": ["Net; or gross?"], "expect": [says("1,50")]},),
+    ),
+    Report(
+        "cldf/csvw#69",
+        "a cell of 150,000 characters",
+        "field larger than field limit",
+        "read",
+        "a.csv",
+        f"question,answer,log\nWhere is it?,Here,{'x' * 150_000}\n",
+        (ANSWER,),
+    ),
+    Report(
+        "promptfoo/promptfoo#3069",
+        "JSON in a cell without quotes around it",
+        RIGHT,
+        RIGHT,
+        "a.csv",
+        'question,expected\nWhere is it?,{"answer": "Here"}\n',
+        (ANSWER,),
+    ),
+    Report(
+        "explodinggradients/ragas:examples/ragas_examples/improve_rag/datasets/hf_doc_qa_eval.csv",
+        "a column without a name",
+        "refused",
+        "read, listed as unused",
+        "a.csv",
+        "question,expected_answer,\nWhere is it?,Here,\n",
+        (ANSWER,),
+        "not used: 'column 3'",
+    ),
+    Report(
+        "vibrantlabsai/ragas#191",
+        "values of Python in cells, as pandas writes them",
+        "refused",
+        "read",
+        "a.csv",
+        "inputs,expectations\n\"{'question': 'Where is it?'}\",\"{'expected_response': 'Here'}\"\n",
+        (ANSWER,),
+        "an evaluation dataset of MLflow",
+    ),
+    Report(
+        "langfuse/langfuse#8910",
+        "JSON in cells",
+        RIGHT,
+        RIGHT,
+        "a.csv",
+        'input,expected_output\n"{""question"": ""Where is it?""}",Here\n',
+        (ANSWER,),
+    ),
+    Report(
+        "langchain-ai/langsmith-sdk#1789",
+        "columns `input_…` and `output_…`",
+        "refused",
+        "read",
+        "a.csv",
+        "input_question,output_answer\nWhere is it?,Here\n",
+        (ANSWER,),
+    ),
+    Report(
+        "codeforequity-at/botium-core:test/compiler/convos/csv/convos_column_me_bot.csv",
+        "columns `user` and `bot`",
+        "`bot` was not used",
+        "the expected answer",
+        "a.csv",
+        "user,bot\nWhere is it?,Here\n",
+        (ANSWER,),
+    ),
+    Report(
+        "confident-ai/deepeval#2564",
+        "calls as JSON in a cell of goldens",
+        RIGHT,
+        RIGHT,
+        "a.csv",
+        'input,expected_tools\nWhere is it?,"[{""name"": ""get_order"",'
+        ' ""input_parameters"": {""id"": 17}}]"\n',
+        ({"turns": ["Where is it?"], "trajectory": [{"expected": [ORDER], "match_mode": "contains"}]},),
+    ),
+    # JSON
+    Report(
+        "ShishirPatil/gorilla:berkeley-function-call-leaderboard/bfcl_eval/data/BFCL_v4_multi_turn_base.json",
+        "JSON Lines named .json, a list of messages for each turn",
+        "refused: Extra data",
+        "a script",
+        "a.json",
+        rows({"id": "m0", "question": [[{"role": "user", "content": each}] for each in "ab"]}) * 2,
+        ({"turns": ["a", "b"]},) * 2,
+    ),
+    Report(
+        "openai/evals:evals/registry/data/ab/samples.jsonl",
+        "a pointer of Git LFS",
+        "refused: Expecting value",
+        "refused: how to get the file",
+        "a.jsonl",
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        (),
+        "git lfs pull",
+    ),
+    Report(
+        "wandb/rai-toolkit#88",
+        "a broken line",
+        RIGHT,
+        RIGHT,
+        "a.jsonl",
+        rows({"question": "a", "answer": "b"}) + '{"question": "c"\n',
+        (),
+        "a.jsonl:2: the JSON",
+    ),
+    Report(
+        "huggingface/datasets#6695",
+        "a list of texts",
+        RIGHT,
+        RIGHT,
+        "a.json",
+        '["Where is it?"]',
+        (),
+        "row 1: expected a dict from column to value",
+    ),
+    Report(
+        "sierra-research/tau2-bench:data/tau2/domains/banking_knowledge/tasks/task_001.json",
+        "one case in a file",
+        "refused: no list of cases",
+        "a scenario",
+        "a.json",
+        json.dumps(
+            {
+                "id": "t1",
+                "user_scenario": {"instructions": "Ask for a card."},
+                "evaluation_criteria": {"actions": [{"name": "apply"}]},
+            }
+        ),
+        ({"name": "t1", "goal": "Ask for a card."},),
+        "read as tau2 tasks",
+    ),
+    Report(
+        "sierra-research/tau2-bench:data/tau2/domains/banking_knowledge/tasks.json",
+        "a column of the tool, `user_tools`, that is named like an option",
+        "all 97 tasks invalid",
+        "read",
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "id": "t1",
+                    "user_tools": ["apply"],
+                    "user_scenario": {"instructions": "Ask."},
+                    "evaluation_criteria": {"actions": [{"name": "apply", "arguments": {}}]},
+                }
+            ]
+        ),
+        ({"name": "t1", "goal": "Ask."},),
+        "not used: 'user_tools'",
+    ),
+    Report(
+        "Azure/azure-sdk-for-python#42752",
+        "`query`, `response` and `ground_truth`",
+        "no session was found: taken for a log of the OpenAI API",
+        "the truth is expected",
+        "a.jsonl",
+        rows({"query": "Where is it?", "response": "There", "ground_truth": "Here"}),
+        (ANSWER,),
+    ),
+    Report(
+        "langchain-ai/langsmith-docs#840",
+        "examples with `inputs` and `outputs`",
+        RIGHT,
+        RIGHT,
+        "a.jsonl",
+        rows({"inputs": {"question": "Where is it?"}, "outputs": {"answer": "Here"}}),
+        (ANSWER,),
+        "read as LangSmith examples",
+    ),
+    Report(
+        "UKGovernmentBEIS/inspect_ai:src/inspect_ai/dataset/_examples/theory_of_mind.jsonl",
+        "samples with `input` and `target`",
+        RIGHT,
+        RIGHT,
+        "a.jsonl",
+        rows({"input": "Where is it?", "target": "Here"}),
+        (ANSWER,),
+    ),
+    # Messages
+    Report(
+        "langchain-ai/langchain#11458",
+        "messages of LangChain",
+        "unknown key `lc`",
+        "the user's message",
+        "a.jsonl",
+        rows(
+            {
+                "inputs": {
+                    "messages": [
+                        {
+                            "lc": 1,
+                            "type": "constructor",
+                            "id": ["langchain", "HumanMessage"],
+                            "kwargs": {"content": "Where is it?"},
+                        }
+                    ]
+                },
+                "outputs": {"output": "Here"},
+            }
+        ),
+        (ANSWER,),
+    ),
+    Report(
+        "lm-sys/FastChat:data/dummy_conversation.json",
+        "`from` and `value` of ShareGPT",
+        "refused",
+        "history, the last message, and the expected reply",
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "id": "i",
+                    "conversations": [
+                        {"from": "human", "value": "Hi"},
+                        {"from": "gpt", "value": "Hello"},
+                        {"from": "human", "value": "Where is it?"},
+                        {"from": "gpt", "value": "Here"},
+                    ],
+                }
+            ]
+        ),
+        ({**ANSWER, "history": ["user: Hi", "assistant: Hello"]},),
+    ),
+    Report(
+        "modelscope/evalscope#1309",
+        "a conversation in each line, as a list",
+        "one session of all lines",
+        "a session of each",
+        "a.jsonl",
+        rows(
+            [{"role": "user", "content": "Where is my order?"}, {"role": "assistant", "content": "Here"}],
+            [{"role": "user", "content": "Please cancel everything"}, {"role": "assistant", "content": "No"}],
+        ),
+        ({"turns": ["Please cancel everything"]},),
+        "1 scenario from 2 sessions",
+    ),
+    Report(
+        "laravel/ai#203",
+        "calls of chat completions before the question",
+        "the answer was dropped",
+        "history",
+        "a.json",
+        talk(
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "function": {"name": "get_order", "arguments": '{"id": 17}'}}],
+            },
+            {"role": "tool", "tool_call_id": "c", "content": "shipped"},
+            {"role": "assistant", "content": "On its way."},
+        ),
+        (TALK,),
+    ),
+    Report(
+        "Podden/openwebui_anthropic_api_manifold_pipe#30",
+        "calls of Anthropic's Messages",
+        "the answer was dropped",
+        "history",
+        "a.json",
+        talk(
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t", "name": "get_order", "input": {"id": 17}}],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "shipped"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "On its way."}]},
+        ),
+        (TALK,),
+    ),
+    Report(
+        "amd/gaia#3997",
+        "calls of Responses",
+        "the calls were left out",
+        "history",
+        "a.json",
+        talk(
+            {"type": "function_call", "call_id": "c", "name": "get_order", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "shipped"},
+            {"role": "assistant", "content": "On its way."},
+        ),
+        (TALK,),
+    ),
+    Report(
+        "latitude-dev/latitude-llm#680",
+        "calls of Gemini, without ids",
+        "the answer was dropped",
+        "history",
+        "a.json",
+        talk(
+            {"role": "model", "parts": [{"functionCall": {"name": "get_order", "args": {}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "get_order", "response": "shipped"}}]},
+            {"role": "model", "parts": [{"text": "On its way."}]},
+        ),
+        (TALK,),
+    ),
+    Report(
+        "UKGovernmentBEIS/inspect_ai:examples/images/images.jsonl",
+        "a picture in the message",
+        "dropped without a word",
+        "dropped and counted",
+        "a.jsonl",
+        rows(
+            {
+                "input": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": "Where is it?"},
+                            {"type": "image", "image": "a.png"},
+                        ],
+                    }
+                ],
+                "target": "Here",
+            }
+        ),
+        (ANSWER,),
+        "left out 1 × part of a user's message that is not text (image)",
+    ),
+    # Suites
+    Report(
+        "promptfoo/promptfoo#606",
+        "a prompt with variables",
+        "the first variable alone was sent",
+        "the prompt",
+        "a.yaml",
+        'prompts: ["Where is {{what}} in {{place}}?"]\ntests:\n'
+        "  - vars: {what: Rome, place: Italy}\n    assert: [{type: icontains, value: here}]\n",
+        ({"turns": ["Where is Rome in Italy?"], "expect": [says("here")]},),
+    ),
+    Report(
+        "promptfoo/promptfoo#475",
+        "a variable with several values",
+        "turns of one conversation",
+        "tests",
+        "a.yaml",
+        'tests:\n  - vars: {question: ["a?", "b?"]}\n    assert: [{type: icontains, value: c}]\n',
+        ({"turns": ["a?"], "expect": [says("c")]}, {"turns": ["b?"], "expect": [says("c")]}),
+    ),
+    Report(
+        "promptfoo/promptfoo#7141",
+        "a variable whose values belong together",
+        "turns of one conversation",
+        "one test",
+        "a.yaml",
+        'prompts: ["What is made of {{parts}}?"]\ndefaultTest: {options: {disableVarExpansion: true}}\n'
+        "tests:\n  - vars: {parts: [egg, flour]}\n    assert: [{type: icontains, value: cake}]\n",
+        ({"turns": ['What is made of ["egg", "flour"]?'], "expect": [says("cake")]},),
+    ),
+    Report(
+        "promptfoo/promptfoo#415",
+        "a variable in an assertion",
+        "left out",
+        "filled in",
+        "a.yaml",
+        'tests:\n  - vars: {question: "Where is it?", place: Here}\n'
+        '    assert: [{type: icontains, value: "{{place}}"}]\n',
+        (ANSWER,),
+    ),
+    Report(
+        "promptfoo/promptfoo#6655",
+        "assertions of `defaultTest`",
+        "not used",
+        "expected of each test",
+        "a.yaml",
+        "defaultTest: {assert: [{type: icontains, value: Here}]}\n"
+        'tests:\n  - vars: {question: "Where is it?"}\n',
+        (ANSWER,),
+    ),
+    Report(
+        "promptfoo/promptfoo#520",
+        "tests in another file",
+        "refused",
+        "read",
+        "a.yaml",
+        'prompts: ["Where is {{what}}?"]\ntests: file://b.csv\n',
+        (
+            {
+                "turns": ["Where is it?"],
+                "expect": [{"says": {"regex": r"^\s*Here\s*$"}}],
+            },
+        ),
+    ),
+    Report(
+        "promptfoo/promptfoo#2174",
+        "a date without quotes in YAML",
+        RIGHT,
+        RIGHT,
+        "a.yaml",
+        'tests:\n  - vars: {question: "When?"}\n    assert: [{type: icontains, value: 2024-05-01}]\n',
+        ({"turns": ["When?"], "expect": [says("2024-05-01")]},),
+    ),
+    Report(
+        "OpenCageData/address-formatting#27",
+        "NO without quotes in YAML",
+        "`false` was expected",
+        "`NO` is",
+        "a.yaml",
+        'tests:\n  - vars: {question: "Which?"}\n    assert: [{type: icontains, value: NO}]\n',
+        ({"turns": ["Which?"], "expect": [says("NO")]},),
+    ),
+    Report(
+        "livekit/agents:examples/hotel_receptionist/scenarios.yaml",
+        "scenarios with labels",
+        "named `row 1`",
+        "named by the label",
+        "a.yaml",
+        "scenarios:\n  - {label: late guest, instructions: Ask., agent_expectations: Helps.}\n",
+        ({"name": "late guest", "goal": "Ask.", "expected_outcome": "Helps."},),
+        "read as LiveKit scenarios",
+    ),
+    Report(
+        "codeforequity-at/botium-bindings:samples/hello/spec/convo/shopping_cart.convo.txt",
+        "a convo with asserters",
+        "refused",
+        "a script; asserters are listed",
+        "a.convo.txt",
+        "the cart\n\n#me\nadd a lamp\n\n#bot\nINTENT add\n\n#me\nshow\n\n#bot\nIn your cart:\na lamp\n",
+        (
+            {
+                "name": "the cart",
+                "turns": ["add a lamp", "show"],
+                "expect": [
+                    {"says": {"regex": r"In\s+your\s+cart:\s+a\s+lamp", "ignore_case": True}, "in_turn": 1}
+                ],
+            },
+        ),
+        "left out of a.convo.txt: INTENT add",
+    ),
+    Report(
+        "codeforequity-at/botium-core:samples/scripting/convofiles/convos/memory/restaurant.convo.txt",
+        "variables, wildcards and `!` in replies",
+        "refused",
+        "patterns, and what is never said",
+        "a.convo.txt",
+        "#begin\nPAUSE 10\n\n#me\nhungry\n\n#bot\nI found $count places for *\n\n#bot\n!sorry\n",
+        (
+            {
+                "name": "a.convo",
+                "turns": ["hungry"],
+                "expect": [
+                    {
+                        "says": {"regex": r"I\s+found\s+.*\s+places\s+for\s+.*", "ignore_case": True},
+                        "in_turn": 0,
+                    },
+                    {"never_says": {"regex": "sorry", "ignore_case": True}, "in_turn": 0},
+                ],
+            },
+        ),
+        "left out of a.convo.txt: PAUSE 10",
+    ),
+)
+
+
+def seen(scenario: Scenario) -> dict[str, Any]:
+    """Return what counts of a scenario, with its history as texts."""
+    history = []
+    for each in scenario.history:
+        match each:
+            case UserText():
+                history.append(f"user: {each.text}")
+            case AgentMessage():
+                history += [f"assistant: {each.text}"] if each.text else []
+                history += [f"call: {call.name}" for call in each.tool_requests]
+            case ToolResult():
+                history.append(f"result: {each.text}")
+    of_data = {key: as_data(getattr(scenario, key)) for key in ("turns", "expect", "trajectory")}
+    texts = {key: getattr(scenario, key) for key in ("name", "goal", "expected_outcome")}
+    return {**of_data, **texts, "history": history}
+
+
+@pytest.mark.parametrize("report", LOG, ids=[f"{each.source} {each.kind}" for each in LOG])
+def test_public_reports_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
+    """The command makes these scenarios of the file, or refuses it with these words."""
+    monkeypatch.chdir(tmp_path)
+    content = report.content if isinstance(report.content, bytes) else report.content.encode()
+    (tmp_path / report.name).write_bytes(content)
+    (tmp_path / "b.csv").write_text("what,__expected\nit,Here\n", encoding="utf-8")
+    done = CliRunner().invoke(import_, [report.name, "--output", "made.sim.yaml"], standalone_mode=False)
+    assert report.told in f"{done.stdout}{done.stderr}{done.exception or ''}"
+    made = tmp_path / "made.sim.yaml"
+    assert made.exists() is bool(report.value)
+    scenarios = discover_file(made, Imports()).scenarios if report.value else ()
+    assert not [each.refused for each in scenarios if each.refused]
+    for scenario, value in zip(scenarios, report.value, strict=True):
+        assert {key: seen(scenario)[key] for key in value} == value
+
+
+def test_the_log_has_forty_sources_and_each_says_what_changed() -> None:
+    """No source occurs twice."""
+    assert len({each.source for each in LOG}) == len(LOG) >= 40
+    assert all(each.kind and each.before and each.after for each in LOG)
