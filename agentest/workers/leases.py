@@ -195,7 +195,7 @@ class LeaseCoordinator:
 
 class _RemoteTimeLimit:
     def __init__(self, seconds: float) -> None:
-        self.ends_at = anyio.current_time() + seconds
+        self.ends_at = asyncio.get_running_loop().time() + seconds
 
     @contextmanager
     def paused(self) -> Iterator[None]:
