@@ -49,11 +49,6 @@ class Capabilities:
         known = (each for each in levels if not self._lacking & {each.name, f"{each.name} {schema}"})
         return next(known, Level.PROMPT)
 
-    @property
-    def proven(self) -> Level:
-        """The strictest response format with which a request was answered."""
-        return next((each for each in Level if each.name in self._accepted), Level.PROMPT)
-
     @asynccontextmanager
     async def examined(self, schema: str, limit: Pausable) -> AsyncIterator[None]:
         """Let one request at a time find out whether the endpoint accepts a response format at all."""

@@ -153,11 +153,6 @@ class LiveModel:
         """Role and schema → tokens of the latest answers."""
         self._schema_chars: dict[str, int] = {}
 
-    @property
-    def level(self) -> Level:
-        """The strictest response format with which the model has answered."""
-        return self._gate.capabilities.proven
-
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""
         key, limit = question.key, TimeLimit(self._patience.deadline_s)

@@ -18,8 +18,8 @@ from agentest.support.http.retries import MAX_RETRY_AFTER_S
 from agentest.support.lazy_dataclasses import dataclass
 
 _FAILURES = 3
-_STORM_S = 20.0
-"""Seconds of nothing but 429s after which the model counts as down. Until then, the quota handles them."""
+_STORM_S = 90.0
+"""Seconds of nothing but 429s after which the model counts as down. A quota for a minute is over by then."""
 _STALE_S = 240.0  # failures that are further apart are no outage
 _WRONG_ADDRESS_S = 60.0  # seconds to wait for a model if nothing in this run shows that its address is right
 _FIRST_PROBE_S = 0.25

@@ -121,7 +121,7 @@ class WaitingLine:
             first.woken[0].set_result(None)
 
 
-FIRST_GAP_S = 0.5
+FIRST_GAP_S = 0.3
 """How long the second request waits for an answer to the first, because most refusals come sooner."""
 _LEAST_GAP_S = 0.1
 _PROVEN = 64
@@ -302,7 +302,9 @@ class Quota(WaitingLine):
         if self._accepted < _LEARNT_FROM:
             self._answers = 0
         elif self.rate is None:
-            self.rate = max(self._accepted / (now - self._since + max(least, asked_for)), _LEAST_PER_S)
+            seconds = now - self._since + max(least, asked_for)
+            # Servers round up to a second, and most count over one.
+            self.rate = max(self._accepted / (1.0 if 1 <= seconds <= 2 else seconds), _LEAST_PER_S)
             self._next_learnt = now
 
     def _pause(self, seconds: float) -> None:

@@ -205,11 +205,14 @@ def test_failures_minutes_apart_are_no_outage(circuit: Circuit, clock: Clock) ->
 
 
 def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circuit, clock: Clock) -> None:
-    """A burst of 429s is left to the quota; seconds of nothing but 429s are an outage."""
+    """A burst of 429s is left to the quota; more than a minute of nothing but 429s is an outage."""
     circuit.answered()
     fails(circuit, TOO_MANY, 500)
     assert not circuit.is_open
-    clock.now += 20
+    clock.now += 60
+    fails(circuit, TOO_MANY)
+    assert not circuit.is_open
+    clock.now += 30
     fails(circuit, TOO_MANY)
     assert circuit.is_open
 

@@ -292,7 +292,7 @@ def test_a_slow_model_gets_its_first_requests_soon() -> None:
 
     model.allows, model.lasts_s = allows, 30.0
     in_lab(use, model)
-    assert started[1] >= 0.5
+    assert started[1] >= 0.3
     assert started[19] < 3
 
 
@@ -475,3 +475,17 @@ def test_a_model_that_refuses_all_ends_the_run(refusal: ModelError | None) -> No
     run(use)
     assert requests <= 3
     assert str(error) in stopped[0]
+
+
+def test_a_rate_for_a_second_is_learnt_from_its_first_429() -> None:
+    """`Retry-After: 1` is rounded up: requests accepted in less than a second are the rate for a second."""
+
+    async def use() -> None:
+        quota = Quota()
+        for _ in range(6):
+            await quota.take(Call(NoLimit()))
+        assert 0.3 < anyio.current_time() < 1
+        quota.throttled(quota.lowered, 1.0)
+        assert quota.rate == 5
+
+    run(use)
