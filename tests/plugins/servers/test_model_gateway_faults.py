@@ -605,6 +605,13 @@ DEVIATING: dict[str, tuple[str, Any]] = {
             {"choices": [FINISH]},
         ],
     ),
+    "another key of a delta": (
+        "chat",
+        [
+            {"choices": [{"delta": {"functionCalls": [{"name": "find", "arguments": "{}"}]}}]},
+            {"choices": [FINISH]},
+        ],
+    ),
     "a second candidate": ("gemini", gemini_of([{"text": "a"}], [GEMINI_CALL])),
     "a second candidate of a stream": ("gemini", [gemini_of([{"text": "a"}], [GEMINI_CALL])]),
     "a candidate by itself": (
@@ -668,12 +675,21 @@ DISGUISED = {
         "anthropic",
         '{"content": [{"type": "tool_use", "type": "text", "text": "a", "name": "find"}], "usage": {}}',
     ),
+    "another key": ("chat", f'{{"choices": [{SAYS}, "function_calls": [{WHOLE_CALL}]}}}}]}}'),
+    "another place": (
+        "chat",
+        f'{{"choices": [{SAYS}, "messages": [{{"tool_calls": [{WHOLE_CALL}]}}]}}}}]}}',
+    ),
+    "another case": (
+        "anthropic",
+        '{"content": [{"type": "text", "text": "a"}], "toolUse": {"name": "find", "input": {}}, "usage": {}}',
+    ),
     "output twice": (
         "responses",
         '{"output": [{"type": "function_call", "name": "find", "arguments": "{}"}], "output": []}',
     ),
 }
-"""Calls in JSON that parsers read in several ways, or that its bytes do not show."""
+"""Calls in JSON that parsers read in several ways, that its bytes do not show, or at places of no API."""
 
 
 @pytest.mark.parametrize("name", DISGUISED)

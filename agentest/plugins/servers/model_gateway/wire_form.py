@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -188,7 +189,7 @@ class AnswerStream(ABC):
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
         data = json_or(event.data)
-        if not self.called and any(map(event.data.__contains__, ("unction", "tool_", "\\u00"))):
+        if not self.called and any(map(event.data.__contains__, ("unction", "tool", "\\u00"))):
             self.called = any(called_in(data))
         return self.take(data, event) if isinstance(data, dict) else sse(event.data, event.name)
 
@@ -541,9 +542,10 @@ def _evidence(message: SeenMessage, answer: PassedAnswer) -> int:
     return int(same_text(answer.shown.text, message.text))
 
 
-_MESSAGES = {"output", "choices", "candidates", "message", "delta", "content", "parts"}
-_OF_ANSWERS = _MESSAGES | {"response", "item", "content_block"}
-"""The keys below which an answer, or an event of it, may have calls."""
+_CALLS = re.compile(r"(?i:(?:tool|function)_?(?:call|use)s?)")
+"""Keys of calls in any API, such as `tool_calls`, `functionCall` and `toolUse`."""
+_COPIES = ("tools", "tool_choice", "instructions", "input", "text", "metadata", "provider_specific_fields")
+"""Keys of what an answer repeats of its request, or a proxy of the answer."""
 
 
 def called_in(value: Any) -> Iterator[str]:
@@ -557,10 +559,8 @@ def called_in(value: Any) -> Iterator[str]:
         yield str(value.get("name") or "")
         return
     for key, each in value.items():
-        if key == "tool_calls":
-            for call in each if isinstance(each, list) else objects([each]):
-                yield str((entry(call, "function") or entry(call, "custom")).get("name") or "")
-        elif key in ("functionCall", "function_call") and isinstance(each, dict):
-            yield str(each.get("name") or "")
-        elif key in _OF_ANSWERS:
+        if _CALLS.fullmatch(key):
+            for call in objects(each if isinstance(each, list) else [each]):
+                yield str((entry(call, "function") or entry(call, "custom") or call).get("name") or "")
+        elif key not in _COPIES:
             yield from called_in(each)
