@@ -6,6 +6,7 @@ of one reply are summed up, and how JSON arrives is the same for all.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -20,6 +21,7 @@ from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.http.client import DirectResponse
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template
 
@@ -165,3 +167,59 @@ async def read_json_body(response: DirectResponse, location: str, if_stream: str
         raise NoReply(if_stream)
 
     return await read_body(response, False, lambda body: read_json(body, location), refuse)
+
+
+_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""Types of deltas → the key that the delta extends, in the delta and in its block."""
+
+
+class StreamedBlocks:
+    """Assembles the `content` of one streamed message of Anthropic's API, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._blocks: list[dict[str, Any]] = []
+        self._inputs: dict[int, str] = {}  # places of blocks → the JSON texts of their `input`
+        self._places: dict[int, int] = {}
+        """Indexes → places. A later block may reuse the index of an earlier one."""
+
+    @property
+    def blocks(self) -> list[dict[str, Any]]:
+        """The blocks with parsed `input`; text that is not JSON stays text."""
+        return [
+            {**block, "input": json_or(text, text)} if text.strip() else block
+            for place, block in enumerate(self._blocks)
+            for text in (self._inputs.get(place, ""),)
+        ]
+
+    def place(self, index: int) -> int:
+        """Return the place of the last block with an index; that of the next block if there is none."""
+        return self._places.get(index, len(self._blocks))
+
+    def is_content(self, place: int) -> bool:
+        """Return True if the block at a place has begun and is not a call."""
+        return place < len(self._blocks) and self._blocks[place].get("type") != "tool_use"
+
+    def start(self, index: int, block: dict[str, Any]) -> None:
+        """Add a block."""
+        self._places[index] = len(self._blocks)
+        self._blocks.append(block)
+
+    def grow(self, index: int, delta: Mapping[str, Any]) -> bool:
+        """Extend a block. Returns False if the type of the delta is unknown."""
+        kind = str(delta.get("type"))
+        key = _GROWING.get(kind)
+        if not key and kind not in ("input_json_delta", "citations_delta"):
+            return False
+        if index not in self._places:
+            missing = {"input_json_delta": "tool_use", "citations_delta": "text"}
+            self.start(index, {"type": key or missing[kind]})
+        block = self._blocks[place := self._places[index]]
+        if key:
+            block[key] = text_at(block, key) + text_at(delta, key)
+        elif kind == "input_json_delta":
+            piece = delta.get("partial_json") or ""
+            text = piece if isinstance(piece, str) else json.dumps(piece)  # some servers send the object
+            self._inputs[place] = self._inputs.get(place, "") + text
+        else:
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        return True

@@ -18,7 +18,7 @@ from test_model_gateway import gateway
 from test_model_gateway_faults import Faulty, request_of, sent
 
 from agentest.mocks.binding import bind
-from agentest.plugins.protocols.anthropic_messages.client import StreamedBlocks
+from agentest.plugins.protocols.protocol_client import StreamedBlocks
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
 from agentest.plugins.servers.model_gateway.chat_completions import ChatCompletions
 from agentest.plugins.servers.model_gateway.gemini import Gemini

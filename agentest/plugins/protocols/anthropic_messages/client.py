@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -29,10 +28,11 @@ from agentest.agents.port import AgentReply, ConversationalAgent, IgnoredCounter
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, ToolCall
 from agentest.plugins.protocols.anthropic_messages.settings import AnthropicMessagesAgent
-from agentest.plugins.protocols.model_messages import Json, usage_of
+from agentest.plugins.protocols.model_messages import usage_of
 from agentest.plugins.protocols.protocol_client import (
     ProtocolEndpoint,
     ProtocolTurn,
+    StreamedBlocks,
     agent_call,
     content_parts,
     json_events,
@@ -40,14 +40,11 @@ from agentest.plugins.protocols.protocol_client import (
 )
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
-from agentest.support.json_text import json_or
 
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 _VERSION = {"anthropic-version": "2023-06-01"}
 _MAX_TOKENS = 4096
 """The limit for a reply if `body` has none, because the protocol requires one in every request."""
-_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Types of deltas → the key that the delta extends, in the delta and in its block."""
 _MAX_PAUSES = 10
 _PAUSED = "pause_turn"
 _HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
@@ -440,56 +437,3 @@ def _is_result(block: Block) -> bool:
 
 def _kind(block: Block) -> str:
     return text_at(block, "type")
-
-
-class StreamedBlocks:
-    """Assembles the `content` of one streamed message of Anthropic's API, in the order of arrival."""
-
-    def __init__(self) -> None:
-        self._blocks: list[Json] = []
-        self._inputs: dict[int, str] = {}  # places of blocks → the JSON texts of their `input`
-        self._places: dict[int, int] = {}
-        """Indexes → places. A later block may reuse the index of an earlier one."""
-
-    @property
-    def blocks(self) -> list[Json]:
-        """The blocks with parsed `input`; text that is not JSON stays text."""
-        return [
-            {**block, "input": json_or(text, text)} if text.strip() else block
-            for place, block in enumerate(self._blocks)
-            for text in (self._inputs.get(place, ""),)
-        ]
-
-    def place(self, index: int) -> int:
-        """Return the place of the last block with an index; that of the next block if there is none."""
-        return self._places.get(index, len(self._blocks))
-
-    def is_content(self, place: int) -> bool:
-        """Return True if the block at a place has begun and is not a call."""
-        return place < len(self._blocks) and self._blocks[place].get("type") != "tool_use"
-
-    def start(self, index: int, block: Json) -> None:
-        """Add a block."""
-        self._places[index] = len(self._blocks)
-        self._blocks.append(block)
-
-    def grow(self, index: int, delta: Mapping[str, Any]) -> bool:
-        """Extend a block. Returns False if the type of the delta is unknown."""
-        kind = str(delta.get("type"))
-        key = _GROWING.get(kind)
-        if not key and kind not in ("input_json_delta", "citations_delta"):
-            return False
-        if index not in self._places:
-            missing = {"input_json_delta": "tool_use", "citations_delta": "text"}
-            self.start(index, {"type": key or missing[kind]})
-        place = self._places[index]
-        block = self._blocks[place]
-        if key:
-            block[key] = text_at(block, key) + text_at(delta, key)
-        elif kind == "input_json_delta":
-            piece = delta.get("partial_json") or ""
-            text = piece if isinstance(piece, str) else json.dumps(piece)  # some servers send the object
-            self._inputs[place] = self._inputs.get(place, "") + text
-        else:
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-        return True

@@ -156,9 +156,7 @@ class Catalog:
 
     async def argument_problem(self, name: str, arguments: Any) -> str | None:
         """Describe how arguments violate the recorded schema; None if valid or without a schema."""
-        tool = self._tools.get(name)
-        schema = tool.arguments if tool else None
-        if schema is None:
+        if (tool := self._tools.get(name)) is None or (schema := tool.arguments) is None:
             return None
         # Patterns may take long, and other conversations must continue meanwhile.
         misfit = partial(schema.misfit, arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import field
 
-from agentest.plugins.protocols.anthropic_messages.client import StreamedBlocks
 from agentest.plugins.protocols.model_messages import (
     Json,
     count,
@@ -14,6 +13,7 @@ from agentest.plugins.protocols.model_messages import (
     read_message,
     texts_of,
 )
+from agentest.plugins.protocols.protocol_client import StreamedBlocks
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
