@@ -112,6 +112,7 @@ def write_project(
             "model": "fake",
             "provider_options": {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": "none"},
             "judge": {"batch": False},  # one call for each metric, as the bare clients make
+            "user": {"check": False},
             "max_concurrency": 3_000,
         }
     write_config(folder, {**config, **more})
