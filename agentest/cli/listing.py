@@ -122,7 +122,8 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     roles = prepared.loaded.config.user, prepared.loaded.config.judge
     rate = min((each.requests_per_minute for each in roles if each.requests_per_minute), default=0)
     if most_calls and rate:
-        yield f"expected: rate-bound: at most {about(60 * most_calls / rate)}, at {rate:,} requests a minute"
+        most = f"at most {about(60 * most_calls / rate)} for the model calls"
+        yield f"expected: rate-bound: {most}, at {rate:,} requests a minute"
     else:
         yield "expected: the duration is unknown, because no run is stored yet"
     if most_calls:

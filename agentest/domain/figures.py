@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from heapq import nlargest
+from heapq import heapreplace, nlargest
 from statistics import mean
 from typing import NamedTuple
 
@@ -321,19 +321,18 @@ def forecast(
 
 
 def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], concurrency: int) -> float:
-    queues = defaultdict[str, float](float)
-    total = longest = last_judged = 0.0
-    for each, known in zip(planned, took, strict=True):
-        talk = known.talking_s / known.conversations
-        whole = talk * each.conversations
-        total += whole
-        one_by_one = whole if each.in_turn else talk * min(1, each.conversations)
-        if each.queue is not None:
-            queues[each.queue] += whole
-            one_by_one = queues[each.queue]
-        longest = max(longest, one_by_one)
+    talks = defaultdict[object, list[float]](list)
+    last_judged = 0.0
+    for number, (each, known) in enumerate(zip(planned, took, strict=True)):
+        key = number if each.queue is None else each.queue
+        talks[key] += [known.talking_s / known.conversations] * each.conversations
+        if each.in_turn or key != number:  # they take one place, as all units of a queue do
+            talks[key] = [sum(talks[key])]
         last_judged = max(last_judged, known.judging_s / known.conversations)
-    return max(longest, total / max(1, concurrency)) + last_judged
+    places = [0.0] * max(1, concurrency)
+    for length in (talk for several in talks.values() for talk in several):
+        heapreplace(places, places[0] + length)  # each takes the place that is free first
+    return max(places) + last_judged
 
 
 def _seconds_by_quotas(quotas: Sequence[QuotaUse], limits: Sequence[RateLimit], share: float) -> float:

@@ -210,16 +210,13 @@ class Quota(WaitingLine):
     @property
     def is_limited(self) -> bool:
         """True if a configured rate, a 429 or what headers said limits the requests."""
-        limits = self._request_s, self._token_s, self.rate, self._paused_until, self._most < inf
-        return any(limits)
+        return any((self._request_s, self._token_s, self.rate, self._paused_until, self._most < inf))
 
     @property
     def use(self) -> QuotaUse:
         """What was used so far."""
-        waited_ms, rate = self.waited_s * 1000 if self.is_limited else 0.0, self.rate
-        return QuotaUse(
-            self.model, self.requests, self.tokens, self.refused, waited_ms, rate and rate * _MINUTE_S
-        )
+        waited_ms, rate = 1000 * self.waited_s * self.is_limited, self.rate and self.rate * _MINUTE_S
+        return QuotaUse(self.model, self.requests, self.tokens, self.refused, waited_ms, rate)
 
     def _start(self, tokens: int, /) -> None:
         self.in_progress += 1

@@ -124,7 +124,8 @@ class Progress:
         self._moved_at = 0.0  # the time of the last event that shows progress
         self._longest_s = 0.0  # the longest pause between two such events
         self._talks = self._judgings = 0  # the numbers of those that have ended
-        self._talked_s = self._judging_since = 0.0
+        self._talked_s = 0.0
+        self._judging_since = self._judged_at = 0.0  # the start, put off by later pauses, and the last end
         self._used: dict[tuple[str, str], ModelUsage] = {}
         self._exploring: tuple[str, ...] = ()
         self._limit = ""  # what limits the speed, to precede the remaining time
@@ -150,7 +151,8 @@ class Progress:
             case ConversationFinished():
                 self._used[event.name, event.agent] = event.used
                 unit = self._unit(event)
-                self._judgings += unit.judging.pop(event.number, None) is not None
+                if unit.judging.pop(event.number, None) is not None:
+                    self._judgings, self._judged_at = self._judgings + 1, now
                 unit.talking.pop(event.number, None)
                 unit.done += 1
                 self.done += 1
@@ -193,7 +195,7 @@ class Progress:
     def _hold(self, event: ConversationHeld, now: float) -> None:
         self._used[event.name, event.agent] = event.used
         unit = self._unit(event)
-        self._judging_since = self._judging_since if self._talks else now
+        self._judging_since += (now - self._judged_at) * (self._talks == self._judgings)
         self._talks += 1
         self._talked_s += now - unit.talking.pop(event.number, now)
         unit.judging[event.number] = now
@@ -234,7 +236,8 @@ class Progress:
         talking = max((sum(rests) + unbegun * mean) / at_once, mean if unbegun else max(rests, default=0.0))
         if self._judgings < _ENOUGH:
             return talking
-        return max(talking, left * (now - self._judging_since) / self._judgings)
+        judging_s = (now if self._talks > self._judgings else self._judged_at) - self._judging_since
+        return max(talking, left * judging_s / self._judgings)
 
 
 class ProgressLogReporter:

@@ -360,9 +360,8 @@ async def ticking(session: RunSession, every_s: float = EVERY_S) -> AsyncIterato
     async def tick() -> None:
         while True:
             await anyio.sleep(every_s)
-            session.emit(
-                TimePassed(rate_bound=any(each.waiting and each.is_limited for each in session.quotas))
-            )
+            is_bound = any(each.waiting and each.is_limited for each in session.quotas)
+            session.emit(TimePassed(rate_bound=is_bound))
 
     async with _background(tick):
         yield

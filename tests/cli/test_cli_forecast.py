@@ -31,4 +31,4 @@ def test_a_configured_rate_bounds_the_first_run(project: Project) -> None:
     limited = {"judge": {"requests_per_minute": 60}, "metrics": ["goal_completion"], "max_turns": 2}
     project.config("http://127.0.0.1:9/", model="openai/m", **limited)
     told = project.run("--dry-run", "--no-strict").stdout
-    assert "expected: rate-bound: at most 2 min, at 60 requests a minute" in told, told
+    assert "expected: rate-bound: at most 2 min for the model calls, at 60 requests a minute" in told, told

@@ -54,6 +54,8 @@ def found(*units: PlannedUnit, by: PastRun, concurrency: int = 2) -> Forecast:
         pytest.param([planned(in_turn=True), planned("b", 1)], 42.0, id="others go on beside it"),
         pytest.param([planned(queue="x"), planned("b", queue="x")], 82.0, id="a line of an exclusive agent"),
         pytest.param([planned(queue="x"), planned("b", 8)], 62.0, id="a line and others beside it"),
+        pytest.param([planned("b"), planned(queue="x")], 62.0, id="a line that waits for a place"),
+        pytest.param([planned("a", 3)], 22.0, id="the last one alone"),
     ],
 )
 def test_time_depends_on_concurrency(units: list[PlannedUnit], seconds: float) -> None:

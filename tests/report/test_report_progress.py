@@ -17,6 +17,7 @@ from agentest.domain.events import (
     ScenarioFinished,
     ScenarioStarted,
     TimePassed,
+    TurnFinished,
 )
 from agentest.domain.results import ModelUsage, Status
 from agentest.report.console.printer import Printer, live_lines
@@ -148,6 +149,21 @@ def test_judges_that_are_the_narrow_place_are_estimated_by_the_rate_at_which_the
     told = [(21.0, "2 min"), (81.0, "1 min"), (157.0, "4 s")]
     for at, left in told:
         seen = [*(each for each in events if each[0] <= at), (at, TimePassed())]
+        assert lines_of(seen)[0].endswith(f"about {left} left"), lines_of(seen)
+
+
+def test_the_time_between_judgings_says_nothing_of_their_rate() -> None:
+    """Two rounds of ten conversations of a minute each, with a second of judging: the time left falls."""
+    events: list[tuple[float, Event]] = [(0.0, started(1, 20)), (0.0, ScenarioStarted("a", "booking", 20))]
+    for start, numbers in ((0.0, range(10)), (60.0, range(10, 20))):
+        events += [(start, ConversationStarted("a", "booking", n)) for n in numbers]
+        events += [(start + 60, held("a", n)) for n in numbers] + [
+            (start + 61, judged("a", n)) for n in numbers
+        ]
+    events.sort(key=lambda each: each[0])
+    for at, left in [(70.0, "50 s"), (90.0, "30 s"), (110.0, "10 s")]:
+        turn = at, TurnFinished("a", "booking", "a-11", 0)
+        seen = [*(each for each in events if each[0] <= at), turn, (at, TimePassed())]
         assert lines_of(seen)[0].endswith(f"about {left} left"), lines_of(seen)
 
 
