@@ -425,8 +425,6 @@ def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, 
             flat.extend((line.number, start, length))
         case ScenarioLine():
             result = CODECS.read(ScenarioResult, line.scenario)
-            if line.amended and (result.name, result.agent) not in index.scenarios:
-                raise JournalError("amends a scenario that has not finished")
             index.scenarios[result.name, result.agent] = replace(result, totals=line.totals or result.totals)
     return index
 

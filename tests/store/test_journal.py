@@ -37,7 +37,13 @@ from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
 from stored import conversations_of, read_json, to_json
 
 from agentest.cli.stored_runs import report_again
-from agentest.domain.events import ConversationFinished, Event, ReportRequest, RunFinished
+from agentest.domain.events import (
+    ConversationFinished,
+    Event,
+    ReportRequest,
+    RunFinished,
+    ScenarioAmended,
+)
 from agentest.domain.results import (
     CaseId,
     Reason,
@@ -147,11 +153,14 @@ def test_the_index_has_what_the_lines_have(result: RunResult) -> None:
 
 def test_the_index_finds_lines_without_reading_others(tmp_path: Path) -> None:
     """Conversations are not read before they are used; a journal without its end is read whole."""
-    path = tell(events(run_result(scenario_result("s", [conversation_result("c1")]))), tmp_path)
+    result = run_result(scenario_result("s", [conversation_result("c1")]))
+    *told, end = events(result)
+    changed = ScenarioAmended(replace(result.scenarios[0], line=77), Status.PASSED)
+    path = tell(iter([*told, changed, end]), tmp_path)
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"type": "conversation"', b'"type": "conversatiom"'))
     (found,) = read_results(path).scenarios
-    assert (found.name, len(found.conversations)) == ("s", 1)
+    assert (found.name, found.line, len(found.conversations)) == ("s", 77, 1)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(UsageError, match="line 2: is not a line of a journal"):
         read_results(path)
