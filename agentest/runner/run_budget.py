@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from math import ceil
 
 import anyio
@@ -81,7 +82,11 @@ class _StartedUnit:
         planned = unit.repeat.min if unit.repeat else unit.conversations
         self.left = max(0, planned - len(unit.finished_part.conversations))
         """Number of conversations that have not started; `repeat` may add more."""
-        self.has_failures = any(result.failures for result in unit.finished_part.conversations)
+
+    @cached_property
+    def has_failures(self) -> bool:
+        """True if judges found failures. Those of a resumed run are read only once, from its journal."""
+        return any(result.failures for result in self.unit.finished_part.conversations)
 
 
 class Allowance:
@@ -226,7 +231,7 @@ class Allowance:
 
     def _grouping(self, unit: Unit) -> Need:
         begun = self._started.get(unit.scope) or _StartedUnit(unit)
-        may_be_needed = begun.has_failures or self._in_progress
+        may_be_needed = self._in_progress or begun.has_failures
         if not self._most[unit.scope].dedup or not may_be_needed or self._ledger.paid.get((unit.scope, 0)):
             return Need()
         return Need(1, self._per_call())
@@ -296,10 +301,8 @@ class Allowance:
         takes += [f"about {need.cost:.2g} USD"] if self._budget.left_cost is not None else []
         remedy = f"; {self._resumed_by} runs the rest" if self._resumed_by else ""
         spent = self._budget.used_up() or self._budget.spent_so_far
-        return (
-            f"{spent}, and the next conversation (scenario {unit.scenario.name!r}) needs "
-            f"{' and '.join(takes)}{remedy}"
-        )
+        next_one = f"the next conversation (scenario {unit.scenario.name!r})"
+        return f"{spent}, and {next_one} needs {' and '.join(takes)}{remedy}"
 
 
 def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
