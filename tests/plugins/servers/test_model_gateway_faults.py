@@ -692,6 +692,41 @@ DISGUISED = {
 """Calls in JSON that parsers read in several ways, that its bytes do not show, or at places of no API."""
 
 
+COPIES: dict[str, tuple[str, Any]] = {
+    "its request": (
+        "responses",
+        {
+            "output": [{"type": "message", "role": "assistant", "content": []}],
+            "tools": [{"type": "function", "name": "find", "parameters": {"tool_calls": {}}}],
+            "instructions": [{"type": "function_call", "name": "find", "arguments": "{}"}],
+            "prompt": {"variables": {"tool_use": {"type": "input_text", "text": "a"}}},
+            "text": {"format": {"schema": {"properties": {"tool_calls": {"type": "array"}}}}},
+        },
+    ),
+    "a search by Google": (
+        "gemini",
+        gemini_of([{"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "args": {}, "id": "a"}}, {"text": "a"}]),
+    ),
+    "text": (
+        "chat",
+        {"choices": [{"message": {"content": '{"tool_calls": [{"type": "tool_use"}]}', "tool_calls": []}}]},
+    ),
+}
+"""Answers without a call of the agent's tools that contain what looks like one."""
+
+
+@pytest.mark.parametrize("name", COPIES)
+async def test_what_only_looks_like_a_call_is_passed_on(name: str) -> None:
+    form, body = COPIES[name]
+
+    async def answer(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response(body)
+
+    async with asked(form, answer, mocks={"find": lambda: 1}) as (response, gate):
+        (known,) = gate.traffic.active
+        assert (response.json(), await known.error_of(None)) == (body, None)
+
+
 @pytest.mark.parametrize("name", DISGUISED)
 async def test_a_disguised_call_never_reaches_the_agent(name: str) -> None:
     form, text = DISGUISED[name]

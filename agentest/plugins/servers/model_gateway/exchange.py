@@ -137,11 +137,11 @@ class GatewayRefusal(GatewayError):
 
 _HIDDEN = "the gateway blocked a model response with tool calls that it cannot mock: {}"
 _CALL = re.compile(
-    rb'"(?i:(?:tool|function)_?(?:call|use)s?)"\s*+:\s*+(?:\[\s*+)?\{|'
+    rb'"(?:[tT]ool|[fF]unction)_?(?:[cC]all|[uU]se)s?"\s*+:\s*+(?:\[\s*+)?\{|'
     rb'"type"\s*+:\s*+"(?:function_call|custom_tool_call|tool_use)"'
 )
 
-_OF_CALLS = (b"tool", b"unction", b"\\u00", b"\0")
+_OF_CALLS = (b"ool", b"unction", b"\\u00", b"\0")
 """One of these is in all that `_CALL` finds in `_plain` data, which takes longer."""
 _DISGUISE = re.compile(rb"\\u00([4-7][0-9a-fA-F])|\0|\s+(?:data:\s*)?")
 """What may stand in JSON between or in place of its letters: escapes, the halves of UTF-16, blanks."""

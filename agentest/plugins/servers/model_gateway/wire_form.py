@@ -189,7 +189,7 @@ class AnswerStream(ABC):
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
         data = json_or(event.data)
-        if not self.called and any(map(event.data.__contains__, ("unction", "tool", "\\u00"))):
+        if not self.called and any(map(event.data.__contains__, ("unction", "ool", "\\u00"))):
             self.called = any(called_in(data))
         return self.take(data, event) if isinstance(data, dict) else sse(event.data, event.name)
 
@@ -249,9 +249,7 @@ class WireForm(ABC):
     finds_calls_in_text = False  # True if frameworks that use this API write calls with their ids as text
     schema_keys: tuple[str, ...] = ("parameters",)
     """The keys of a declared tool that may have the schema of its arguments."""
-    effort_key = (
-        ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort` and `seed`
-    )
+    effort_key = ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort`
 
     def request(self, body: Json, path: str, history: MessageHistory | None = None) -> WireRequest:
         history = history or read_history(messages_of(body), self.text_of)
@@ -542,9 +540,10 @@ def _evidence(message: SeenMessage, answer: PassedAnswer) -> int:
     return int(same_text(answer.shown.text, message.text))
 
 
-_CALLS = re.compile(r"(?i:(?:tool|function)_?(?:call|use)s?)")
+_CALLS = re.compile(r"(?:[tT]ool|[fF]unction)_?(?:[cC]all|[uU]se)s?")
 """Keys of calls in any API, such as `tool_calls`, `functionCall` and `toolUse`."""
-_COPIES = ("tools", "tool_choice", "instructions", "input", "text", "metadata", "provider_specific_fields")
+_COPIES = {"tools", "tool_choice", "instructions", "prompt", "input", "text", "metadata"}
+_COPIES |= {"provider_specific_fields"}
 """Keys of what an answer repeats of its request, or a proxy of the answer."""
 
 
@@ -561,6 +560,7 @@ def called_in(value: Any) -> Iterator[str]:
     for key, each in value.items():
         if _CALLS.fullmatch(key):
             for call in objects(each if isinstance(each, list) else [each]):
-                yield str((entry(call, "function") or entry(call, "custom") or call).get("name") or "")
+                if "toolType" not in call:  # Gemini shows the calls of Google's own tools under `toolCall`
+                    yield str((entry(call, "function") or entry(call, "custom") or call).get("name") or "")
         elif key not in _COPIES:
             yield from called_in(each)
