@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import anyio
+from yarl import URL
 
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import HOST
@@ -41,6 +42,7 @@ TOKEN_VARIABLE = "AGENTEST_GATEWAY_TOKEN"
 WAY_TO_RUN_ALIKE = "let `server` start copies of the agent (server.copies: 4) to run them at once"
 WITHOUT_TOKEN = "its address lacks the gateway's token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
+_OTHER_CLIENTS = frozenset({"httpx", "requests", "urllib3"})  # litellm, metrics and agents in Python use them
 
 
 def gateway_token(folder: Path, variables: Mapping[str, str]) -> str:
@@ -148,19 +150,21 @@ class BypassWatch:
     """Finds connections of the agent to the APIs behind the gateway on this machine, if Linux lists them.
 
     The agent's processes, and those that they start, have the gateway's token in their environment. A closed
-    connection has no owner any more, so one that nobody else was seen to have counts, too, if the run is
-    `alone`, without other processes that may call the same APIs.
+    connection has no owner any more. One that nobody else was seen to have counts, too, unless others may
+    call the same API: other programs, processes of a run that is not `alone`, or other clients in this one.
     """
 
     def __init__(self, token: str, urls: Collection[str], *, alone: bool) -> None:
         self._token, self._alone = f"/{token}".encode(), alone
-        self._apis = {f"{urlsplit(url).port or 80:04X}": url for url in urls}
+        self._apis = {f"{URL(url).port:04X}": url for url in urls}
         self._is_agents: dict[str, bool] = {}  # inode of a connection → True if it is the agent's
+        self._unreadable: set[str] = set()  # inodes of connections of which no readable process was found
+        self._shared: set[str] = set()  # APIs that others call, too
         self._known: set[str] = set()  # the other ends of connections that count no more once they are closed
 
     def found(self) -> set[str]:
         """Return the APIs of connections of the agent that are open, or were closed since the last time."""
-        found, are_open = set[str](), dict[str, tuple[str, str]]()
+        found, closed, are_open = set[str](), set[str](), dict[str, tuple[str, str]]()
         tables = (Path(f"/proc/net/{each}") for each in ("tcp", "tcp6"))
         for line in (line for table in tables if table.exists() for line in table.read_text().splitlines()):
             if not any(f":{port} " in line for port in self._apis):  # as most of many
@@ -176,13 +180,17 @@ class BypassWatch:
                 are_open[inode] = near, api
             elif near not in self._known:
                 self._known.add(near)
-                found.update([api] if self._alone else [])
+                closed.add(api)
+        self._is_agents |= dict.fromkeys(self._unreadable & are_open.keys(), False)  # not closed since
+        self._shared |= {api for inode, (_, api) in are_open.items() if self._is_agents.get(inode) is False}
         self._find_owners(are_open.keys() - self._is_agents.keys())
+        self._unreadable = are_open.keys() - self._is_agents.keys()
         for inode in are_open.keys() & self._is_agents.keys():  # without those closed in the meantime
             near, api = are_open[inode]
             self._known.add(near)
             found.update([api] if self._is_agents[inode] else [])
-        return found
+        is_alone = self._alone and _OTHER_CLIENTS.isdisjoint(sys.modules)
+        return found | (closed - self._shared if is_alone else set())
 
     def _find_owners(self, inodes: Collection[str]) -> None:
         for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():

@@ -120,7 +120,7 @@ def _inputs(resources: RunResources, registry: Registry, group: ServerGroup) -> 
         stack=resources.closing,
         on_note=resources.reports.on_note,
         redact=prepared.loaded.redact,
-        alone=prepared.request.options.workers in (None, 1),
+        alone=prepared.request.options.engine_feature.name == "local",
         spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
         mocked_in=places,
         # If the agent's model is replayed, its requests never reach the network.

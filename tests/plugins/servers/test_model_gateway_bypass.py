@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio.from_thread
+import anyio.to_thread
 import httpx
 import pytest
 from aiohttp import web
@@ -33,6 +34,9 @@ pooled = httpx.Client(trust_env=False)
 BY_PROGRAM = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
 
 
+{at_start}
+
+
 def reply(data, status=200):
     if "reply" in data:
         {call}
@@ -53,7 +57,12 @@ WAYS = {
 class Model(Provider):
     """A provider that answers other requests, too, and keeps their connections."""
 
+    others_call = False  # True if another program calls it during each request to a model
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if self.others_call and request.method == "POST":
+            address = f"http://{request.host}/v1/x"
+            await anyio.to_thread.run_sync(lambda: httpx.get(address, trust_env=False))
         return web.json_response({}) if request.method == "GET" else await super()._handle(request)
 
 
@@ -66,9 +75,10 @@ def upstream() -> Iterator[str]:
         yield origin
 
 
-def configured(project: Project, upstream: str, call: str) -> Project:
+def configured(project: Project, upstream: str, call: str = "pass", at_start: str = "") -> Project:
     project.scenario(SCENARIOS)
-    agent = project.write("agent.py", AGENT.format(support=str(SUPPORT), url=f"{upstream}/v1/x", call=call))
+    words = {"support": str(SUPPORT), "url": f"{upstream}/v1/x", "call": call, "at_start": at_start}
+    agent = project.write("agent.py", AGENT.format_map(words))
     command = [sys.executable, str(agent), "{port}", "chat"]
     configure(project, upstream, "chat", server={"command": command}, unmocked_tools="passthrough")
     return project
@@ -88,10 +98,40 @@ def test_a_part_of_the_agent_that_passes_the_gateway_by_is_noticed(
     assert told in " ".join(run.stdout.split())
 
 
-def test_connections_of_others_to_the_same_model_are_not_the_agents(project: Project, upstream: str) -> None:
+@pytest.mark.parametrize("others_call", [False, True])
+def test_connections_of_others_to_the_same_model_are_not_the_agents(
+    project: Project, upstream: str, monkeypatch: pytest.MonkeyPatch, others_call: bool
+) -> None:
+    monkeypatch.setattr(Model, "others_call", others_call)
     with httpx.Client(trust_env=False) as other:
         other.get(f"{upstream}/v1/x")
-        run = configured(project, upstream, "pass").run()
+        run = configured(project, upstream).run()
         other.get(f"{upstream}/v1/x")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_what_the_agent_called_before_the_first_conversation_is_of_none(
+    project: Project, upstream: str
+) -> None:
+    """Such as whether its model is there."""
+    run = configured(project, upstream, at_start=WAYS["a connection for each request"]).run()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_what_python_code_of_the_run_calls_is_not_the_agents(project: Project, upstream: str) -> None:
+    """Its connections may be closed before anything could tell whose they are."""
+    configured(project, upstream)
+    project.scenario(f"""
+import httpx
+
+def find(q):
+    httpx.get({upstream!r} + "/v1/x", trust_env=False)
+    return q
+
+scenario("mocked", turns=["look 0"], tools={{"find": find}}, expect={{"says": "Done"}})
+""")
+    run = project.run()
 
     assert run.returncode == 0, run.stdout + run.stderr

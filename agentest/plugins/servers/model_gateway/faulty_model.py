@@ -12,7 +12,7 @@ from agentest.domain.changes import Fault
 from agentest.domain.messages import ToolSpec
 from agentest.plugins.protocols.model_messages import Json, entry
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
-from agentest.plugins.servers.model_gateway.exchange import ModelApi, ModelResponse
+from agentest.plugins.servers.model_gateway.exchange import ModelApi, ModelResponse, Reply
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, sse
 from agentest.support.http.client import StoredResponse
@@ -28,7 +28,7 @@ _ID_KINDS = ("call", "toolu", "msg", "fc")
 Events = list[tuple[str | None, Json | str]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class FaultyModel:
     """A model whose first answer is a fault, if one is due (implements `exchange.ModelApi`)."""
 
@@ -37,7 +37,7 @@ class FaultyModel:
     conversation: GatewayConversation
     faults: ConversationFaults
     upstream: ModelApi
-    is_awaited: Callable[[], bool]  # returns False if the agent's client has given up
+    reply: Reply
     begun: bool = False
 
     async def send(self, body: Json) -> ModelResponse:
@@ -52,7 +52,7 @@ class FaultyModel:
             return _response(_rate_limit(self.form.name), 429, headers)
         if fault.kind == "timeout":
             for _ in range(round(self.faults.hang_s / _LOOK_S)):
-                if not self.is_awaited():
+                if self.conversation.over or not self.reply.is_awaited:
                     break
                 await anyio.sleep(_LOOK_S)
             return _response(self.form.error(504, _NEVER_CAME), 504)

@@ -63,11 +63,6 @@ class GatewayTraffic:
     def active(self) -> Collection[GatewayConversation]:
         return self._active.values()
 
-    @property
-    def records(self) -> bool:
-        """True if requests of a conversation are recorded or replayed."""
-        return self.replays or any(each.tape for each in self.active)
-
     def override_of(self, agent: str) -> Override | None:
         """Return an agent's override, or that which all agents share for a request of none of them."""
         if agent in self.overrides:
@@ -75,8 +70,8 @@ class GatewayTraffic:
         first, *others = self.overrides.values() or (None,)
         return first if all(each == first for each in others) else None
 
-    def named(self, key: str) -> GatewayConversation | None:
-        return self._active.get(key)
+    def named(self, key: str | None) -> GatewayConversation | None:
+        return self._active.get(key or "")
 
     def learn(self, keys: Sequence[str]) -> None:
         """Let keys with which agents call their models be redacted in everything that is shown or stored."""
@@ -87,9 +82,15 @@ class GatewayTraffic:
     async def watch(self, watch: BypassWatch) -> None:
         """Note what connects to the APIs behind the gateway while conversations are under way."""
         one_at_a_time = anyio.Lock()  # so that a turn does not end while what was found is not noted yet
+        begun = 0
 
         async def look() -> None:
+            nonlocal begun
+            before = begun
             async with one_at_a_time:
+                if begun > before:  # another turn's, which began later
+                    return
+                begun += 1
                 for api in await anyio.to_thread.run_sync(watch.found):
                     for each in self.active:
                         each.bypass = (
@@ -151,6 +152,8 @@ class GatewayTraffic:
         text, with which the other begins, because their requests cannot be told apart.
         """
         async with self._place(access.opening, outside) as lane:
+            if not self.active:  # what the agent did before, such as at its start, is of no conversation
+                await self.state.look()
             self.state.begun += 1
             conversation = GatewayConversation(
                 gateway=self.state,

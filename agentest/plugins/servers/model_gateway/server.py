@@ -200,17 +200,11 @@ class _Gateway:
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
         read = form.request(body, target.url, history)
-        owner = self._traffic.named(target.conversation) if target.conversation else None
-        if target.conversation and owner is None:
+        if target.conversation and self._traffic.named(target.conversation) is None:
             raise GatewayError("the conversation that this address names has ended", 409)
-        placed = owner or self._placed(read, target.lane)
+        placed = self._placed(read, target)
         if isinstance(placed, Unplaced):
-            await self._traffic.note_unplaced(placed, offers_tools=read.may_call)
-            if placed.tool:
-                problem = f"{placed.why}, and it offers the tool {placed.tool!r}, which must not run"
-                self._refuse_unplaced(placed, problem, target.lane)
-            self._check_live(placed, target.lane)
-            placed = self._traffic.nobody(placed.why)
+            placed = await self._of_nobody(placed, read, target.lane)
         if read.unmockable and read.may_call and placed.guards_any:
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
             placed.note_fault(problem)
@@ -221,8 +215,11 @@ class _Gateway:
             read = replace(read, body=form.overridden(body, override), model=override.model or read.model)
         else:
             upstream.given = body, data
-        api = self._api(placed, target, upstream)
-        model = self._model_of(placed, form, read, api, reply)
+        model: ModelApi = self._api(placed, target, upstream)
+        if placed.faults:
+            from agentest.plugins.servers.model_gateway.faulty_model import FaultyModel
+
+            model = FaultyModel(form, read, placed, placed.faults, model, reply)
         shows = placed.begin_request(read)
         try:
             if read.unmockable:
@@ -231,6 +228,16 @@ class _Gateway:
             await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0], shows).run()
         finally:
             placed.open_requests -= 1
+
+    async def _of_nobody(
+        self, unplaced: Unplaced, request: WireRequest, lane: int | None
+    ) -> GatewayConversation:
+        await self._traffic.note_unplaced(unplaced, offers_tools=request.may_call)
+        if unplaced.tool:
+            problem = f"{unplaced.why}, and it offers the tool {unplaced.tool!r}, which must not run"
+            self._refuse_unplaced(unplaced, problem, lane)
+        self._check_live(unplaced, lane)
+        return self._traffic.nobody(unplaced.why)
 
     async def _unread_request(
         self, request: WireRequest, conversation: GatewayConversation, model: ModelApi, reply: Reply
@@ -255,11 +262,10 @@ class _Gateway:
         if target.may_call and (tools := tools_in(data)):
             await self._check_unknown(target, tools)
         api: LiveApi | RecordedApi = upstream
-        if self._traffic.records:
+        if self._traffic.replays or any(each.tape for each in self._traffic.active):
             texts = tuple(re.findall(r'"((?:[^"\\]|\\.)*)"', data.decode(errors="replace")))
             read = WireRequest(body={}, streams=False, history=MessageHistory(user_texts=texts))
-            owner = self._traffic.named(target.conversation) if target.conversation else None
-            placed = owner or self._placed(read, target.lane)
+            placed = self._placed(read, target)
             if isinstance(placed, Unplaced):
                 self._check_live(placed, target.lane)
             else:
@@ -277,9 +283,11 @@ class _Gateway:
                 raise GatewayRefusal(f"{why}: {remedy}", 400)
             await each.serving.refused(f"a request to the unknown API at {path} offers tools")
 
-    def _placed(self, request: WireRequest, lane: int | None) -> GatewayConversation | Unplaced:
-        traffic = self._traffic
-        return place(request, traffic.active, traffic.ended, traffic.state.owners, lane)
+    def _placed(self, request: WireRequest, target: Target) -> GatewayConversation | Unplaced:
+        known, owners = self._traffic, self._traffic.state.owners
+        return known.named(target.conversation) or place(
+            request, known.active, known.ended, owners, target.lane
+        )
 
     def _api(
         self, conversation: GatewayConversation, target: Target, upstream: LiveApi
@@ -308,28 +316,6 @@ class _Gateway:
             if each.waiting and lane in (None, each.lane):
                 each.note_fault(problem)
         raise GatewayError(problem, 409)
-
-    def _model_of(
-        self,
-        conversation: GatewayConversation,
-        form: WireForm,
-        request: WireRequest,
-        upstream: ModelApi,
-        reply: Reply,
-    ) -> ModelApi:
-        if conversation.faults is None:
-            return upstream
-        from agentest.plugins.servers.model_gateway.faulty_model import FaultyModel
-
-        key = conversation.who.key
-        return FaultyModel(
-            form=form,
-            request=request,
-            conversation=conversation,
-            faults=conversation.faults,
-            upstream=upstream,
-            is_awaited=lambda: reply.is_awaited and self._traffic.named(key) is not None,
-        )
 
 
 async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
