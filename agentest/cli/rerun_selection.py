@@ -393,7 +393,7 @@ def _hash(texts: Iterable[str]) -> str:
 
 
 _CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
-_OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
+_OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided", "context")}
 _OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
 _FILE_MODULE_NAME = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
 """The generated module name of a file (`importing.module_name`), which depends on the file's path."""

@@ -93,6 +93,8 @@ class JudgeSettings(ModelSettings):
     batch: Batch = Batch.TURN
     skip_decided: bool = False
     """If true, judges wait for the end of a conversation and are skipped if its verdict is certain."""
+    context: AtLeastOne | None = None
+    """Maximum tokens of a prompt. Longer transcripts are shortened, and prompts and reasons say so."""
     cache: bool = True
     """Mark the prompt prefix that a turn's judges share, for providers that cache only on request."""
     confirm: ConfirmSettings | None = None

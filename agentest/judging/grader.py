@@ -70,9 +70,7 @@ async def graded(
     except BaseException as error:
         if ends_the_run(error):
             raise
-        return GraderResult(
-            conversation=Unscored(redact(f"{type(error).__name__}: {message_of_error(error)}"))
-        )
+        graded = GraderResult(conversation=Unscored(f"{type(error).__name__}: {message_of_error(error)}"))
 
     def of(result: MetricResult) -> MetricResult:
         return replace(result, error=redact(result.error)) if isinstance(result, Unscored) else result

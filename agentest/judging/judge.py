@@ -6,12 +6,11 @@ model that must agree before a judgement can fail a scenario.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial
-from itertools import starmap
-from typing import Any, TypeVar
+from sys import maxsize
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -19,7 +18,7 @@ from agentest.config.models import Batch
 from agentest.domain.metrics import GOAL, NO_FAILURE
 from agentest.domain.results import CriterionOutcome, CriterionResult, Score, Severity, Unscored
 from agentest.judging.answers import criterion_result, exclusions, score_of
-from agentest.judging.judge_input import Context, JudgeQuestion, criterion_question
+from agentest.judging.judge_input import Context, JudgeQuestion, criterion_question, not_shown
 from agentest.judging.questions import (
     joint_answer,
     joint_messages,
@@ -29,6 +28,7 @@ from agentest.judging.questions import (
     prompt_of,
     share_evidence,
 )
+from agentest.models.limits import estimate_tokens
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import MAX_REPAIRS, AnswerProblem
 from agentest.scenarios.model import Criterion
@@ -43,8 +43,12 @@ MAX_TURNS_PER_CALL = 8
 
 _REASON_CHARS = 300  # limit for the quoted reason of each model if two models differ
 
-
-_T = TypeVar("_T")
+_CHARS_PER_TOKEN = 3  # a low estimate, because calls and their results are JSON
+_TOO_LONG = (
+    "the judge was not called: even with a shortened transcript its prompt has about {:,} tokens, but "
+    "`judge.context` is {:,}; choose a model with a larger context, or shorten the agent's instructions"
+)
+_QUESTION_CHARS = 17_000  # for questions about eight turns and the schema of their answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +93,36 @@ class Judge:
     batch: Batch = Batch.TURN  # which questions share one call
     first_sample: int = 0
     """The number of the first sample; a second model's samples follow those of the first."""
+    context: int | None = None
+    """Maximum tokens of a prompt; None: no limit."""
+
+    @property
+    def room(self) -> int:
+        """Maximum characters of what is shown to the model in addition to the questions."""
+        return _CHARS_PER_TOKEN * self.context - _QUESTION_CHARS if self.context else maxsize
 
     @property
     def _numbers(self) -> range:
         return range(self.first_sample, self.first_sample + self.samples)
 
     async def ask(
-        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey
+        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool = False
     ) -> dict[JudgeQuestion, SampledAnswers]:
-        """Return answers to questions about one turn or about a whole conversation."""
-        if self.batch is not Batch.OFF and len(questions) > 1:
-            return await self._together(questions, context, key, by_turn=False)
-        prompts = [(each.name, prompt_of(each)) for each in questions]
-        requests = [(judge_messages(context, each.alone), each.answer, name) for name, each in prompts]
-        samples = zip(*await self._samples(requests, key), strict=True)
-        sets = [dict(zip(questions, answers, strict=True)) for answers in samples]
-        return await self._consistent(sets, context, key, by_turn=False)
+        """Return answers to questions about one turn, about a whole conversation, or (`by_turn`) both."""
+        if by_turn or (self.batch is not Batch.OFF and len(questions) > 1):
+            sets = await self._joint(questions, context, key, by_turn=by_turn)
+        else:
+            prompts = [(each.name, prompt_of(each)) for each in questions]
+            requests = [(judge_messages(context, each.alone), each.answer, name) for name, each in prompts]
+            samples = zip(*await self._samples(requests, key), strict=True)
+            sets = [dict(zip(questions, answers, strict=True)) for answers in samples]
+        return await self._consistent(sets, context, key, by_turn=by_turn)
 
     async def ask_of_all_turns(
         self,
         questions: Sequence[JudgeQuestion],
         turns: int,
-        context: Callable[[JudgedPart], Context],
+        context: Callable[[JudgedPart, int], Context],
         key: CallKey,
     ) -> dict[JudgeQuestion, SampledAnswers]:
         """Return answers to questions about every turn and the whole, with one call per part and sample."""
@@ -118,17 +130,11 @@ class Judge:
         keys = [key if part.is_last else replace(key, turn=part.turn_indexes[-1]) for part in parts]
         answered = await run_concurrently(
             [
-                partial(self._together, part.questions, context(part), part_key, by_turn=True)
+                partial(self.ask, part.questions, context(part, self.room), part_key, by_turn=True)
                 for part, part_key in zip(parts, keys, strict=True)
             ]
         )
         return {question: answers for part in answered for question, answers in part.items()}
-
-    async def _together(
-        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool
-    ) -> dict[JudgeQuestion, SampledAnswers]:
-        sets = await self._joint(questions, context, key, by_turn=by_turn)
-        return await self._consistent(sets, context, key, by_turn=by_turn)
 
     async def _joint(
         self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool
@@ -159,40 +165,29 @@ class Judge:
             why = f"model {self.model.name} gave no usable answer to this question"
             return answers | {q: AnswerProblem(f"{why}: {text}") for q, text in _wrong_parts(answers).items()}
 
-        settled = await _gather(starmap(settle, zip(self._numbers, sets, strict=True)))
-        return {each: usable_answers([answers[each] for answers in settled]) for each in sets[0]}
+        settled = await run_concurrently(
+            [partial(settle, n, answers) for n, answers in zip(self._numbers, sets, strict=True)]
+        )
+        omitted = not_shown(context)
+        return {each: usable_answers([answers[each] for answers in settled], omitted) for each in sets[0]}
 
     async def _samples(
         self, requests: Iterable[tuple[Sequence[Message], type[BaseModel], str]], key: CallKey
     ) -> list[list[Any | AnswerProblem]]:
-        numbers = self._numbers
-        samples = await _gather(
-            ask_model(
-                self.model,
-                messages,
-                shape,
-                CallKey(key.role, key.scope, key.conversation, key.turn, metric, number),
-            )
-            for messages, shape, metric in requests
-            for number in numbers
-        )
-        return [samples[start : start + self.samples] for start in range(0, len(samples), self.samples)]
+        async def ask(messages: Sequence[Message], shape: type[BaseModel], metric: str) -> list[Any]:
+            if self.context and (tokens := estimate_tokens(messages)) > self.context:
+                return [AnswerProblem(_TOO_LONG.format(tokens, self.context))] * self.samples
+            return await ask_samples(self.model, messages, shape, replace(key, metric=metric), self._numbers)
+
+        return await run_concurrently([partial(ask, *request) for request in requests])
 
 
 async def ask_samples(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
 ) -> list[Any | AnswerProblem]:
     """Return the answer or problem of each sample, in the order of their numbers. Never raises."""
-    return await _gather(ask_model(model, messages, shape, replace(key, sample=n)) for n in numbers)
-
-
-async def _gather(questions: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    first, *others = questions
-    if not others:
-        return [await first]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(question) for question in (first, *others)]
-    return [task.result() for task in tasks]
+    keys = [replace(key, sample=n) for n in numbers]
+    return await run_concurrently([partial(ask_model, model, messages, shape, each) for each in keys])
 
 
 async def ask_model(
@@ -207,12 +202,18 @@ async def ask_model(
         return AnswerProblem(str(OwnFault.of(error)))
 
 
-def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
+def usable_answers(samples: Sequence[Any], omitted: str = "") -> SampledAnswers:
     """Return the usable samples if they are more than half of all.
 
     Metrics of evaluation sets require fewer, because google-adk does.
+
+    Args:
+        omitted: parts of the conversation that the model did not see; the answers' reasons then say so.
     """
     usable = tuple(sample for sample in samples if not isinstance(sample, AnswerProblem))
+    if omitted:
+        reasons = [f"{each.reason} (not shown to the judge: {omitted})" for each in usable]
+        usable = tuple(a.model_copy(update={"reason": r}) for a, r in zip(usable, reasons, strict=True))
     problem = next((sample.text for sample in samples if isinstance(sample, AnswerProblem)), "")
     return SampledAnswers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
 
@@ -242,24 +243,19 @@ class ConfirmedJudge(Judge):
     fail_on: Severity = Severity.HIGH
 
     async def ask(
-        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey
+        self, questions: Sequence[JudgeQuestion], context: Context, key: CallKey, *, by_turn: bool = False
     ) -> dict[JudgeQuestion, SampledAnswers]:
         # `super()` finds nothing in a dataclass with slots.
-        first = await Judge.ask(self, questions, context, key)
-        failing = self._failing(first)
-        if not failing:
+        first = await Judge.ask(self, questions, context, key, by_turn=by_turn)
+        if not (failing := self._failing(first)):
             return first
-        return first | self._confirmed(failing, await self.second.ask(list(failing), context, key))
-
-    async def ask_of_all_turns(
-        self, questions: Sequence[JudgeQuestion], *conversation: Any, **more: Any
-    ) -> dict[JudgeQuestion, SampledAnswers]:
-        first = await Judge.ask_of_all_turns(self, questions, *conversation, **more)
-        failing = self._failing(first)
-        if not failing:
-            return first
-        second = await self.second.ask_of_all_turns(list(failing), *conversation, **more)
-        return first | self._confirmed(failing, second)
+        second = await self.second.ask(list(failing), context, key, by_turn=by_turn)
+        confirmed = self._failing(second)
+        for question in failing.keys() - confirmed:
+            models = [(self.model.name, first[question]), (self.second.model.name, second[question])]
+            opinions = "; ".join(self._described(question, answers, name) for name, answers in models)
+            first[question] = SampledAnswers((), self.samples, f"not confirmed: {opinions}")
+        return first
 
     def _failing(
         self, answered: Mapping[JudgeQuestion, SampledAnswers]
@@ -268,19 +264,6 @@ class ConfirmedJudge(Judge):
             question: answers
             for question, answers in answered.items()
             if answers.usable and self._fails(question, self._result_of(question, answers))
-        }
-
-    def _confirmed(
-        self, first: Mapping[JudgeQuestion, SampledAnswers], second: Mapping[JudgeQuestion, SampledAnswers]
-    ) -> dict[JudgeQuestion, SampledAnswers]:
-        agreed = self._failing({question: second[question] for question in first})
-        return {
-            question: answers
-            if question in agreed
-            else SampledAnswers(
-                (), answers.requested, self._disagreement(question, answers, second[question])
-            )
-            for question, answers in first.items()
         }
 
     def _fails(self, question: JudgeQuestion, opinion: _Result) -> bool:
@@ -300,10 +283,6 @@ class ConfirmedJudge(Judge):
         if criterion:
             return criterion_result(criterion, answers.usable, answers.requested, turns=0)
         return score_of(question.name, answers.usable, answers.requested)
-
-    def _disagreement(self, question: JudgeQuestion, first: SampledAnswers, second: SampledAnswers) -> str:
-        first_answer = self._described(question, first, self.model.name)
-        return f"not confirmed: {first_answer}; {self._described(question, second, self.second.model.name)}"
 
     def _described(self, question: JudgeQuestion, answers: SampledAnswers, model: str) -> str:
         if not answers.usable:

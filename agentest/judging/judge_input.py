@@ -9,7 +9,9 @@ judge is named after the turns, and the parts of a turn's prompt begin the promp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from sys import maxsize
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import EarlierMessage
@@ -56,6 +58,11 @@ _ENDS: Mapping[str, str] = {
     Ending.RECORDED: "It was recorded from real use; who ended it, and why, is not known.",
 }
 _ENDED_BY_USER = "The user ended it."
+_NOT_SHOWN = "Not shown, because the conversation is too long: "
+_UNKNOWN = (
+    "\nWhat was said and done there is unknown. Do not conclude that something did not happen because it is "
+    "not shown."
+)
 _MIN_CHARS = 100
 _BACKGROUND_CHARS = 40_000
 _STATE_CHARS = 1_500
@@ -112,6 +119,7 @@ _JUDGED = _Limits(text=200_000, call=20_000, room=400_000)
 _EARLIER = _Limits(text=20_000, call=1_500, room=300_000)
 _EARLIER_OF_WHOLE = _Limits(text=20_000, call=6_000, room=300_000)
 """If all turns are judged, evidence for a turn may be in any of them."""
+_WithBefore = tuple[Turn | None, Turn]  # a turn after the one before it
 
 
 def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS) -> str:
@@ -124,23 +132,34 @@ def call_block(name: str, call: ToolCall, limit: int) -> str:
     return data_block(name, "\n".join(_call_lines(call, limit)), call.turn_index)
 
 
-def turn_context(background: JudgeBackground, turns: Sequence[Turn]) -> Context:
-    """Return the shared beginning of all questions about the last of `turns`."""
+def turn_context(background: JudgeBackground, turns: Sequence[Turn], room: int = maxsize) -> Context:
+    """Return the shared beginning of all questions about the last of `turns`.
+
+    Args:
+        room: maximum characters, to which the turns are shortened.
+    """
     request = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
-    return (*_shared_parts(background, turns, _EARLIER), request)
+    return (*_shared_parts(background, turns, _EARLIER, room), request)
 
 
-def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> Context:
+def conversation_context(background: JudgeBackground, turns: Sequence[Turn], room: int = maxsize) -> Context:
     """Return the shared beginning of all questions about a conversation."""
-    return (*_shared_parts(background, turns, _EARLIER_OF_WHOLE), _WHOLE + _ended(background))
+    return part_context(background, turns, range(1), room)
 
 
-def part_context(background: JudgeBackground, turns: Sequence[Turn], judged: range) -> Context:
-    """Return the shared beginning of questions about the last of the turns: those that are `judged`."""
-    if judged.start == 0:
-        return conversation_context(background, turns)
-    part = _PART.format(first=judged.start, last=judged[-1]) + _ended(background)
-    return (*_shared_parts(background, turns, _EARLIER_OF_WHOLE), part)
+def part_context(
+    background: JudgeBackground, turns: Sequence[Turn], judged: range, room: int = maxsize
+) -> Context:
+    """Return the shared beginning of questions about the turns that are `judged`, and about the whole."""
+    request = _PART.format(first=judged.start, last=judged[-1]) if judged.start else _WHOLE
+    shared = _shared_parts(background, turns, _EARLIER_OF_WHOLE, room, judged=len(judged))
+    return (*shared, request + _ended(background))
+
+
+def not_shown(context: Context) -> str:
+    """Return which turns or texts a context leaves out to fit its room, or ""."""
+    notes = (part.partition("\n")[0] for part in context if part.startswith(_NOT_SHOWN))
+    return next(notes, "").removeprefix(_NOT_SHOWN)
 
 
 def _ended(background: JudgeBackground) -> str:
@@ -197,24 +216,46 @@ def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]
     return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
 
 
-def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _Limits) -> Context:
+def _shared_parts(
+    background: JudgeBackground, turns: Sequence[Turn], earlier: _Limits, room: int, judged: int = 1
+) -> Context:
     with_before = [(before, turn) for before, turn in pairwise((None, *turns)) if turn]
-    stable = ("\n\n".join(parts) for parts in (_agent_parts(background), _case_parts(background)))
-    return (
-        *filter(None, stable),
-        *_turns_within_limits(with_before[:-1], earlier),
-        *_turns_within_limits(with_before[-1:], _JUDGED),
-    )
+    parts = ("\n\n".join(parts) for parts in (_agent_parts(background), _case_parts(background)))
+    stable = [*filter(None, parts)]
+    return (*stable, *_turns_in_room(with_before, earlier, room - sum(map(len, stable)), judged))
 
 
-def _turns_within_limits(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
-    texts = _turn_texts(turns, limits)
-    if sum(map(len, texts)) <= limits.room:
-        return texts
-    return _turn_texts(turns, limits.shared([turn for _, turn in turns]))
+def _turns_in_room(turns: Sequence[_WithBefore], earlier: _Limits, room: int, judged: int) -> list[str]:
+    """Return the turns, without those after the first that do not fit; the `judged` ones stay.
+
+    If that is not enough, the texts of the others are cut.
+    """
+    texts = _turns_within_limits(turns, earlier, _JUDGED)
+    left_out, size = 0, sum(map(len, texts))
+    while size > room and left_out + 1 < len(turns) - judged:
+        left_out += 1
+        size -= len(texts[left_out])
+    what = [f"turns 1 to {left_out}" if left_out > 1 else "turn 1"] if left_out else []
+    texts[1 : left_out + 1] = []
+    if size > room:
+        shown = [*turns[:1], *turns[left_out + 1 :]]
+        limits = (replace(each, room=min(each.room, room // 2)) for each in (earlier, _JUDGED))
+        texts = _turns_within_limits(shown, *limits)
+        what.append("the middle of long texts")
+    note = [_NOT_SHOWN + " and ".join(what) + _UNKNOWN] if what else []
+    return [*texts[:1], *note, *texts[1:]]
 
 
-def _turn_texts(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
+def _turns_within_limits(turns: Sequence[_WithBefore], earlier: _Limits, last: _Limits) -> list[str]:
+    texts = []
+    for some, limits in ((turns[:-1], earlier), (turns[-1:], last)):
+        full = _turn_texts(some, limits)
+        fits = sum(map(len, full)) <= limits.room
+        texts += full if fits else _turn_texts(some, limits.shared([turn for _, turn in some]))
+    return texts
+
+
+def _turn_texts(turns: Sequence[_WithBefore], limits: _Limits) -> list[str]:
     return ["\n".join(_turn_blocks(turn, before, limits)) for before, turn in turns]
 
 

@@ -195,13 +195,13 @@ class ScenarioJudge:
         questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
             return self._conversation_results(conversation, dict.fromkeys(questions, NO_MODEL))
-        context = self._whole_context(conversation)
+        context = self._whole_context(conversation, self.judge)
         outcomes = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
         return self._conversation_results(conversation, outcomes)
 
-    def _whole_context(self, conversation: Conversation) -> Context:
-        turns, ending = conversation.turns, conversation.ending
-        return conversation_context(background_of(self.scenario, self.agent, turns, ending), turns)
+    def _whole_context(self, conversation: Conversation, judge: Judge) -> Context:
+        background = background_of(self.scenario, self.agent, conversation.turns, conversation.ending)
+        return conversation_context(background, conversation.turns, judge.room)
 
     async def settled_goal(
         self, goal: MetricResult, scores: TurnMetrics, conversation: Conversation, number: int
@@ -212,7 +212,8 @@ class ScenarioJudge:
 
         if not self.judge or not (excluded := excluded_goal(goal, scores)):
             return goal
-        question, context = JudgeQuestion(GOAL), objection(self._whole_context(conversation), [excluded])
+        question = JudgeQuestion(GOAL)
+        context = objection(self._whole_context(conversation, self.judge), [excluded])
         outcomes = await self.judge.ask([question], context, CallKey("judge", self.scope, number))
         again = self._metric_result(question, outcomes[question])
         excluded = excluded_goal(again, scores)
@@ -222,11 +223,11 @@ class ScenarioJudge:
         """Judge all turns and the whole conversation after it has ended. Never raises."""
         if self.judge and self.judge.batch is Batch.CONVERSATION:
 
-            def context(part: JudgedPart) -> Context:
+            def context(part: JudgedPart, room: int) -> Context:
                 visible = conversation.turns[: part.turn_indexes.stop]
                 ending = conversation.ending if part.is_last else None
                 background = background_of(self.scenario, self.agent, visible, ending)
-                return part_context(background, visible, part.turn_indexes)
+                return part_context(background, visible, part.turn_indexes, room)
 
             questions, key = self._all_questions(conversation), CallKey("judge", self.scope, number)
             return self._all_results(
@@ -251,7 +252,7 @@ class ScenarioJudge:
         questions = self._turn_questions(turns)
         if self.judge is None or not questions:
             return Judgement(turns={index: self._turn_results(turns[-1], dict.fromkeys(questions, NO_MODEL))})
-        context = turn_context(background_of(self.scenario, self.agent, turns), turns)
+        context = turn_context(background_of(self.scenario, self.agent, turns), turns, self.judge.room)
         answers = await self.judge.ask(questions, context, CallKey("judge", self.scope, number, index))
         judged_ms = {index: (perf_counter() - began) * 1000}
         return Judgement(turns={index: self._turn_results(turns[-1], answers)}, judged_ms=judged_ms)

@@ -178,7 +178,7 @@ def refusal(problem: str, sent: Mapping[str, Any], complaint: str) -> ModelError
                 problem, {name: other if name == "max_tokens" and other in complaint else ""}
             )
     if _TOO_LONG.search(complaint):
-        advice = "choose a model with a larger context, or let conversations end earlier (`max_turns`)"
+        advice = "choose a model with a larger context, or shorten prompts (`max_turns`, `judge.context`)"
         return ModelUnavailable(f"{problem}; the prompt has more tokens than the model takes: {advice}")
     return RequestRefused(problem)
 

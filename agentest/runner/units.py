@@ -127,7 +127,8 @@ class UnitEvaluation:
         if model := connections.models.judge:
             from agentest.judging.judge import Judge
 
-            self._judge = Judge(model, settings.judge.samples, settings.judge.batch)
+            judge = settings.judge
+            self._judge = Judge(model, judge.samples, judge.batch, context=judge.context)
         self._confirm = connections.models.confirm
         self._fail_on = settings.fail_on
         self._named = connections.models.named

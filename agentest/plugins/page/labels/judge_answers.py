@@ -148,14 +148,16 @@ async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[Label
     judge_questions = list(request.questions.values())
     if request.all_turns:
 
-        def context(part: JudgedPart) -> Context:
-            return part_context(conversation.background, turns[: part.turn_indexes.stop], part.turn_indexes)
+        def context(part: JudgedPart, room: int) -> Context:
+            visible = turns[: part.turn_indexes.stop]
+            return part_context(conversation.background, visible, part.turn_indexes, room)
 
         sampled = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
     elif request.turn is None:
-        sampled = await judge.ask(judge_questions, conversation_context(conversation.background, turns), key)
+        whole = conversation_context(conversation.background, turns, judge.room)
+        sampled = await judge.ask(judge_questions, whole, key)
     else:
-        turns_context = turn_context(conversation.background, turns[: request.turn + 1])
+        turns_context = turn_context(conversation.background, turns[: request.turn + 1], judge.room)
         sampled = await judge.ask(judge_questions, turns_context, key)
     return {
         question: _answer(question, sampled[each], len(turns)) for question, each in request.questions.items()
@@ -272,7 +274,7 @@ async def _answers_to_labels(
         recordings = open_recordings(session)
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
-        judge = Judge(models.judge, settings.samples, settings.batch)
+        judge = Judge(models.judge, settings.samples, settings.batch, context=settings.context)
         conversations = {
             id: replace(each, background=redacted(each.background, prepared.loaded.redact))
             for id, each in labels.conversations.items()
