@@ -162,16 +162,19 @@ def test_the_first_and_the_judged_turns_stay(sizes: list[int], room: int, data: 
 
 
 def test_no_more_is_left_out_than_necessary() -> None:
+    """Background counts too; the last part, which says what to judge, is among the questions."""
+    background = JudgeBackground(instructions="i" * 10_000)
     turns = [turn(index, 1_000) for index in range(6)]
-    whole = conversation_context(JudgeBackground(), turns)
-    sizes = size_of(whole), size_of(whole) - size_of(conversation_context(JudgeBackground(), turns[:5]))
+    sizes = [*map(len, conversation_context(background, turns)[:-1])]
+    exact = sum(sizes)
     for room, expected in (
-        (sizes[0], ""),
-        (sizes[0] - sizes[1], "turn 1"),
-        (sizes[0] - sizes[1] - 1_000, "turns 1 to 2"),
-        (2_000, "turns 1 to 4 and the middle of long texts"),
+        (exact, ""),
+        (exact - 1, "turn 1"),
+        (exact - sizes[-1], "turn 1"),  # all turns have the same size
+        (exact - sizes[-1] - 1, "turns 1 to 2"),
+        (12_000, "turns 1 to 4 and the middle of long texts"),
     ):
-        assert not_shown(conversation_context(JudgeBackground(), turns, room)) == expected
+        assert not_shown(conversation_context(background, turns, room)) == expected
 
 
 def test_texts_cannot_pass_for_the_note() -> None:
