@@ -121,7 +121,7 @@ class WaitingLine:
             first.woken[0].set_result(None)
 
 
-FIRST_GAP_S = 0.3
+FIRST_GAP_S = 0.5
 """How long the second request waits for an answer to the first, because most refusals come sooner."""
 _LEAST_GAP_S = 0.1
 _PROVEN = 64
