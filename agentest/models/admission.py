@@ -43,8 +43,6 @@ class Capabilities:
 
     def level(self, schema: str) -> Level:
         """Return the strictest response format that may be accepted for this schema."""
-        if not self._lacking:
-            return Level.SCHEMA
         levels = (Level.SCHEMA, Level.JSON_MODE)
         known = (each for each in levels if not self._lacking & {each.name, f"{each.name} {schema}"})
         return next(known, Level.PROMPT)
@@ -260,8 +258,9 @@ class LocalAttempt:
                 self._throttled = True
                 gate.quota.refused += 1
                 # A long pause may concern this call only, which is checked.
-                is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
-                if not (is_own or self._call.is_odd):
+                if alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S:
+                    gate.quota.restart()
+                elif not self._call.is_odd:
                     gate.quota.throttled(self._lowered, error.retry_after)
             elif error.overloaded or error.late:
                 gate.places.overloaded(self._since)
@@ -277,19 +276,12 @@ class Gates(Protocol):
         """Return the model's gate. Roles with the same limits share one gate."""
 
 
-class GateNumbers:
-    """Numbers that identify gates in messages without revealing an endpoint or a key.
+def number_gate(spec: ModelSpec, numbers: dict[tuple[object, ...], int]) -> int:
+    """Return the number of the model's gate, which reveals no endpoint and no key in messages.
 
     Processes that open the models of one run in the same order assign the same numbers.
     """
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[object, ...], int] = {}
-
-    def of(self, spec: ModelSpec) -> int:
-        """Return the number of the model's gate."""
-        limits = spec.max_concurrency, spec.deadline_s
-        return self._numbers.setdefault((*_key(spec), *limits), len(self._numbers))
+    return numbers.setdefault((*_key(spec), spec.max_concurrency, spec.deadline_s), len(numbers))
 
 
 class LocalGates:
@@ -314,7 +306,7 @@ class LocalGates:
         self._concurrency = concurrency
         self._announce = announce
         self._stop = stop
-        self._numbers = GateNumbers()
+        self._numbers: dict[tuple[object, ...], int] = {}
         self._places: dict[tuple[object, ...], Places] = {}
         self.quotas: dict[tuple[object, ...], Quota] = {}
         self._circuits: dict[tuple[object, ...], Circuit] = {}
@@ -322,7 +314,7 @@ class LocalGates:
 
     def of(self, spec: ModelSpec) -> LocalGate:
         """Return the model's gate. Roles with the same limits share one gate."""
-        number, key = self._numbers.of(spec), _key(spec)
+        number, key = number_gate(spec, self._numbers), _key(spec)
         quota = self.quotas.setdefault(key, Quota())
         quota.model = spec.name
         quota.require(spec.requests_per_minute, spec.tokens_per_minute)

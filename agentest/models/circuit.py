@@ -150,9 +150,9 @@ class Circuit(ModelState):
             now = self._clock()
             self._streak = _Streak(now, now)
             return
+        self._announce_end("answers again")
         if self.is_open:
             self.is_open = self._refuses = False
-            self._announce_end("answers again")
             self.on_change()
             self._wake()
         self._streak = None
@@ -181,6 +181,8 @@ class Circuit(ModelState):
                 self._give_up(now)
         elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s / 2)):
             self._wait(str(error), asked_for, now)
+        elif self.waits and error.throttled and now - self._streak.since > MAX_RETRY_AFTER_S:
+            self._announce_wait(now, str(error))
 
     def refuse_all(self, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong (401, 403, 404)."""
@@ -219,7 +221,7 @@ class Circuit(ModelState):
         if not self.is_open:
             self._wait(problem, asked_for, now)
         self._probe_at = max(self._probe_at, again)
-        self._announce_wait(now)
+        self._announce_wait(now, self.problem)
         self._wake()
 
     def _probe_failed(self, problem: str, asked_for: float, now: float) -> None:
@@ -230,7 +232,7 @@ class Circuit(ModelState):
             return
         self._interval_s = min(2 * self._interval_s, _MAX_PROBE_S)
         self._probe_at = now + max(self._interval_s, asked_for)
-        self._announce_wait(now)
+        self._announce_wait(now, problem)
 
     def _probe_or_refuse(self, caller: object, now: float) -> None:
         if now < self._probe_at or self._probe not in (None, caller):
@@ -258,12 +260,12 @@ class Circuit(ModelState):
         self.on_change()
         self._wake()
 
-    def _announce_wait(self, now: float) -> None:
+    def _announce_wait(self, now: float, problem: str) -> None:
         if not self._announced:
             self._announced = True
             most = max(0.0, self._give_up_at - now)
             self._announce(
-                f"model {self._model} does not answer ({self.problem}): waiting for it, at most {most:.0f} s"
+                f"model {self._model} does not answer ({problem}): waiting for it, at most {most:.0f} s"
             )
 
     def _announce_end(self, what: str) -> None:

@@ -298,11 +298,16 @@ class Quota(WaitingLine):
         self._pause(max(least, asked_for if asked_for <= MAX_RETRY_AFTER_S else 0.0))
         if self._accepted < _LEARNT_FROM:
             self._answers = 0
-        elif self.rate is None:
+        elif self.rate is None and asked_for <= _MINUTE_S:
             seconds = now - self._since + max(least, asked_for)
             # Servers round up to a second, and most count over one.
             self.rate = max(self._accepted / (1.0 if 1 <= seconds <= 2 else seconds), _LEAST_PER_S)
             self._next_learnt = now
+
+    def restart(self) -> None:
+        """Start requests as slowly as the first ones, because a long pause may soon concern all of them."""
+        self._answers = 0
+        self._next_learnt = max(self._next_learnt, self._clock() + FIRST_GAP_S)
 
     def _pause(self, seconds: float) -> None:
         if seconds > 0:

@@ -17,7 +17,7 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.models.admission import Capabilities, GateNumbers, LocalAttempt, LocalGate, LocalGates
+from agentest.models.admission import Capabilities, LocalAttempt, LocalGate, LocalGates, number_gate
 from agentest.models.budget import BudgetExhausted, Call, CallerId
 from agentest.models.circuit import ModelState
 from agentest.models.port import Room, TransientError
@@ -41,13 +41,13 @@ class LeasedGates:
         self.redact = redact
         self.leases = count(1)
         self.waiting: dict[int, _WaitingLease] = {}
-        self._numbers = GateNumbers()
+        self._numbers: dict[tuple[object, ...], int] = {}
         self._gates: dict[int, LeasedGate] = {}
         self._states: dict[int, tuple[bool, str]] = {}
 
     def of(self, spec: ModelSpec) -> LeasedGate:
         """Return the model's gate. Roles with the same limits share one gate."""
-        number = self._numbers.of(spec)
+        number = number_gate(spec, self._numbers)
         if number not in self._gates:
             gate = LeasedGate(self, number)
             gate.state.is_open, gate.state.problem = self._states.get(number, (False, ""))

@@ -217,6 +217,21 @@ def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circ
     assert circuit.is_open
 
 
+def test_429s_are_announced_before_they_are_an_outage(clock: Clock) -> None:
+    """After half a minute, the user learns why nothing happens, and later that it is over."""
+    told: list[str] = []
+    silences: list[tuple[bool, int]] = []
+    circuit = Circuit(MODEL, 600, told.append, clock=clock)
+    for _ in range(3):
+        clock.now += 20
+        fails(circuit, TOO_MANY)
+        silences.append((circuit.is_open, len(told)))
+    assert silences == [(False, 0), (False, 0), (False, 1)]
+    circuit.answered()
+    circuit.answered()
+    assert told[1:] == [f"model {MODEL} answers again (no answer for 40 s)"]
+
+
 @pytest.mark.parametrize("seconds", [60, 3600])
 def test_a_pause_for_one_call_does_not_delay_others(circuit: Circuit, seconds: float) -> None:
     """If other calls are answered, a requested pause applies only to the call that got it."""

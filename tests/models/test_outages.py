@@ -428,6 +428,14 @@ def test_a_long_pause_for_one_kind_of_question(seconds: float) -> None:
     assert done.took < 60 * 4 * 0.5 / 20 + 60
 
 
+def test_a_daily_quota_is_noticed_with_few_requests() -> None:
+    """Beyond the 20 in progress: each refusal may be one call's own, so the others wait for a moment."""
+    model = Model(between(20, 1e9, TransientError("429: tomorrow", 40_000, throttled=True)))
+    done = Run(model, at_once=20)(conversations=1000)
+    assert model.asked_between(20, 1e9) < 20 + 6
+    assert "429: tomorrow; it asks to wait 40000 s" in done.errors[-1]
+
+
 def test_the_probe_is_a_call_like_any_other() -> None:
     """Probes count toward `--max-llm-calls`, which is never exceeded."""
     stopped: list[str] = []
