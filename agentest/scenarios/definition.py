@@ -509,6 +509,7 @@ def _thresholds(thresholds: Any, key: str) -> dict[str, float]:
 
 
 def _skip(skip: Any, key: str) -> str | None:
+    checked(skip, key, "True, False or a reason", str(skip).lower() not in ("yes", "no", "on", "off"))
     return ("skip=True" if skip else None) if isinstance(skip, bool) else nonempty_text(skip, key)
 
 

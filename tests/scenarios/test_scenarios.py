@@ -342,6 +342,7 @@ def test_a_scenario_is_immutable() -> None:
         ({"goal": "g", "tags": "a"}, "tags: expected a list of texts, found 'a'"),
         ({"goal": "g", "tags": [""]}, "tags: is empty"),
         ({"goal": "g", "skip": 0}, "skip: expected a text, found 0"),
+        ({"goal": "g", "skip": "no"}, "skip: expected True, False or a reason, found 'no'"),
     ],
 )
 def test_wrong_options_are_explained(options: dict[str, Any], message: str) -> None:

@@ -299,8 +299,8 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of a row by their paths. JSON in a cell is looked into, or Python as of pandas."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            value = json_or(value) or literal_eval(value)
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = json_or(value) or json_or(as_text(literal_eval(value)), value)
     if isinstance(value, Mapping) and value:
         for key, each in value.items():
             yield from _flat(each, f"{path}.{key}" if path else str(key))
@@ -319,8 +319,7 @@ class _Columns:
         self._roles: dict[str, list[str]] = {}
         heads = {path.partition(".")[0].rstrip("0123456789") for path in self._paths}
         self._tool = next((tool for head, tool in _TOOLS.items() if head in heads), "")
-        named = [path for path in self._paths if snake_case(path) in OPTIONS]
-        self._options = [] if self._tool else named  # a column of another tool is no option of ours
+        self._options = [path for path in self._paths if snake_case(path) in OPTIONS]
         for role, names in _ROLES.items():
             found = self._named(names)
             found = list(filter(self._is_distinct, found)) if role == "name" else found
@@ -337,6 +336,7 @@ class _Columns:
                 known = f"roles are {', '.join(_ROLES)}; columns are {quoted_names(self._paths, 8)}"
                 raise UsageError(f"--column {each}: write ROLE=COLUMN; {known}")
             self._roles[role] = [path] if path else []
+        self._own = [path for path in self._options if not any(path in each for each in self._roles.values())]
         if not (request.turns or any(self._roles[role] for role in ("turn", "messages", "goal"))):
             raise UsageError(
                 f"{request.source}: no column is known as the user's message; it has "
@@ -368,7 +368,7 @@ class _Columns:
                     return False
             elif role != "name" and (path not in self._options or self._has_list(path, of=dict)):
                 return False
-        return True
+        return not (self._tool and self._own)
 
     def template(self) -> dict[str, Any]:
         """Return the options of a scenario for each row, with placeholders."""
@@ -393,8 +393,7 @@ class _Columns:
 
     def cases(self) -> Iterator[dict[str, Any]]:
         """Yield the options of the scenario of each row."""
-        used = {path for paths in self._roles.values() for path in paths}
-        own = [path for path in self._options if path not in used]
+        own = [] if self._tool else self._own  # a column of another tool is no option of ours
         for number, row in enumerate(self._rows, 1):
             name = next((str(row[path]) for path in self._roles["name"]), f"{self._file} row {number}")
             yield {"name": name, **{path: row[path] for path in own if path in row}, **self._case(row)}
@@ -482,10 +481,11 @@ class _Columns:
         request = self._request
         templates = "".join(filter(None, (*request.turns, request.says, request.outcome, request.name)))
         hidden = ("turn", "answer") if templates else ()
-        roles = {role: paths for role, paths in self._roles.items() if paths and role not in hidden}
+        named = {**self._roles, "options": self._own if self.fit_template or not self._tool else []}
+        roles = {role: paths for role, paths in named.items() if paths and role not in hidden}
         shown = "; ".join(f"{role}: {', '.join(paths)}" for role, paths in roles.items())
         yield f"columns by role: {shown or 'none'} (--column ROLE=COLUMN changes one)"
-        used = {*self._options, *(path for paths in roles.values() for path in paths)}
+        used = {path for paths in roles.values() for path in paths}
         used |= {path for path in self._paths if f"{{{path}}}" in templates}
         if unused := [path for path in self._paths if path not in used]:
             yield f"columns that are not used: {quoted_names(unused, 12)}"
