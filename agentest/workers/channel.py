@@ -79,7 +79,11 @@ class BatchedSender:
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
         if messages:
-            self._write(packed(messages))
+            try:
+                body = packed(messages)
+            except Exception:  # noqa: BLE001 - user classes may raise anything
+                body = packed([each for each in messages if _is_packable(each)])
+            self._write(body)
 
     def _write(self, body: bytes) -> None:
         raise NotImplementedError
@@ -158,6 +162,14 @@ def can_be_sent(value: object) -> bool:
     try:
         packed(message)
     except RecursionError:
+        return False
+    return True
+
+
+def _is_packable(message: object) -> bool:
+    try:
+        packed(message)
+    except Exception:  # noqa: BLE001 - as above
         return False
     return True
 
