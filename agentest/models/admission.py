@@ -38,11 +38,13 @@ class Capabilities:
         self.renamed: dict[str, str] = {}
         """Parameters that are given up → the name that the endpoint wants instead; "": none."""
         self._lacking: set[str] = set()
-        self._accepted: set[str] = set()
+        self.accepted: set[str] = set()  # names of formats and parameters
         self._refused: Counter[str] = Counter()
 
     def level(self, schema: str) -> Level:
         """Return the strictest response format that may be accepted for this schema."""
+        if not self._lacking:
+            return Level.SCHEMA
         levels = (Level.SCHEMA, Level.JSON_MODE)
         known = (each for each in levels if not self._lacking & {each.name, f"{each.name} {schema}"})
         return next(known, Level.PROMPT)
@@ -69,7 +71,7 @@ class Capabilities:
     def is_unclear(self, schema: str) -> bool:
         """Return True if no request of this run shows whether the endpoint accepts the response format."""
         level = self.level(schema)
-        return level is not Level.PROMPT and level.name not in self._accepted
+        return level is not Level.PROMPT and level.name not in self.accepted
 
     def answered(self, schema: str, level: Level, reply: ChatReply, refused: Mapping[str, str]) -> None:
         """Record an answer.
@@ -79,11 +81,11 @@ class Capabilities:
                 `ChatRequest.renamed`.
         """
         if level is not Level.PROMPT:
-            self._accepted.update((level.name, f"{level.name} {schema}"))
-        self._accepted.update(reply.parameters)
+            self.accepted.update((level.name, f"{level.name} {schema}"))
+        self.accepted.update(reply.parameters)
         for feature, other in refused.items():
             self._refused[feature] += 1
-            if feature not in self._accepted and self._refused[feature] > 1:
+            if feature not in self.accepted and self._refused[feature] > 1:
                 self._lacking.add(feature)
                 if feature.partition(" ")[0] not in Level.__members__:
                     self.renamed[feature] = other

@@ -153,6 +153,12 @@ class LiveModel:
         """Role and schema → tokens of the latest answers."""
         self._schema_chars: dict[str, int] = {}
 
+    @property
+    def level(self) -> Level:
+        """The strictest response format with which the model has answered."""
+        accepted = self._gate.capabilities.accepted
+        return next((each for each in Level if each.name in accepted), Level.PROMPT)
+
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""
         key, limit = question.key, TimeLimit(self._patience.deadline_s)
@@ -169,14 +175,12 @@ class LiveModel:
             failed = self._given_up(f"{problem}; raise `deadline_ms` to wait longer")
         except ModelUnavailable as error:
             failed = error
-        text = f"{_describe_question(key)}: {failed}"
-        raise ModelUnavailable(text, permanent=failed.permanent) from None
+        raise ModelUnavailable(f"{_describe_question(key)}: {failed}", permanent=failed.permanent) from None
 
     async def _at_best_level(self, question: Question, call: Call) -> ModelAnswer:
         able, name, schema = self._gate.capabilities, question.answer.__name__, answer_schema(question.answer)
         level, more_tokens = able.level(name), None
-        refused: dict[str, str] = {}
-        renamed = dict(able.renamed)
+        refused, renamed = dict[str, str](), dict(able.renamed)
         while True:
             # A model that answered in another form may never have seen the schema, because not every server
             # passes it on.
