@@ -84,6 +84,18 @@ def test_a_connection_with_an_unread_body_is_not_used_again() -> None:
     assert anyio.run(test) == 2
 
 
+def test_a_connection_that_is_to_be_closed_is_used_once() -> None:
+    """A server need not repeat `connection: close`, and closes the connection a little later."""
+
+    async def go() -> int:
+        async with served(OK, OK) as server, open_client() as client:
+            assert await body_of(client, server.url, "POST", [("connection", "close")]) == b"ok"
+            assert await body_of(client, server.url) == b"ok"
+            return server.connections
+
+    assert anyio.run(go) == 2
+
+
 def test_a_get_is_repeated_once_if_the_connection_was_closed() -> None:
     async def test(method: str, *answers: bytes | None) -> list[str]:
         async with served(*answers) as server, open_client() as client:

@@ -162,7 +162,8 @@ def _value(node: ast.expr, values: dict[str, Any]) -> Any:
         sides = _value(node.left, values), _value(node.right, values)
         return sides[0] + sides[1] if type(sides[0]) is type(sides[1]) and sides[0] is not None else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-        return (_value(node.left, values) or "").replace("%s", "abc") or None
+        left = _value(node.left, values) or ""
+        return (left.replace(b"%b", b"abc") if isinstance(left, bytes) else left.replace("%s", "abc")) or None
     try:
         return eval(compile(ast.Expression(node), "", "eval"), dict(values))
     except Exception:  # noqa: BLE001 - names of a function

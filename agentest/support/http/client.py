@@ -322,8 +322,6 @@ class Client:
         key = (method, url, *headers)
         request = self._prepared.get(key)
         if request is None:
-            if len(self._prepared) >= _REMEMBERED_REQUESTS:
-                self._prepared.clear()  # URLs and headers may contain user data
             request = self._prepared[key] = self._prepare(method, url, headers)
         may_repeat = method in _IDEMPOTENT
         while True:
@@ -335,6 +333,8 @@ class Client:
                 protocol.set_response_params(
                     skip_payload=method == "HEAD", read_until_eof=True, auto_decompress=False
                 )
+                if ("connection", "close") in headers:
+                    protocol.force_close()  # the server need not announce that it closes the connection
                 transport.write(request.bytes_with(content))
                 head, body = await protocol.read()
                 while head.code in _INFORMATIONAL:
@@ -353,6 +353,8 @@ class Client:
                 raise
 
     def _prepare(self, method: str, text: str, headers: Headers) -> _PreparedRequest:
+        if len(self._prepared) >= _REMEMBERED_REQUESTS:
+            self._prepared.clear()  # URLs and headers may contain user data
         url, more = self._checked(text)
         target = aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), proxy=self._proxy)
         path = url.raw_path_qs
@@ -391,9 +393,7 @@ class Client:
 
         bare, more = self._checked(url)
         names = {name.lower() for name, _ in headers}
-        added = [
-            (name, value) for name, value in more.items() if name != "Host" and name.lower() not in names
-        ]
+        added = [each for each in more.items() if each[0] != "Host" and each[0].lower() not in names]
         if self._sockets is None:
             self._sockets = websocket_session(self._connector)
         return await connected(self._sockets, str(bare), [*headers, *added], tuple(protocols))
