@@ -69,7 +69,7 @@ class BatchedSender:
         self._outgoing: list[object] = []
 
     def send(self, message: object) -> None:
-        """Send a message. It is lost if the other end is closed."""
+        """Send a message. It is lost if the other end is closed, or if a value in it cannot become text."""
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outgoing.append(message)
