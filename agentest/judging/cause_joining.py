@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import AfterValidator, BaseModel, create_model
 
 from agentest.domain.results import CauseJoin
 from agentest.domain.root_causes import JudgedCause
@@ -109,21 +110,17 @@ def _merged(cause: Cause, by_id: dict[str, _MergedCause]) -> _MergedCause:
 
 
 def _answer_shape(ids: frozenset[str]) -> type[Causes]:
-    class CheckedCauses(Causes):
-        model_config = WITHOUT_DESCRIPTION
+    def checked(causes: list[Cause]) -> list[Cause]:
+        times = Counter(id for cause in causes for id in cause.groups)
+        problems = [*_id_problems(ids, times)]
+        if any(not cause.groups for cause in causes):
+            problems.append("a cause has no groups")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return causes
 
-        @model_validator(mode="after")
-        def _all_ids_once(self) -> CheckedCauses:
-            times = Counter(id for cause in self.causes for id in cause.groups)
-            problems = [*_id_problems(ids, times)]
-            if any(not cause.groups for cause in self.causes):
-                problems.append("a cause has no groups")
-            if problems:
-                raise ValueError("; ".join(problems))
-            return self
-
-    CheckedCauses.__name__ = Causes.__name__
-    return CheckedCauses
+    causes: Any = (Annotated[list[Cause], AfterValidator(checked)], ...)
+    return create_model("Causes", __base__=Causes, causes=causes)
 
 
 def _id_problems(ids: frozenset[str], times: Counter[str]) -> Iterator[str]:

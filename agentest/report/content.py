@@ -279,8 +279,9 @@ class CauseBlock:
 
     @property
     def extent(self) -> str:
-        """The number of scenarios, and of their conversations if there are more."""
-        conversations = self.cause.conversations if self.cause else 0
+        """The number of scenarios, and of their conversations if there are more and all are here."""
+        cause = self.cause
+        conversations = cause.conversations if cause and cause.scenarios <= len(self.scenarios) else 0
         more = f", {count(conversations, 'conversation')}" if conversations > len(self.scenarios) else ""
         return count(len(self.scenarios), "scenario") + more
 

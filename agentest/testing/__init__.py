@@ -33,6 +33,7 @@ from agentest.runner.session import Stop as Stop
 from agentest.testing.run import AgentLike as AgentLike
 from agentest.testing.run import CheckedRun as CheckedRun
 from agentest.testing.run import Runner as Runner
+from agentest.testing.run import RunnerArguments as RunnerArguments
 from agentest.testing.run import ScenarioErrored as ScenarioErrored
 from agentest.testing.run import ScenarioFailed as ScenarioFailed
 from agentest.testing.run import arun_scenarios as arun_scenarios

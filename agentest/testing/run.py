@@ -169,39 +169,30 @@ class Runner:
         return Models(opened, opened), ledger
 
 
-def run_scenarios(
-    scenarios: Iterable[Scenario],
-    *,
-    agent: AgentLike | None = None,
-    config: ConfigLike | None = None,
-    model: ChatModel | str | None = None,
-    options: Options | None = None,
-    on_event: Callable[[Event], object] | None = None,
-    **settings: Unpack[RunSettings],
-) -> CheckedRun:
+class RunnerArguments(RunSettings, total=False):
+    """The arguments of `Runner`."""
+
+    agent: AgentLike | None
+    config: ConfigLike | None
+    model: ChatModel | str | None
+    options: Options | None
+    on_event: Callable[[Event], object] | None
+
+
+def run_scenarios(scenarios: Iterable[Scenario], **arguments: Unpack[RunnerArguments]) -> CheckedRun:
     """Run scenarios in this process and return their results; see `Runner` for the arguments.
 
     Raises UsageError inside async code, too, which must await `arun_scenarios`.
     """
     refuse_in_async_code("run_scenarios", "await arun_scenarios(…)")
-    runner = Runner(agent=agent, config=config, model=model, options=options, on_event=on_event, **settings)
-    return runner.run(*scenarios)
+    return Runner(**arguments).run(*scenarios)
 
 
 async def arun_scenarios(
-    scenarios: Iterable[Scenario],
-    *,
-    agent: AgentLike | None = None,
-    config: ConfigLike | None = None,
-    model: ChatModel | str | None = None,
-    options: Options | None = None,
-    on_event: Callable[[Event], object] | None = None,
-    stop: Stop | None = None,
-    **settings: Unpack[RunSettings],
+    scenarios: Iterable[Scenario], *, stop: Stop | None = None, **arguments: Unpack[RunnerArguments]
 ) -> CheckedRun:
     """Run scenarios in async code and return their results; see `Runner` for the arguments."""
-    runner = Runner(agent=agent, config=config, model=model, options=options, on_event=on_event, **settings)
-    return await runner.run_async(*scenarios, stop=stop)
+    return await Runner(**arguments).run_async(*scenarios, stop=stop)
 
 
 def refuse_in_async_code(name: str, instead: str) -> None:

@@ -26,7 +26,7 @@ for n in range(2):
     scenario(f"texts {n}", turns=["Text me."])
 scenario("passes", turns=["Hello."])
 """
-EXPECTED = [("create_booking: time …", "trajectory", 3), ("send_sms has no mock", "unmocked_tool", 2)]
+EXPECTED = [("create_booking: time differs", "trajectory", 3), ("send_sms has no mock", "unmocked_tool", 2)]
 
 
 def wrong_agent(body: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) 
         done = project.run(*engine, env={"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")})
     assert done.returncode == 1, done.stderr
     assert causes(latest(project)) == EXPECTED
-    told = "✗ create_booking: time …  3 scenarios\n"
+    told = "✗ create_booking: time differs  3 scenarios\n"
     assert told in done.stdout
     assert "✗ send_sms has no mock  2 scenarios\n" in done.stdout
     assert told in project.agentest("show").stdout
@@ -78,8 +78,8 @@ def test_every_report_has_the_causes(project: Project, engine: tuple[str, ...]) 
     assert [place["scenario"] for place in first["places"]] == ["books 1", "books 2", "books 3"]
     folder = project.root / ".agentest"
     found = {each.get("name"): each.get("value") for each in ET.parse(folder / "junit.xml").iter("property")}
-    assert found["root_cause.1"] == "3 × create_booking: time … (high)"
-    assert "- ❌ **create_booking: time …** · 3 scenarios\n" in (
+    assert found["root_cause.1"] == "3 × create_booking: time differs (high)"
+    assert "- ❌ **create_booking: time differs** · 3 scenarios\n" in (
         (project.root / "summary.md").read_text("utf-8")
     )
 
@@ -125,7 +125,7 @@ def test_a_killed_run_has_the_causes_of_what_had_finished(project: Project) -> N
     killed = project.root / "killed.jsonl"
     killed.write_bytes(b"".join(lines[:-1]))
     assert journal.exists() or kept.exists()
-    assert "✗ create_booking: time …  3 scenarios\n" in project.agentest("show", str(killed)).stdout
+    assert "✗ create_booking: time differs  3 scenarios\n" in project.agentest("show", str(killed)).stdout
 
 
 def test_compared_agents_are_named(project: Project) -> None:
@@ -140,7 +140,7 @@ def test_compared_agents_are_named(project: Project) -> None:
         done = project.run()
     found = {each["title"]: each["agents"] for each in latest(project)["rootCauses"]}
     assert found == {
-        "create_booking: time …": ["agent"],
+        "create_booking: time differs": ["agent"],
         "create_booking(time='10:30', …) not called": ["other"],
         "send_sms has no mock": ["agent"],
     }

@@ -90,7 +90,7 @@ def test_a_title_is_exact_if_all_values_agree() -> None:
     """The title has the wrong value if it is always the same, else only the argument."""
     assert titles(wrong("a"), wrong("b")) == ["create_booking: time expected '10:30', got '09:00'"]
     assert titles(wrong("a"), wrong("b", differs(expected="'8:00'", actual="'9:15'"))) == [
-        "create_booking: time …"
+        "create_booking: time differs"
     ]
 
 
@@ -100,7 +100,7 @@ def test_a_title_is_exact_if_one_scenario_agrees() -> None:
         builders.conversation_result(f"a-{n}", trajectory=wrong_call(differs(actual=f"'09:0{n}'")))
         for n in (1, 2)
     ]
-    assert titles(scenario("a", *held)) == ["create_booking: time …"]
+    assert titles(scenario("a", *held)) == ["create_booking: time differs"]
     assert titles(scenario("a", held[0])) == ["create_booking: time expected '10:30', got '09:01'"]
 
 
@@ -137,10 +137,11 @@ def test_refused_scenarios_are_grouped_by_their_error() -> None:
     [
         ([differs(actual="9", kind="a number")], [differs(actual="8", kind="a number")],
          "create_booking: time expected text, got a number"),
-        ([differs(kind="")], [differs(actual="x", kind="")], "create_booking: time …"),
+        ([differs(kind="")], [differs(actual="x", kind="")], "create_booking: time differs"),
         ([differs(actual=None)], [differs(expected="'8:00'", actual=None)], "create_booking: time not given"),
         ([differs(expected=None)], [differs(expected=None, actual="1")], "create_booking: time not expected"),
-        ([differs("day"), differs()], [differs("day", "'a; b'"), differs()], "create_booking: day …, time …"),
+        ([differs("day"), differs()], [differs("day", "'a; b'"), differs()],
+         "create_booking: day differs, time differs"),
     ],
 )  # fmt: skip
 def test_causes_differ_by_argument_and_type(
@@ -160,7 +161,7 @@ def test_an_argument_that_reads_like_a_difference_is_not_one() -> None:
     assert title == "send_mail: text expected 'Hi', got 'Hi; to: expected today, got nothing'"
     other = TrajectoryMatcher.of(spec).match([replace(mail, args={"text": "no", "to": "eve"})])
     both = [scenario(each.reason, builders.conversation_result(trajectory=each)) for each in (result, other)]
-    assert titles(*both) == ["send_mail: text …"]
+    assert titles(*both) == ["send_mail: text differs"]
 
 
 @pytest.mark.parametrize(

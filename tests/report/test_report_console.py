@@ -310,6 +310,51 @@ model   offline (no model): LLM metrics are skipped
 """
 
 
+def test_each_block_shows_its_own_cause() -> None:
+    """The example of a block is about its headline, also if its scenario has a cause that comes first."""
+    says, contains = (
+        CheckResult(check=name, passed=False, summary="expected 'BK-' in the reply", reply="'At nine?'")
+        for name in ("says", "contains")
+    )
+    checks = {"both": [says, contains], "one": [contains], "another": [contains], "last": [says]}
+    results = [
+        scenario(conversation(f"{name}-1", turn(0, f"This is {name}."), checks=found), name=name, line=at)
+        for at, (name, found) in enumerate(checks.items(), 1)
+    ]
+    assert tell(console(80), *results).split("\n\n")[-3:-1] == [
+        """\
+✗ contains: expected 'BK-' in the reply  3 scenarios
+  scenarios/booking.sim.py:1  both
+    turn 1  user   A haircut, please
+            agent  This is both.
+    also: says: expected 'BK-' in the reply
+  scenarios/booking.sim.py:2  one
+  scenarios/booking.sim.py:3  another""",
+        """\
+✗ says: expected 'BK-' in the reply  1 scenario
+  scenarios/booking.sim.py:4  last
+    turn 1  user   A haircut, please
+            agent  This is last.""",
+    ]
+
+
+def test_a_block_whose_scenarios_differ_in_values_shows_those_of_the_example() -> None:
+    texts = ("'BK-1'", "'BK-2'")
+    results = [
+        scenario(
+            conversation(
+                f"slot-{at}",
+                checks=[CheckResult(check="contains", passed=False, summary=f"expected {text} in the reply")],
+            ),
+            name=f"slot {at}",
+        )
+        for at, text in enumerate(texts)
+    ]
+    text = tell(console(80), *results)
+    assert "✗ contains: expected … in the reply  2 scenarios\n" in text
+    assert "            agent  At nine?\n    contains: expected 'BK-1' in the reply\n" in text
+
+
 def test_a_comparison() -> None:
     """A comparison has the agent on every line and ends with a table of scenarios by agents."""
     scores = [{"helpfulness": Score(value, "")} for value in (2, 5)]

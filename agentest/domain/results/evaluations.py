@@ -50,12 +50,12 @@ class ArgumentDifference:
 
     @property
     def pattern(self) -> str:
-        """A description without values; "…" if only the values differ, not their types."""
+        """A description without values: "differs" if only the values differ, not their types."""
         if self.expected is None or self.actual is None:
             return "not expected" if self.expected is None else "not given"
         kinds = {self.expected_kind, self.actual_kind}
         alike = len(kinds) == 1 or "" in kinds
-        return "…" if alike else f"expected {self.expected_kind}, got {self.actual_kind}"
+        return "differs" if alike else f"expected {self.expected_kind}, got {self.actual_kind}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ class ConsoleReporter:
         self._display = replace(display or DisplayOptions(), glyphs=glyphs, width=width)
         self._quiet = self._display.verbosity < 0
         self._ranks: dict[tuple[str, str], int] = {}  # scenario and agent → the place in the plan
-        self._examples: dict[str, Example] = {}  # id of a cause, or a headline → the first scenario with it
+        self._examples: dict[tuple[str, ...], Example] = {}  # ids of causes → the first scenario with them
         self._names: dict[str, str] = {}  # each name that was cut → the whole name
         self._folded: Counter[str] = Counter()
         """The numbers of findings in scenarios that passed and that have no lines."""
@@ -216,7 +216,7 @@ class ConsoleReporter:
             printer = self._printer.for_tables
             printer.write_table(comparison_table(result, self._display, printer))
             self._printer.write([BLANK])
-        self._printer.write(closing_lines(result, self._display, self._examples, self._folded))
+        self._printer.write(closing_lines(result, self._display, self._examples.values(), self._folded))
         if result.explored:
             from agentest.report.console.exploration import exploration_lines
 
@@ -253,17 +253,17 @@ class ConsoleReporter:
     def _keep_example(self, report: ScenarioReport) -> None:
         """Store what a scenario shows, unless one before it in the plan has the same causes."""
         rank = self._ranks.setdefault(report.key[:2], len(self._ranks))
-        keys = [id for id, _ in report.causes] or [report.headline]
-        earlier = {key for key in keys if key in self._examples and self._examples[key].rank <= rank}
-        if earlier != set(keys):
+        causes = tuple(id for id, _ in report.causes) or (report.headline,)
+        if causes not in self._examples or self._examples[causes].rank > rank:
             from agentest.report.console.transcript import cause_lines
 
-            lines = [*cause_lines(report, self._display, brief=True)]
+            lines = {id: [*cause_lines(report, self._display, only=at)] for at, id in enumerate(causes)}
             if report.result.case:
                 from agentest.report.console.case import shortfall_lines
 
-                lines += shortfall_lines(report.result, self._display, most=_SHOWN_SHORTFALLS)
-            self._examples |= dict.fromkeys(set(keys) - earlier, Example(report.key, rank, lines))
+                for each in lines.values():
+                    each += shortfall_lines(report.result, self._display, most=_SHOWN_SHORTFALLS)
+            self._examples[causes] = Example(report.key, rank, lines)
 
 
 _DOTS = {Status.PASSED: ".", Status.FAILED: "F", Status.ERRORED: "E", Status.SKIPPED: "s"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from types import MappingProxyType
@@ -48,7 +48,7 @@ class Example:
 
     key: tuple[str, str, str]
     rank: int
-    lines: Sequence[ConsoleLine]
+    lines: Mapping[str, Sequence[ConsoleLine]]  # id of each of its causes, or the headline → what shows it
 
 
 _SHOWN_SHARE = 0.005
@@ -91,13 +91,13 @@ def _visibility(event: RunStarted, agent: str) -> Part:
 def closing_lines(
     result: RunResult,
     display: DisplayOptions,
-    examples: Mapping[str, Example] = MappingProxyType({}),
+    examples: Collection[Example] = (),
     folded: Mapping[str, int] = MappingProxyType({}),
 ) -> list[ConsoleLine]:
     """Show the end of a run. Failures and totals come last, so that the last screen has them.
 
     Args:
-        examples: id of a cause, or a headline → a scenario with it.
+        examples: a scenario of each set of causes.
         folded: the numbers of findings that were not shown.
     """
     report = RunReport(result, display.next_step)
@@ -302,7 +302,7 @@ def _warnings(report: RunReport, display: DisplayOptions, folded: Mapping[str, i
 
 
 def _blocks(
-    report: RunReport, display: DisplayOptions, examples: Mapping[str, Example]
+    report: RunReport, display: DisplayOptions, examples: Collection[Example]
 ) -> Iterator[ConsoleLine]:
     blocks = report.blocks if display.detailed else report.blocks[:_SHOWN_CAUSES]
     most = len(report.not_passed) if display.detailed else max(1, _SHOWN_NAMES // max(1, len(blocks)))
@@ -318,8 +318,7 @@ def _blocks(
         yield ConsoleLine(((f"{mark} ", style),), (((block.headline, f"bold {style}"),), ((facts, "dim"),)))
         yield _place(mine[0], names, report)
         yield from example
-        also = (title for _, title in mine[0].causes if title != block.headline)
-        yield from (line(4, (f"also: {title}", "dim")) for title in islice(also, _SHOWN_ALSO))
+        yield from islice(_other_titles(block, mine[0], example), _SHOWN_ALSO)
         if mine[0].status is Status.FAILED:  # perhaps because of the mock
             yield from (line(4, (f"also: {text}", "yellow")) for text in report.mistakes_in_mocks(mine[0]))
         yield from (_place(each, names, report) for each in mine[1 : 1 + most])
@@ -333,14 +332,27 @@ def _blocks(
 
 
 def _example(
-    block: CauseBlock, examples: Mapping[str, Example]
+    block: CauseBlock, examples: Collection[Example]
 ) -> tuple[Sequence[ConsoleLine], Sequence[ScenarioReport]]:
     """Return what the example of a block shows, and the block's scenarios, the example first."""
-    lines = {each.key: each.lines for each in examples.values()}
-    first = next((each for each in block.scenarios if each.key in lines), None)
+    known = {each.key: each.lines for each in examples}
+    first = next((each for each in block.scenarios if each.key in known), None)
     if first is None:
         return (), block.scenarios
-    return lines[first.key], [first, *(each for each in block.scenarios if each is not first)]
+    lines = known[first.key]
+    shown = lines.get(block.cause.id if block.cause else "") or next(iter(lines.values()))
+    return shown, [first, *(each for each in block.scenarios if each is not first)]
+
+
+def _other_titles(
+    block: CauseBlock, scenario: ScenarioReport, example: Sequence[ConsoleLine]
+) -> Iterator[ConsoleLine]:
+    """Yield what headline and example of a block leave out: values, and the scenario's other causes."""
+    for id, title in scenario.causes:
+        is_own = block.cause is not None and block.cause.id == id
+        is_in_columns = any(title.removesuffix(" not called") in row.plain for row in example)
+        if title != block.headline and not is_in_columns:
+            yield line(4, (title if is_own else f"also: {title}", "dim"))
 
 
 def _minor_causes(report: RunReport) -> Iterator[ConsoleLine]:

@@ -82,16 +82,16 @@ _USER_PREFIX = "user's "  # the prefix of the simulated user's own tools, which 
 
 
 def cause_lines(
-    report: ScenarioReport, look: DisplayOptions, *, brief: bool = False
+    report: ScenarioReport, look: DisplayOptions, *, only: int | None = None
 ) -> Iterator[ConsoleLine]:
     """Show why a scenario did not pass: each cause with the turn that decided, and its calls in columns.
 
     Args:
-        brief: show only the first cause, without its title, which stands above.
+        only: show in brief only this one of the report's causes, without its title, which stands above.
     """
-    causes = report.unjudged_causes
+    causes, brief = report.unjudged_causes, only is not None
     shown: set[tuple[str, int | None]] = set()
-    for cause in causes[:1] if brief else causes:
+    for cause in causes if only is None else causes[only:][:1]:
         if not brief:
             more = f"  {count(cause.conversations, 'conversation')}" * (cause.conversations > 1)
             title = (cause.title, STYLES[report.status]), (more, "dim")
@@ -100,8 +100,8 @@ def cause_lines(
     if not brief and not causes:  # the early end of the run is none
         early = (each for each in report.result.verdict.reasons if each.kind is ReasonKind.INTERRUPTED)
         yield from (reason_line(each, look, 4) for each in early)
-    if brief and not causes:
-        for group in [each for each in report.result.errors if each.fails][:1]:
+    if only is not None and not causes[only:]:
+        for group in [each for each in report.result.errors if each.fails][only - len(causes) :][:1]:
             yield line(4, shortened(group.explanation, _EXPLANATION_CHARS))
             yield from (each for example in group.examples[:1] for each in example_lines(example, 4))
 
