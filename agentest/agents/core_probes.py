@@ -22,19 +22,10 @@ from agentest.agents.protocol_probe import (
     posts_in,
 )
 from agentest.config.agents.chat_completions import CHAT_PATH
-from agentest.support.lazy_dataclasses import dataclass
 
 _MODELS_PATH = "/v1/models"
 
-_SESSION_FIELDS = (
-    "session_id",
-    "sessionid",
-    "session",
-    "conversation_id",
-    "conversationid",
-    "thread_id",
-    "threadid",
-)
+_SESSION_FIELD = re.compile(r"(?i)(session|conversation|thread|chat|dialog(ue)?)[_-]?(id|key|uuid)?")
 _REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "content", "result")
 _WORDS = (
     ("chat", "completions", "responses"),
@@ -98,13 +89,12 @@ class HttpProbe(ProtocolProbe):
     has_own_form = True
 
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
-        operations = {each.path: each for each in chat_operations(await endpoint.openapi())}
-        here = urlsplit(endpoint.url).path
-        chosen = operations.get(here) or next(iter(operations.values()), None)
-        if chosen is None:
+        operations, here = _chat_operations(await endpoint.openapi()), urlsplit(endpoint.url).path
+        path = here if here in operations else next(iter(operations), None)
+        if path is None:
             return None
-        url = urljoin(endpoint.url, await _with_first_id(endpoint, chosen.path))
-        return self.found(url, f"its {OPENAPI_PATH} describes POST {chosen.path}", **chosen.settings)
+        url = urljoin(endpoint.url, await _with_first_id(endpoint, path))
+        return self.found(url, f"its {OPENAPI_PATH} describes POST {path}", **operations[path])
 
 
 async def _with_first_id(endpoint: EndpointProbe, path: str) -> str:
@@ -119,23 +109,24 @@ async def _with_first_id(endpoint: EndpointProbe, path: str) -> str:
     return f"{collection}/{first}{rest.partition('}')[2]}" if isinstance(first, str) else path
 
 
-@dataclass(frozen=True, slots=True)
-class ChatOperation:
-    """An operation that takes a message."""
+def _chat_operations(document: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Return the paths that take a message and require nothing unknown, the likeliest agent first.
 
-    path: str  # may contain one parameter, such as `{agent_id}`
-    settings: Mapping[str, Any]
-    """The settings of an agent of type `http` for its requests: `body`, `reply`, `headers`."""
-
-
-def chat_operations(document: Any) -> list[ChatOperation]:
-    """Return the operations that take a message and require nothing unknown, the likeliest agent first."""
-    found = [
-        ChatOperation(path, settings)
+    A path may contain one parameter, such as `{agent_id}`. Its value has the settings of an agent of type
+    `http` for its requests: `body`, `reply`, `headers`.
+    """
+    found = {
+        path: settings
         for path, post in posts_in(document, parameters=1)
         if ("{" not in path or _lists(document, path)) and (settings := _settings(document, post))
-    ]
-    return sorted(found, key=lambda operation: _rank(operation.path))
+    }
+    return {path: found[path] for path in sorted(found, key=_rank)}
+
+
+def likely_path(document: Any) -> str | None:
+    """Return the path of a POST that has a word for an agent, the likeliest if there are several."""
+    ranked = [(rank, path) for path, _ in posts_in(document) if (rank := _rank(path)) < len(_WORDS)]
+    return min(ranked)[1] if ranked else None
 
 
 def _lists(document: Mapping[str, Any], path: str) -> bool:
@@ -162,10 +153,12 @@ def _settings(document: Mapping[str, Any], post: Mapping[str, Any]) -> dict[str,
 
 def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties", {})
-    message, session = (
-        next((name for known in fields for name in properties if name.lower() == known), None)
-        for fields in (MESSAGE_FIELDS, _SESSION_FIELDS)
+    names = {name.lower(): name for name in properties}
+    message = next((names[known] for known in MESSAGE_FIELDS if known in names), None)
+    of_session = (
+        name for name, each in properties.items() if _SESSION_FIELD.fullmatch(name) and _is_id(each)
     )
+    session = next(of_session, None)
     if message is None or set(schema.get("required", [])) - {message, session}:
         return {}
     stream = properties.get("stream")
@@ -175,6 +168,10 @@ def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
         **({session: "{{session_id}}"} if session else {}),
         **({"stream": False} if streams else {}),
     }
+
+
+def _is_id(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and "$ref" not in schema and schema.get("type", "string") == "string"
 
 
 def _reply(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 from agentest import Config, ConfigError, ConfigSettings, Runner, define_config, scenario
+from agentest.config.definition import RunSettings
 from agentest.config.file import load
-from agentest.testing import ScriptedAgent, run_scenarios
+from agentest.testing import ScriptedAgent, arun_scenarios, run_scenarios
 
 AGENT = {"endpoint": "http://127.0.0.1:9/v1/chat/completions"}
 
@@ -54,10 +55,10 @@ def test_a_run_takes_it(tmp_path: Path) -> None:
     assert result.scenarios[0].verdict.passed
 
 
-@pytest.mark.parametrize("function", [run_scenarios, Runner.__init__])
-def test_a_runner_takes_the_other_keys(function: object) -> None:
-    """`agent` and `model` have parameters of their own; no other key is untyped."""
-    assert callable(function)
-    settings = get_type_hints(function)["settings"]
-    assert {*inspect.signature(function).parameters} >= {"agent", "model"}
-    assert settings.__args__[0].__name__ == "RunSettings"
+@pytest.mark.parametrize("function", [run_scenarios, arun_scenarios, Runner.__init__])
+def test_a_runner_takes_the_other_keys(function: Callable[..., object]) -> None:
+    """Each key of a run has a type, and so have `agent`, `model` and the other parameters of a runner."""
+    hints = get_type_hints(function)
+    keywords = hints.pop("settings", None) or hints.pop("arguments")
+    typed = {*hints, *keywords.__args__[0].__annotations__}
+    assert typed >= {"agent", "config", "model", "options", "on_event", *RunSettings.__annotations__}

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from agentest.config.agents.companion_servers import ADDRESSES, AgentWithServers, check_placeholders
 from agentest.config.agents.server import Server
-from agentest.config.agents.tools import AgentTool
+from agentest.config.agents.tools import AgentTool, tools_in
 from agentest.config.fields import PORT, address_awaits_port, check_json
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.plugin import PLUGINS, Feature, if_command
@@ -63,6 +63,8 @@ class AnyAgent(AgentWithServers):
     """True if the agent may run tools itself."""
     can_run_real_tools: ClassVar[bool] = False
     """True if the agent's own tools can run in place of mocks at `mcp_mock`."""
+    declares_tools: ClassVar[bool] = False
+    """True if `body` may declare tools as the APIs of models do."""
 
     name: str = Field(default="agent", min_length=1)
     tool_visibility: ToolVisibility | None = None
@@ -114,7 +116,7 @@ class AnyAgent(AgentWithServers):
     @property
     def sent_tools(self) -> tuple[AgentTool, ...]:
         """The tools that `body` declares in the agent's requests."""
-        return ()
+        return tools_in(getattr(self, "body", None)) if self.declares_tools else ()
 
     @property
     def saved_names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import ways_of_state
 from agentest.config.agents.over_http import IN_PROCESS, AsgiApp, HttpAgent
-from agentest.config.agents.tools import AgentTool, system_text, tools_in
+from agentest.config.agents.tools import system_text
 from agentest.config.fields import check_url
 
 CHAT_PATH = "/v1/chat/completions"
@@ -20,6 +20,7 @@ class ChatCompletionsAgent(HttpAgent):
     """An agent that speaks OpenAI's chat completions over HTTP."""
 
     has_own_tools: ClassVar[bool] = False
+    declares_tools: ClassVar[bool] = True
 
     type: Literal["chat_completions"] = "chat_completions"
     body: dict[str, Any] = Field(default_factory=dict)
@@ -35,10 +36,6 @@ class ChatCompletionsAgent(HttpAgent):
     @property
     def sent_instructions(self) -> str:
         return system_text(self.body.get("messages"))
-
-    @property
-    def sent_tools(self) -> tuple[AgentTool, ...]:
-        return tools_in(self.body)
 
     @property
     def state_refusal(self) -> str | None:

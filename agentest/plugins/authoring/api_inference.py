@@ -68,7 +68,7 @@ from agentest.support.text import shortened
 _TEXTS = (HELLO, "What is my name?", "Please list three things that you can do.")
 _NAMES = ("Zorvik", "Quelna")  # they are parts of no word
 _MESSAGE, _SESSION = "{{message}}", "{{session_id}}"
-UNKNOWN_CONVERSATION = "Conversation field unknown: every message is a first message."
+UNKNOWN_CONVERSATION = "No field that keeps a conversation was found, so every message begins a new one."
 _MOST_PLACES = 6
 _JOB_S, _POLL_S = 60.0, 0.25
 _SESSION_NAME = re.compile(

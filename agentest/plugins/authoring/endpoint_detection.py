@@ -19,10 +19,12 @@ import anyio
 from pydantic import ValidationError
 
 from agentest.agents.configuration_advice import detect_within_limit, first_model, is_at, login_advice
+from agentest.agents.core_probes import likely_path
 from agentest.agents.error_hints import ProbeResponse, hint, is_page, readable
 from agentest.agents.factory import make_agents
 from agentest.agents.http_sender import NO_HEADERS, speaks_tls
 from agentest.agents.protocol_probe import (
+    OPENAPI_PATH,
     DetectedProtocol,
     EndpointProbe,
     all_probes,
@@ -187,6 +189,11 @@ class _Detection:
             response = mcp
         if guess := next(filter(None, (each.guess(probe) for each in all_probes())), None):
             return _guessed(guess, (await self._try_out(guess.settings))[1])
+        if not (self._path or elsewhere) and (path := likely_path(await probe.openapi())):
+            there = _Detection(urljoin(self._url, path), self._client, self._headers, self._variables)
+            agent = await there._agent()
+            probe.tried += there._probe.tried
+            return replace(agent, remarks=(f"Its {OPENAPI_PATH} lists POST {path}.", *agent.remarks))
         return self._unknown(response, elsewhere, own)
 
     async def _known(self, finding: DetectedProtocol, response: ProbeResponse | None) -> DetectedAgent:

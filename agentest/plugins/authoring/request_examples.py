@@ -298,7 +298,7 @@ def request_settings(request: Mapping[str, Any], origin: str, default: str) -> d
     server = "" if request["origin"] == origin else request["origin"]
     found = {**request, "endpoint": f"{server}/{path}", "headers": headers, "method": method}
     keys = ("endpoint", "method", "params", "headers", "body", "save", "per")
-    return {key: found[key] for key in keys if found.get(key) not in (None, {})}
+    return {key: found[key] for key in keys if found.get(key) or (key == "body" and found[key] is not None)}
 
 
 def texts_sent(request: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:

@@ -179,6 +179,19 @@ FASTAPI = document(
     ("/feedback", {"message": {}}, ["message"]), ("/api/talk", {"message": {}, "session_id": {}}, ["message"])
 )
 SESSION = {"session_id": "{{session_id}}"}
+WITH_PERSON = document(
+    ("/orders", {"text": {}, "user_id": {}}, ["text", "user_id"]),
+    ("/v1/query", {"question": {}, "user_id": {}}, ["question", "user_id"]),
+)
+
+
+def with_person(request: Asked) -> Given:
+    absent = [name for name in ("question", "user_id") if name not in request.json]
+    answer = {
+        "data": {"answer": reply_to(request.json.get("question", ""))},
+        "user": request.json.get("user_id"),
+    }
+    return missing(*absent) if absent else Given(answer)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +260,15 @@ SESSION = {"session_id": "{{session_id}}"}
             "/api/talk",
             {"type": "http", "body": {"message": "{{message}}", **SESSION}, "reply": "reply"},
         ),
+        (
+            at("POST", "/v1/query", with_person, WITH_PERSON),
+            "/v1/query",
+            {
+                "type": "http",
+                "body": {"user_id": "{{session_id}}", "question": "{{message}}"},
+                "reply": "data.answer",
+            },
+        ),
         (a2a, "/", {"type": "a2a"}),
         (
             jobs,
@@ -274,6 +296,7 @@ SESSION = {"session_id": "{{session_id}}"}
         "ag-ui",
         "langserve",
         "fastapi-json",
+        "fastapi-json-with-person",
         "a2a",
         "jobs",
     ],

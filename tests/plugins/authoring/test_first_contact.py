@@ -50,7 +50,7 @@ PATHS = {
 }
 
 
-UNKNOWN = "Conversation field unknown: every message is a first message"
+UNKNOWN = "No field that keeps a conversation was found, so every message begins a new one"
 KEEPS = "each remembered its own name, and not the other's"
 BY_ADDRESS = {"cookies", "json-lines", "plain-text"}  # found by their address alone
 
@@ -97,6 +97,29 @@ def test_an_address_alone_gives_a_right_configuration_or_none(name: str, project
         else:
             assert KEEPS in done.stderr
             check_right(project)
+
+
+def test_an_empty_object_is_sent_as_it_is_given(project: Project) -> None:
+    """A server that parses each body refuses a request without one."""
+    make, _ = AGENTS["session-first"]
+    agent = make()
+
+    def strict(request: Asked) -> Given | None:
+        return (
+            Given({"error": "bad json"}, 400)
+            if request.method == "POST" and not request.body
+            else agent(request)
+        )
+
+    with standing_in(strict) as url:
+        first = f"curl {url}/api/sessions -H 'Content-Type: application/json' -d '{{}}'"
+        body = '{"session_id": "b1946ac9-2f5e", "message": "Where is order 17?"}'
+        then = f"curl {url}/api/chat -H 'Content-Type: application/json' -d '{body}'"
+        done = project.agentest("init", "--curl", f"{first}\n{then}")
+        assert done.returncode == 0, done.stderr
+        check_right(project)
+    text = (project.root / "agentest.config.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["agent"]["setup"][0]["body"] == {}
 
 
 def recorded(method: str, url: str, answer: str, body: Any = None) -> dict[str, Any]:
@@ -455,7 +478,7 @@ KEPT = "✓ conversations: two conversations at once, each given a code word: ea
             "/",
             {},
             ["--interleave"],
-            "– conversations: Conversation field unknown: every message",
+            "– conversations: No field that keeps a conversation was found, so",
             0,
         ),
         (forgetful, "/", {}, [], "– conversations: its requests name no conversation: without a cookie", 0),

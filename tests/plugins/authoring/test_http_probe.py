@@ -60,6 +60,23 @@ def test_a_custom_chat_api() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "session"),
+    [
+        ({"thread": "string"}, "thread"),
+        ({"context": "string", "chatId": "string"}, "chatId"),
+        ({"conversation": "object", "dialogue_id": "string"}, "dialogue_id"),
+        ({"chat": "array", "session_id": "integer", "chats": "string"}, None),
+    ],
+)
+def test_the_field_of_a_session(fields: dict[str, str], session: str | None) -> None:
+    """A text whose name says that it identifies a conversation."""
+    finding = found({"/chat": asks({"message": "string", **fields}, ["message"])})
+    assert finding is not None
+    named = {session: "{{session_id}}"} if session else {}
+    assert finding.settings["body"] == {"message": "{{message}}", **named}
+
+
+@pytest.mark.parametrize(
     "paths",
     [
         {},

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import ProtocolProbe, detect_type
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.tools import AgentTool, text_of, tools_in
+from agentest.config.agents.tools import text_of
 
 
 class AnthropicMessagesAgent(HttpAgent):
@@ -18,6 +18,7 @@ class AnthropicMessagesAgent(HttpAgent):
 
     default_path: ClassVar[str] = "/v1/messages"
     has_own_tools: ClassVar[bool] = False
+    declares_tools: ClassVar[bool] = True
     can_report: ClassVar[bool] = True  # tools that the model's provider runs
 
     type: Literal["anthropic_messages"]
@@ -26,10 +27,6 @@ class AnthropicMessagesAgent(HttpAgent):
     @property
     def sent_instructions(self) -> str:
         return text_of(self.body.get("system"))
-
-    @property
-    def sent_tools(self) -> tuple[AgentTool, ...]:
-        return tools_in(self.body)
 
     @field_validator("body")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe, ProtocolProbe
-from agentest.config.agents.tools import AgentTool, text_of, tools_in
+from agentest.config.agents.tools import text_of
 from agentest.plugins.protocols.sockets import SocketAgent, opening_message
 
 
@@ -16,6 +16,7 @@ class RealtimeAgent(SocketAgent):
     """An agent that speaks OpenAI's Realtime API over a WebSocket, in text."""
 
     can_report: ClassVar[bool] = True  # MCP tools that the server runs
+    declares_tools: ClassVar[bool] = True
 
     type: Literal["realtime"]
     body: dict[str, Any] = Field(default_factory=dict)
@@ -24,10 +25,6 @@ class RealtimeAgent(SocketAgent):
     @property
     def sent_instructions(self) -> str:
         return text_of(self.body.get("instructions"))
-
-    @property
-    def sent_tools(self) -> tuple[AgentTool, ...]:
-        return tools_in(self.body)
 
 
 class RealtimeProbe(ProtocolProbe):

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.protocol_probe import ProtocolProbe, detect_type, missing_parameter
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
+from agentest.config.agents.tools import join_texts, system_text, text_of
 
 
 class History(StrEnum):
@@ -27,6 +27,7 @@ class ResponsesAgent(HttpAgent):
 
     default_path: ClassVar[str] = "/v1/responses"
     shows_own_calls: ClassVar[bool] = True
+    declares_tools: ClassVar[bool] = True
     tools_on_either_side: ClassVar[bool] = True
     reports_own_calls: ClassVar[bool] = True
 
@@ -37,10 +38,6 @@ class ResponsesAgent(HttpAgent):
     @property
     def sent_instructions(self) -> str:
         return join_texts([text_of(self.body.get("instructions")), system_text(self.body.get("input"))])
-
-    @property
-    def sent_tools(self) -> tuple[AgentTool, ...]:
-        return tools_in(self.body)
 
     @field_validator("body")
     @classmethod
