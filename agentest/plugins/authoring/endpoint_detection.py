@@ -47,6 +47,7 @@ from agentest.plugins.authoring.api_inference import REQUESTS_ADVICE, ApiInferen
 from agentest.plugins.authoring.request_examples import (
     ANY_MODEL,
     HELLO,
+    USUAL_PATHS,
     RequestExample,
     accepted_messages,
     asked_fields,
@@ -397,7 +398,3 @@ async def tls_problem(url: str, client: Client, headers: Headers = ()) -> str:
     except CONNECTION_ERRORS as error:
         return describe(error)
     return ""
-
-
-USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
-"""Where agents with an API of their own usually are."""

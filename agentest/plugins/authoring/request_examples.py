@@ -25,6 +25,8 @@ from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import CredentialFilter, looks_secret
 
+USUAL_PATHS = ("/chat", "/api/chat", "/ask", "/message", "/messages", "/invoke", "/query", "/agent", "/run")
+"""Where agents with an API of their own usually are."""
 HELLO = "Hello, my name is Ada."
 ANY_MODEL = "agent"
 _TYPE, _JSON_TYPE = "content-type", "application/json"
