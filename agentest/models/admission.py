@@ -117,10 +117,6 @@ class ModelGate(Protocol):
     state: ModelState
     capabilities: Capabilities
 
-    @property
-    def counts_tokens(self) -> bool:
-        """True if attempts must say how many tokens they take."""
-
     def attempt(self, call: Call, tokens: int) -> Attempt:
         """Create an attempt, to be entered once with `async with`.
 
@@ -149,10 +145,6 @@ class LocalGate:
         self.state: ModelState = self.circuit
         self.budget = budget
         self.capabilities = Capabilities()
-
-    @property
-    def counts_tokens(self) -> bool:
-        return self.quota.counts_tokens
 
     def attempt(self, call: Call, tokens: int) -> LocalAttempt:
         return LocalAttempt(self, call, tokens)
@@ -243,7 +235,7 @@ class LocalAttempt:
     def succeeded(self, tokens: int, room: Room | None, cost: float | None) -> None:
         gate = self._gate
         if cost and gate.budget:
-            gate.budget.spent(cost)
+            gate.budget.cost += cost
         gate.circuit.answered(self._waits)
         if tokens:
             gate.quota.tokens += tokens

@@ -7,7 +7,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from functools import cache
+from dataclasses import field
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import count
 from math import isfinite
@@ -114,36 +115,19 @@ class Pausable(Protocol):
 _numbers = count(1)
 
 
+@dataclass(slots=True, eq=False)
 class Call:
-    """A call for one answer, with all its attempts.
+    """A call for one answer, with all its attempts."""
 
-    Args:
-        number: identifies the call within its process.
-        process: identifies the calling process at a shared gate; 0 is the gate's own.
-        asker: the conversation that needs the answer.
-        is_user: True if it needs what the simulated user says.
-    """
-
-    __slots__ = ("asker", "is_odd", "is_user", "limit", "number", "problem", "process", "was_throttled")
-
-    def __init__(
-        self,
-        limit: Pausable,
-        number: int | None = None,
-        process: int = 0,
-        asker: CallerId = None,
-        *,
-        is_user: bool = False,
-    ) -> None:
-        self.limit = limit
-        self.asker = asker
-        self.is_user = is_user
-        self.problem = ""  # why its last attempt failed
-        self.was_throttled = False
-        self.is_odd = False
-        """True if its 429s say nothing about the quota, because other requests are answered between them."""
-        self.number = next(_numbers) if number is None else number
-        self.process = process
+    limit: Pausable
+    number: int = field(default_factory=partial(next, _numbers))  # identifies it within its process
+    process: int = 0  # identifies the calling process at a shared gate; 0 is the gate's own
+    asker: CallerId = None  # the conversation that needs the answer
+    is_user: bool = False  # True if it needs what the simulated user says
+    problem: str = ""  # why its last attempt failed
+    was_throttled: bool = False
+    is_odd: bool = False
+    """True if its 429s say nothing about the quota, because other requests are answered between them."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and (other.number, other.process) == (self.number, self.process)
@@ -167,7 +151,8 @@ class Budget:
         self.on_exhausted = on_exhausted
         self._reported = False
         self.calls = 0  # attempts reserved so far
-        self.cost = 0.0  # known cost so far in USD
+        self.cost = 0.0
+        """Known cost so far in USD. It exceeds `max_cost` by that of attempts which were in progress then."""
         self._under_way = 0
         self._settled = asyncio.Event()
         self.refused: Counter[CallerId] = Counter()
@@ -236,14 +221,6 @@ class Budget:
             self._report(why)
             await checkpoint()  # if that stopped the run, the conversation ends here and is not errored
             raise BudgetExhausted(why)
-
-    def spent(self, cost: float | None) -> None:
-        """Record the cost of an attempt in USD; None if it is unknown.
-
-        Attempts in progress when the last dollar is spent are still paid for, because their cost is known
-        only afterwards.
-        """
-        self.cost += cost or 0.0
 
     def over(self, *, made: bool = True) -> None:
         """Record that a reserved attempt has ended, whatever its outcome, or was not made."""

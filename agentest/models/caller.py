@@ -52,8 +52,10 @@ _SIMPLE_REQUEST = ChatRequest(
 _OWN_FROM = 3
 """429s between which other requests were answered, after which more of them say nothing about the quota.
 
-Some servers refuse a prompt that is too long with a 429.
+Some servers refuse a prompt that is too long with a 429. So many while no request is answered need a check.
 """
+_OWN_PAUSE_S, _LONGEST_OWN_PAUSE_S = 8.0, 60.0
+"""Pause after so many 429s. It doubles with each further one."""
 
 
 _RECENT = 50
@@ -85,7 +87,8 @@ class _Tries:
     retries: int
     seen: int
     made: int = 0
-    own: int = 0  # 429s between which other requests were answered
+    own: int = 0  # 429s between which other requests were answered; from `_OWN_FROM` on, all 429s
+    blocked: int = 0  # 429s while no request was answered
     certain: int = 0  # failures while other requests were answered, or that a short `timeout_ms` explains
     unclear: int = 0  # failures while no request was answered
     was_check: bool = False  # True if the last attempt checked whether the model answers at all
@@ -101,7 +104,8 @@ class _Tries:
         self.was_check = False
         self.made += 1
         if error.throttled and gate.state.waits:  # only `deadline_ms` ends it
-            self.own += is_certain
+            self.own += is_certain or self.own >= _OWN_FROM
+            self.blocked += not is_certain
             return False
         self.certain += is_certain
         self.unclear += not is_certain
@@ -111,7 +115,7 @@ class _Tries:
         """Return True if nothing was answered since the last failure, so the model must be checked first."""
         if not self.made or not gate.state.waits or self.was_slow:
             return False
-        is_last = self.certain + self.unclear >= max(1, self.retries)
+        is_last = self.certain + self.unclear >= max(1, self.retries) or self.blocked >= _OWN_FROM
         nobody = gate.state.is_open or (is_last and gate.state.answers == self.seen)
         # A check that was never answered may itself be the problem, so it alternates with the request.
         may_tell = gate.capabilities.known_good is not None or not self.was_check
@@ -120,7 +124,7 @@ class _Tries:
     def checked(self, *, is_up: bool) -> None:
         """Record whether the model answered the other request."""
         self.certain += self.unclear if is_up else 0
-        self.unclear = 0
+        self.unclear = self.blocked = 0
         self.was_check = True
 
 
@@ -214,7 +218,7 @@ class LiveModel:
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
         gate = self._gate
         tries = _Tries(self._patience.retries, gate.state.answers)
-        tokens = self._estimate(request).total_tokens if gate.counts_tokens else 0
+        tokens = self._estimate(request).total_tokens
         while True:
             async with gate.attempt(call, tokens) as attempt:
                 entered = gate.state.answers
@@ -249,7 +253,7 @@ class LiveModel:
             if (failed.retry_after or 0.0) > MAX_RETRY_AFTER_S and not tries.was_check:
                 await self._check_others(str(failed), request, call, entered)
             # The call occupies no slot during the pause.
-            await self._patience.sleep(self._pause(failed, tries.made, call))
+            await self._patience.sleep(self._pause(failed, tries, call))
 
     async def _unavailable(
         self, refused: ModelUnavailable, request: ChatRequest, call: Call, before: int
@@ -316,16 +320,19 @@ class LiveModel:
         expected = sizes[len(sizes) * 9 // 10] if sizes else _FIRST_ANSWER_TOKENS
         return Usage(estimate_tokens(request.messages, chars), expected)
 
-    def _pause(self, error: TransientError, attempt: int, call: Call) -> float:
-        if error.retry_after is None:
-            return 0.0 if self._gate.state.is_open else pause_before_retry(attempt)
+    def _pause(self, error: TransientError, tries: _Tries, call: Call) -> float:
+        pause, why = pause_before_retry(tries.made), ""
+        if call.is_odd:
+            pause = min(_OWN_PAUSE_S * 2 ** (tries.own - _OWN_FROM), _LONGEST_OWN_PAUSE_S)
+            why = f" (tried {tries.made} times); other requests were answered, so its quota is not the cause"
+        elif error.retry_after is None:
+            return 0.0 if self._gate.state.is_open else pause
         # Some servers ask for 0 s with every 429, or name a date that has passed.
-        least = MAX_RETRY_AFTER_S if call.is_odd else pause_before_retry(attempt)
-        asked_for = max(least, error.retry_after)
-        if asked_for > call.limit.ends_at - anyio.current_time():
-            problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
-            raise self._given_up(problem)
-        return asked_for
+        pause = max(pause, error.retry_after or 0.0)
+        if pause > call.limit.ends_at - anyio.current_time():
+            why = why or f"; it asks to wait {pause:.0f} s, longer than `deadline_ms` leaves"
+            raise self._given_up(f"{error}{why}")
+        return pause
 
     def _attempts_text(self, tries: _Tries, error: TransientError) -> str:
         times = f" (tried {tries.made} times)" if tries.made > 1 else ""

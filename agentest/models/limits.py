@@ -7,7 +7,8 @@ take turns, the oldest conversation comes first, and a request that got a 429 re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
 from itertools import count
@@ -49,8 +50,7 @@ class WaitingLine:
     comes first.
     """
 
-    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._heaps: tuple[list[_Turn], list[_Turn]] = ([], [])
         """Judges' calls and users' calls."""
         self._next = 1
@@ -87,7 +87,7 @@ class WaitingLine:
         heap = self._heaps[call.is_user]
         heappush(heap, turn)
         if not self.waiting:
-            self._waiting_since = self._clock()
+            self._waiting_since = anyio.current_time()
         self.waiting += 1
         with nullcontext() if call.was_throttled else call.limit.paused():
             try:
@@ -106,7 +106,7 @@ class WaitingLine:
                 turn.woken.clear()
                 self.waiting -= 1
                 if not self.waiting:
-                    self.waited_s += self._clock() - self._waiting_since
+                    self.waited_s += anyio.current_time() - self._waiting_since
                 self._wake()
 
     def _first(self) -> _Turn | None:
@@ -124,14 +124,18 @@ class WaitingLine:
 FIRST_GAP_S = 0.5
 """How long the second request waits for an answer to the first, because most refusals come sooner."""
 _LEAST_GAP_S = 0.1
+_SOONER = 3
+"""By how much of the first gap each answer shortens the later ones."""
 _PROVEN = 64
 """After so many answers, a model is taken to have no small quota."""
 _LEARNT_FROM = 4
 """Requests without a 429 from which a rate can be learnt."""
+_WINDOWS_S = (1.0, 10.0, _MINUTE_S)
+"""Times over which providers count. They round `Retry-After` up to a second."""
 _LEAST_PER_S, _MOST_RISE_PER_S = 0.05, 0.25
 """The lowest rate, and by how much an answer raises it at most."""
 _FALL = 0.85
-"""Factor of the rate at a 429."""
+"""Factor of the rate at a 429. It falls further, by half at most, if fewer requests were accepted lately."""
 _SLOW_RISE, _FAST_RISE, _FASTER = 0.004, 0.05, 0.000_15
 """By what share an answer raises what was learnt: after a 429, at most, and what each answer adds to it."""
 _UNLIMITED = Room()
@@ -153,8 +157,8 @@ class Quota(WaitingLine):
         eager: True to start as many requests as there are places, until the first 429.
     """
 
-    def __init__(self, *, eager: bool = False, clock: Callable[[], float] = anyio.current_time) -> None:
-        super().__init__(clock)
+    def __init__(self, *, eager: bool = False) -> None:
+        super().__init__()
         self.model = ""
         self.in_progress = 0
         self.lowered = 0
@@ -170,16 +174,14 @@ class Quota(WaitingLine):
         self._answers = _PROVEN if eager else 0
         """Answers before any 429, up to `_PROVEN`."""
         self._room = _UNLIMITED
-        self.counts_tokens = False
-        """True if requests must say how many tokens they take."""
         self._reserved = 0
         """Tokens of the requests in progress."""
         self._row = 0
         """Number of 429s since the last answer."""
-        self._since = inf
-        """When the first request started."""
-        self._accepted = 0
-        """Requests that got no 429."""
+        self._starts = deque[float]()
+        """When the requests of the last minute started, without those that got a 429."""
+        self._unclear = 0
+        """How many 429s may still show that the learnt rate counts their requests as accepted."""
         self.requests = self.tokens = self.refused = 0
 
     def require(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
@@ -188,7 +190,6 @@ class Quota(WaitingLine):
             if per_minute:
                 seconds = _MINUTE_S / (per_minute * (1 - _MARGIN))
                 setattr(self, name, max(getattr(self, name), seconds))
-        self.counts_tokens = self._token_s > 0
 
     def _delay(self, tokens: int, /) -> float:
         room, is_free = self._room, self._is_free
@@ -199,7 +200,7 @@ class Quota(WaitingLine):
         if self.in_progress + 1 > most or is_too_large:
             return inf
         waits_for = (self._paused_until, self._next_request, self._next_tokens, self._next_learnt)
-        delay = 0.0 if is_free else max(waits_for) - self._clock()
+        delay = 0.0 if is_free else max(waits_for) - anyio.current_time()
         return delay if delay > _INSTANT_S else 0.0
 
     @property
@@ -222,11 +223,12 @@ class Quota(WaitingLine):
         self.in_progress += 1
         self.requests += 1
         self._reserved += tokens
+        now = anyio.current_time()
+        self._starts.append(now)
+        while self._starts[0] < now - _MINUTE_S:
+            self._starts.popleft()
         if self._is_free:
             return
-        now = self._clock()
-        self._since = min(self._since, now)
-        self._accepted += 1
         self._next_request = max(now, self._next_request) + self._request_s
         self._next_tokens = max(now, self._next_tokens) + tokens * self._token_s
         self._next_learnt = max(now, self._next_learnt) + self._gap_s
@@ -238,7 +240,7 @@ class Quota(WaitingLine):
             return 1 / self.rate
         # A request that gets no 429 for a while is likely to be accepted, however long its answer takes.
         first = max(_LEAST_GAP_S, FIRST_GAP_S / self.in_progress)
-        return first / (1 + self._answers) if self._answers < _PROVEN else 0.0
+        return first / (1 + _SOONER * self._answers) if self._answers < _PROVEN else 0.0
 
     def give_back(self, tokens: int, *, made: bool = True) -> None:
         """Record that a request has ended, or that it was not made.
@@ -264,7 +266,6 @@ class Quota(WaitingLine):
         """Record the answer to a request that was sent after so many 429s lowered something."""
         self._room = room or _UNLIMITED
         if room:
-            self.counts_tokens = True
             self._pause(room.pause_s)
             if room.requests < inf and self.rate is None:
                 self._answers = _PROVEN  # the provider says how far one may go
@@ -281,37 +282,54 @@ class Quota(WaitingLine):
 
     def throttled(self, since: int, retry_after: float | None) -> None:
         """Record a 429 to a request that was sent after so many 429s lowered something."""
-        self._accepted -= 1
-        if since != self.lowered:
-            return  # part of the same storm
+        if self._starts:
+            self._starts.pop()
+        if since != self.lowered:  # part of the same storm
+            if self.rate and self._unclear:
+                self._unclear -= 1
+                self.rate -= 1 / _WINDOWS_S[0]
+            return
         self.lowered += 1
         self._row += 1
-        others = self.in_progress - 1
+        self._unclear = 0
+        now, others, asked_for = anyio.current_time(), self.in_progress - 1, retry_after or 0.0
         if self._row == 1 and retry_after is None and 1 < others < self._most:
             self._most, self._rise = others, _SLOW_RISE
             return
         if self.rate and self._row < 3:  # more in a row say that the pause was too short
-            self.rate, self._rise = max(self.rate * _FALL, _LEAST_PER_S), _SLOW_RISE
-            if self._row == 1:
+            recent = sum(each > now - _WINDOWS_S[0] for each in self._starts) if self._row == 1 else inf
+            lowest, self._rise = max(self.rate / 2, _LEAST_PER_S), _SLOW_RISE
+            self.rate = max(min(self.rate * _FALL, (1 + recent) / _WINDOWS_S[0]), lowest)
+            if self._row == 1 or asked_for <= _WINDOWS_S[0]:
                 return
-        now, least, asked_for = self._clock(), pause_before_retry(self._row + 1), retry_after or 0.0
+        least = pause_before_retry(self._row + 1)
         self._pause(max(least, asked_for if asked_for <= MAX_RETRY_AFTER_S else 0.0))
-        if self._accepted < _LEARNT_FROM:
+        if len(self._starts) < _LEARNT_FROM:
             self._answers = 0
         elif self.rate is None and asked_for <= _MINUTE_S:
-            seconds = now - self._since + max(least, asked_for)
-            # Servers round up to a second, and most count over one.
-            self.rate = max(self._accepted / (1.0 if 1 <= seconds <= 2 else seconds), _LEAST_PER_S)
+            self.rate = max(self._rate_until(now + max(least, asked_for), now), _LEAST_PER_S)
             self._next_learnt = now
+
+    def _rate_until(self, end: float, now: float) -> float:
+        """Return the rate of accepted requests, if requests are accepted again at `end`."""
+        for seconds in _WINDOWS_S if self._row == 1 else ():
+            starts = [each for each in self._starts if each > now - seconds]
+            if len(starts) >= _LEARNT_FROM and abs(starts[0] + seconds - end) <= _WINDOWS_S[0]:
+                self._unclear = len(starts) // 2 if seconds == _WINDOWS_S[0] else 0
+                self._rise = _SLOW_RISE
+                return len(starts) / seconds
+        return len(self._starts) / (end - self._starts[0])
 
     def restart(self) -> None:
         """Start requests as slowly as the first ones, because a long pause may soon concern all of them."""
         self._answers = 0
-        self._next_learnt = max(self._next_learnt, self._clock() + FIRST_GAP_S)
+        self._next_learnt = max(self._next_learnt, anyio.current_time() + FIRST_GAP_S)
 
     def _pause(self, seconds: float) -> None:
         if seconds > 0:
-            self._paused_until = max(self._paused_until, self._clock() + min(seconds, MAX_RETRY_AFTER_S))
+            self._paused_until = max(
+                self._paused_until, anyio.current_time() + min(seconds, MAX_RETRY_AFTER_S)
+            )
 
 
 def estimate_tokens(messages: Sequence[Message], further_chars: int = 0) -> int:

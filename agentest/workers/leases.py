@@ -23,6 +23,7 @@ from agentest.models.circuit import ModelState
 from agentest.models.port import Room, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import Send, remote
 
 LEASES = "leases"
@@ -80,8 +81,6 @@ class _WaitingLease:
 class LeasedGate:
     """The gate to one model whose limits belong to the run's process."""
 
-    counts_tokens = True
-
     def __init__(self, gates: LeasedGates, number: int) -> None:
         self.gates = gates
         self.number = number
@@ -90,26 +89,24 @@ class LeasedGate:
 
     def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
         """Create an attempt, to be entered once with `async with`."""
-        return LeasedAttempt(self, call, tokens)
+        return LeasedAttempt(self, call, tokens, next(self.gates.leases))
 
     def refuse_all(self, problem: str) -> None:
         """Report that every request will fail: the key, the account or the model's name is wrong."""
         self.gates.run.refuse_all(self.number, self.gates.redact(problem))
 
 
+@dataclass(slots=True, eq=False)
 class LeasedAttempt:
     """An attempt at a LeasedGate. Its outcome is sent when it ends."""
 
-    __slots__ = ("_alone", "_answer", "_call", "_error", "_gate", "_lease", "_tokens")
-
-    def __init__(self, gate: LeasedGate, call: Call, tokens: int) -> None:
-        self._gate = gate
-        self._call = call
-        self._tokens = tokens
-        self._lease = next(gate.gates.leases)
-        self._answer: tuple[int, Room | None, float | None] | None = None
-        self._error: ModelError | None = None
-        self._alone = False
+    _gate: LeasedGate
+    _call: Call
+    _tokens: int
+    _lease: int
+    _answer: tuple[int, Room | None, float | None] | None = None
+    _error: ModelError | None = None
+    _alone: bool = False
 
     async def __aenter__(self) -> Self:
         gates, call = self._gate.gates, self._call

@@ -27,7 +27,7 @@ def spend(budget: Budget, cost: float | None, times: int = 1) -> int:
             budget.reserve()
         except BudgetExhausted:
             return made
-        budget.spent(cost)
+        budget.cost += cost or 0.0
     return times
 
 
@@ -48,7 +48,7 @@ def test_never_more_attempts_than_allowed(max_calls: int, callers: int) -> None:
             return
         made += 1
         await checkpoint()
-        budget.spent(0.1)
+        budget.cost += 0.1
 
     async def run() -> None:
         async with anyio.create_task_group() as tasks:

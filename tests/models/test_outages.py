@@ -292,11 +292,12 @@ def test_one_kind_of_question_that_is_never_answered(error: ModelError, at_once:
     done = Run(model, at_once, retries=retries)(conversations=40)
     assert len(done.failed) == 40
     quota = error is TOO_MANY  # 429s use no retries: only `deadline_ms` ends the request
-    why = "no answer within 600 s, all attempts together: 429" if quota else "other requests were answered"
-    assert all(why in problem for problem in done.errors)
+    late = "no answer within 600 s, all attempts together: 429"
+    why = ("other requests were answered", late) if quota else ("other requests were answered",)
+    assert all(any(each in problem for each in why) for problem in done.errors)
     assert quota or done.took < 40 * (2 + 15) / at_once + 45
     # A 429 costs nothing, and waiting for the lowest rate would keep the others for hours.
-    assert len(model.asked_at) <= 40 * (3 + 2 * (retries + 1 + 35 * quota) + 1)
+    assert len(model.asked_at) <= 40 * (3 + 2 * (retries + 1 + 12 * quota) + 1)
 
 
 @pytest.mark.parametrize("asked_for", [None, 0.0, -5.0, 1.0])

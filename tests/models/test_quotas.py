@@ -117,6 +117,7 @@ class Limited:
 QUOTAS: dict[str, tuple[Callable[[], Allows], Callable[[float], float | None], float]] = {
     "5 a second, 1 s asked": (lambda: in_window(5, 1), lambda _: 1.0, 48),
     "5 a second, 0 s asked": (lambda: in_window(5, 1), lambda _: 0.0, 48),
+    "20 a second": (lambda: in_window(20, 1), lambda _: 1.0, 13),
     "60 a minute": (lambda: by_the_clock(60, 60), lambda now: 60 - now % 60, 240),
     "a bucket": (lambda: from_bucket(2, 20), lambda _: 1.0, 120),
     "10 at once": (lambda: at_once(10), lambda _: None, 12),
@@ -490,5 +491,55 @@ def test_a_rate_for_a_second_is_learnt_from_its_first_429() -> None:
         assert 0.3 < anyio.current_time() < 1
         quota.throttled(quota.lowered, 1.0)
         assert quota.rate == 5
+
+    run(use)
+
+
+def test_requests_that_were_refused_together_do_not_count_as_accepted() -> None:
+    """Each 429 to a request that had started at the first 429 lowers the learnt rate, by half at most."""
+
+    async def use() -> None:
+        quota = Quota(eager=True)
+        for _ in range(9):
+            await quota.take(Call(NoLimit()))
+        rates = []
+        for _ in range(6):
+            quota.throttled(0, 1.0)
+            quota.give_back(0)
+            rates.append(quota.rate)
+        assert rates == [8, 7, 6, 5, 4, 4]
+
+    run(use)
+
+
+@pytest.mark.parametrize(("accepted", "rate"), [(1, 10), (13, 14), (30, 17)])
+def test_a_429_lowers_the_rate_to_what_was_accepted(accepted: int, rate: float) -> None:
+    """The rate falls by 15%, or to the requests that were accepted in the last second, by half at most."""
+
+    async def use() -> None:
+        quota = Quota(eager=True)
+        for _ in range(accepted + 1):
+            await quota.take(Call(NoLimit()))
+        quota.rate = 20
+        quota.throttled(quota.lowered, 1.0)
+        assert quota.rate == rate
+
+    run(use)
+
+
+@pytest.mark.parametrize(("asked_for", "pause"), [(1.0, 0), (5.0, 5.0)])
+def test_a_second_429_in_a_row_pauses_all_if_it_asks_for_long(asked_for: float, pause: float) -> None:
+    """A second is asked for by servers that round up, so it says nothing of other requests."""
+
+    async def use() -> None:
+        quota = Quota(eager=True)
+        quota.rate = 1000.0
+        for _ in range(2):
+            await quota.take(Call(NoLimit()))
+            quota.throttled(quota.lowered, asked_for)
+            quota.give_back(0)
+        began = anyio.current_time()
+        await quota.take(Call(NoLimit()))
+        assert anyio.current_time() - began == pytest.approx(pause, abs=0.01)
 
     run(use)
