@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,11 @@ import anyio.to_thread
 import httpx
 import pytest
 from aiohttp import web
-from project import Project
+from project import Project, free_port, wait_until
 from scripted_provider import Provider, served
 from test_model_gateway_run import SUPPORT, configure
+
+from agentest.agents.call_source_addresses import model_variables
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/net/tcp").exists(), reason="needs a list of connections, as of Linux"
@@ -118,6 +122,44 @@ def test_what_the_agent_called_before_the_first_conversation_is_of_none(
     run = configured(project, upstream, at_start=WAYS["a connection for each request"]).run()
 
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_what_was_closed_before_the_run_is_not_the_agents(project: Project, upstream: str) -> None:
+    """If the agent runs already, conversations begin at once, perhaps soon after those of another run."""
+    token = "0123456789abcdef"
+    address, gateway = f"http://127.0.0.1:{free_port()}", free_port()
+    words = [sys.executable, SUPPORT / "gateway_agent.py", address.rpartition(":")[2], "chat"]
+    variables = model_variables(f"http://127.0.0.1:{gateway}/{token}")
+    project.scenario(SCENARIOS)
+    project.config(
+        "",
+        agent={
+            "type": "http",
+            "endpoint": f"{address}/chat",
+            "body": {"message": "{{message}}", "session": "{{session_id}}"},
+            "reply": "reply",
+            "model_gateway": {"port": gateway, "upstream": {"openai": f"{upstream}/v1"}},
+        },
+        metrics=[],
+        unmocked_tools="passthrough",
+    )
+    with subprocess.Popen(words, env={**os.environ, **variables}) as agent:
+        try:
+            wait_until(lambda: is_open(address))
+            for _ in range(3):
+                httpx.get(f"{upstream}/v1/x", trust_env=False)
+            run = project.run(env={"AGENTEST_GATEWAY_TOKEN": token})
+        finally:
+            agent.kill()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def is_open(address: str) -> bool:
+    try:
+        return httpx.get(address, trust_env=False).status_code == 404
+    except httpx.TransportError:
+        return False
 
 
 def test_what_python_code_of_the_run_calls_is_not_the_agents(project: Project, upstream: str) -> None:

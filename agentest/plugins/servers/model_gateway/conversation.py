@@ -418,8 +418,8 @@ class GatewayConversation:
     async def end_turn(self) -> port.TurnTraces:
         if not self.gateway.reached:
             raise MockError(
-                f"the agent called no model through the gateway at {self.gateway.origin}, so its real tools "
-                f"may have run: {WAY_TO_REACH}"
+                "the agent called no model through the gateway, so its real tools may have run. To reach the "
+                f"gateway at {self.gateway.origin}, {WAY_TO_REACH}"
             )
         await self.gateway.look()
         bypass, self.bypass = self.bypass, None

@@ -98,7 +98,7 @@ class GatewayTraffic:
                             "gateway: let it use the address in AGENTEST_MODEL_URL"
                         )
 
-        await look()  # takes note of what was before
+        await anyio.to_thread.run_sync(watch.found)  # takes note of what was before
         self.state.look = look
         while True:
             await anyio.sleep(_LOOK_S)

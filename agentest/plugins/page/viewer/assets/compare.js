@@ -61,7 +61,7 @@ function whole(found) {
     h("h2", "Over all scenarios"),
     differences.length > 0 && forest("Difference of pass rates in points, with 95% intervals", differences, "Difference"),
     table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
-    table("figures", ["All that was held", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
+    table("figures", ["All conversations", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
   ];
 }
 

@@ -81,7 +81,7 @@ function heading({ name, label, agent, from, run, conversations, row, conversati
       ? "does not have the scenario"
       : !from
         ? "has its transcripts not in this file; `agentest ui` shows both"
-        : !row && "held no conversation";
+        : !row && "has no conversation";
   if (lacking) return h("div", title, problem(`This side ${lacking}.`));
   const { conversationId } = row;
   const option = ({ conversationId: id, passed }) =>
