@@ -10,8 +10,6 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from agentest.config.models import Batch, RequestedModel
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
@@ -86,11 +84,7 @@ class ScenarioEvaluator(ScenarioJudge):
         from agentest.judging.custom_metrics import ConversationMetric, ScoreInput
 
         metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
-        if not metrics:
-            return {}
         turn = turns[-1]
-        if why := why_redacted(turns):
-            return {metric.name: Unscored(why) for metric in metrics}
         key = CallKey("judge", self.scope, number, turn.turn_index)
         turn_input = ScoreInput(
             goal=self.scenario.goal,
@@ -102,7 +96,7 @@ class ScenarioEvaluator(ScenarioJudge):
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
-        return await self._custom_results(metrics, turn_input, key)
+        return await self._custom_results(metrics, turn_input, turns, key)
 
     async def custom_of_conversation(
         self, conversation: Conversation, number: int
@@ -113,21 +107,26 @@ class ScenarioEvaluator(ScenarioJudge):
         if conversation.failure or not conversation.turns:
             return {}
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
-        if why := why_redacted(conversation.turns):
-            return {metric.name: Unscored(why) for metric in metrics}
+        key = CallKey("judge", self.scope, number)
         conversation_input = ConversationInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
             turns=conversation.turns,
         )
-        return await self._custom_results(metrics, conversation_input, CallKey("judge", self.scope, number))
+        return await self._custom_results(metrics, conversation_input, conversation.turns, key)
 
     async def _custom_results(
-        self, metrics: Sequence[Metric], data: ScoreInput | ConversationInput, key: CallKey
+        self,
+        metrics: Sequence[Metric],
+        data: ScoreInput | ConversationInput,
+        turns: Sequence[Turn],
+        key: CallKey,
     ) -> dict[str, MetricResult]:
         from agentest.judging.custom_metrics import evaluate_metric
 
+        if why := why_redacted(turns):
+            return {metric.name: Unscored(why) for metric in metrics}
         model = self.judge.model if self.judge else None
         keys = [replace(key, metric=metric.name) for metric in metrics]
         results = await run_concurrently(
@@ -146,25 +145,20 @@ class ScenarioEvaluator(ScenarioJudge):
             return {}
         from agentest.judging.grader import GraderResult, graded
 
-        grades: dict[str, GraderResult] = {}
         blind = self.agent.visibility.hidden(conversation)
         redacted = why_redacted(conversation.turns)
 
-        async def grade(grader: Grader) -> None:
+        async def grade(grader: Grader) -> GraderResult:
+            needs_calls = grader.name in ABOUT_CALLS or conversation.call_refused
+            if why := (needs_calls and blind) or redacted:
+                return GraderResult(conversation=Unscored(why))
             key = CallKey("judge", self.scope, number, metric=grader.name)
             named = self.named.get(grader.judge) if grader.judge else None
             model = named or (self.judge.model if self.judge else None)
-            grades[grader.name] = await graded(grader, conversation, model, key, self.redact)
+            return await graded(grader, conversation, model, key, self.redact)
 
-        async with anyio.create_task_group() as tasks:
-            for grader in self.graders:
-                if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
-                    grades[grader.name] = GraderResult(conversation=Unscored(blind))
-                elif redacted:
-                    grades[grader.name] = GraderResult(conversation=Unscored(redacted))
-                else:
-                    tasks.start_soon(grade, grader)
-        return {grader.name: grades[grader.name] for grader in self.graders}
+        grades = await run_concurrently([partial(grade, grader) for grader in self.graders])
+        return {grader.name: grade for grader, grade in zip(self.graders, grades, strict=True)}
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """Match the calls of the whole conversation against the scenario's trajectory."""
