@@ -26,7 +26,7 @@ from agentest.domain.events import (
     ScenarioStarted,
     TurnFinished,
 )
-from agentest.domain.figures import totals_of
+from agentest.domain.figures import Forecast, totals_of
 from agentest.domain.results import (
     AlignedRow,
     CheckResult,
@@ -66,6 +66,7 @@ from agentest.report import github
 from agentest.report.console.printer import Printer, open_console
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.summary import header_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.transcripts import Transcripts
 from agentest.support.terminal import clean
@@ -308,6 +309,20 @@ model   offline (no model): LLM metrics are skipped
 
 1 failed, 1 passed (2 scenarios, 6 conversations) in 12.3 s
 """
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cost", "is_shown"),
+    [(4.9, 0.0, False), (5.0, 0.0, True), (1.0, 0.01, True), (1.0, None, True)],
+)
+def test_a_run_of_a_moment_that_costs_nothing_needs_no_forecast(
+    seconds: float, cost: float | None, is_shown: bool
+) -> None:
+    told = Forecast(
+        seconds=seconds, cost=cost, started_at="2026-01-02T14:03", scenarios=1, new=0, other_models=False
+    )
+    lines = header_lines(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20), DisplayOptions(), told)
+    assert any(each.plain.startswith("expect  about ") for each in lines) is is_shown
 
 
 def test_each_block_shows_its_own_cause() -> None:

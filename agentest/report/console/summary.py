@@ -52,6 +52,7 @@ class Example:
 
 
 _SHOWN_SHARE = 0.005
+_SHORT_S = 5.0  # a forecast that is shorter, and free of charge, is not shown
 _TAPES = {"record": "recorded", "replay": "replayed", "replay-or-record": "replayed, else recorded"}
 _NOTHING_RAN = "No scenario ran, so the run did not pass."
 _DOUBT = "Each of these warnings puts a verdict in doubt. In strict mode, its scenario is errored."
@@ -61,7 +62,7 @@ _STRICT = "Strict mode: a warning makes its scenario errored. --no-strict only s
 def header_lines(
     event: RunStarted, display: DisplayOptions, forecast: Forecast | None = None
 ) -> list[ConsoleLine]:
-    """Show what is going to run, against which agents, and the forecast."""
+    """Show what is going to run, against which agents, and what to expect if that takes time or money."""
     conversations = "at most " * event.at_most + count(event.conversations, "conversation")
     run = f"  {count(event.scenarios, 'scenario')}, {conversations}"
     if event.concurrency and display.detailed:
@@ -75,7 +76,7 @@ def header_lines(
         parts = ((name.ljust(widest), "bold"), f"  {endpoint}", _visibility(event, name), replayed)
         lines.append(_fact(label if i == 0 else "", *parts))
     lines.append(_fact("model", *_models(event.models)))
-    if forecast:
+    if forecast and (forecast.seconds >= _SHORT_S or forecast.cost != 0):
         lines.append(_fact("expect", format_forecast(forecast, datetime.now().astimezone())))
     return [*lines, BLANK]
 
