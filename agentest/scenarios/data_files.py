@@ -27,7 +27,7 @@ _UNKNOWN = re.compile(r"unknown (?:key|option) `([^`]+)`")
 _TOKENS = re.compile(r"\[(\d+)\]|\['([^']*)'\]|([^.\[\]:,\s]+)")
 
 
-_SHAPE = 'Write:\n  scenarios:\n    - name: asks for an order\n      turns: ["Where is order 17?"]'
+_SHAPE = '\n  # for example\n  scenarios:\n    - name: asks for an order\n      turns: ["Where is order 17?"]'
 
 
 def define_scenarios(path: Path, source: bytes | None = None) -> None:
@@ -49,11 +49,11 @@ def define_scenarios(path: Path, source: bytes | None = None) -> None:
         keys = known_keys(document.data, KEYS, "the file")
     except ValueError as error:
         unknown = next((key for key in document.data if snake_case(str(key)) not in KEYS), "scenarios")
-        shape = "" if "scenarios" in document.data else f". {_SHAPE}"
+        shape = "" if "scenarios" in document.data else _SHAPE
         raise fail(f"{error}{shape}", snake_case(str(unknown))) from None
     entries, defaults = keys.get("scenarios"), keys.get("defaults", {})
     if not isinstance(entries, list) or not entries:
-        raise fail(f"scenarios: expected a list of scenarios that is not empty. {_SHAPE}", "scenarios")
+        raise fail(f"scenarios: expected a list of scenarios that is not empty{_SHAPE}", "scenarios")
     if not isinstance(defaults, dict):
         raise fail(f"defaults: expected options, found {type_text(defaults)}", "defaults")
     try:

@@ -188,7 +188,7 @@ def test_all_mistakes_are_reported_at_once_each_with_its_line(tmp_path: Path) ->
         (
             "name: x\nturns: [Hi]\n",
             1,
-            "valid are: `defaults`, `scenarios`. Write:\n  scenarios:\n    - name: ",
+            "valid are: `defaults`, `scenarios`\n  # for example\n  scenarios:\n    - name: ",
         ),
         ("scenarios: []\n", 1, "scenarios: expected a list of scenarios that is not empty"),
         ("scenarios:\n  - name: x\n    goal: [\n", 4, "the YAML does not parse"),
