@@ -69,8 +69,9 @@ def test_wrong_configurations_are_explained(project: Project, name: str) -> None
     [
         (
             "name: x\nturns: [hi]\n",
-            "! the file: unknown key `name`; valid are: `defaults`, `scenarios`. Write:  1 scenario\n"
+            "! the file: unknown key `name`; valid are: `defaults`, `scenarios`  1 scenario\n"
             "  a.sim.yaml:1  a.sim.yaml\n"
+            "      # for example\n"
             "      scenarios:\n"
             "        - name: asks for an order\n"
             '          turns: ["Where is order 17?"]\n\n',
