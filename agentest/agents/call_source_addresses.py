@@ -46,7 +46,7 @@ class Addresses:
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
         addresses = {name: url for name, url in known.items() if url}
         if self.model:
-            addresses |= model_variables(self.model)
+            addresses |= model_variables(self.model) | (_QUIET if not self.otlp else {})
         if self.otlp:
             addresses |= {f"{_OTLP}ENDPOINT": self.otlp, f"{_OTLP}TRACES_ENDPOINT": f"{self.otlp}/v1/traces"}
             addresses |= _FOR_EXPORTERS
@@ -84,6 +84,8 @@ UNUSED_KEYS = {
     "GOOGLE_GENERATIVE_AI_API_KEY": "unused",
 }
 """Variables without which clients of model APIs refuse to start, even if no API is called."""
+_QUIET = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+"""Keeps frameworks from sending data to a model's API past the gateway. OpenTelemetry needs these traces."""
 _OTLP = "OTEL_EXPORTER_OTLP_"
 _OVERRIDING = {f"{_OTLP}TRACES_{end}": f"{_OTLP}{end}" for end in ("ENDPOINT", "PROTOCOL")}
 _FOR_EXPORTERS = {

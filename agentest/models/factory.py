@@ -20,7 +20,7 @@ from agentest.models.providers import ModelSpec, identity, parameters
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import CassetteMode, RecordedModel, Tape
 from agentest.plugin import PLUGINS
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.http.client import Client, open_client, proxy_for
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -62,10 +62,8 @@ async def open_models(
             judge_model = await opener.model(judge) if judge else None
         named_models = {}
         for request, spec in named.items():
-            try:
+            with errors_as(ConfigError, f"{request.location}: ", ConfigError):
                 named_models[request] = await opener.model(spec)
-            except ConfigError as error:
-                raise ConfigError(f"{request.location}: {error}") from None
         yield Models(user_model, judge_model, named_models, await opener.model(confirm) if confirm else None)
 
 

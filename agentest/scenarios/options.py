@@ -25,7 +25,7 @@ from agentest.scenarios.parser import (
     nonempty_text,
 )
 from agentest.support.calling import accepted_values
-from agentest.support.errors import ToolError
+from agentest.support.errors import ToolError, errors_as
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
 from agentest.support.text import snake_case
 
@@ -82,10 +82,8 @@ def parse_check(value: Any, key: str = "check") -> Any:
         return None
     is_function = callable(value) and not isinstance(value, type)
     checked(value, key, "a function of the conversation and the state", is_function)
-    try:
+    with errors_as(ValueError, f"{key}: the function cannot be called: ", TypeError):
         accepted_values(value, CHECK_PARAMETERS)
-    except TypeError as error:
-        raise ValueError(f"{key}: the function cannot be called: {error}") from None
     from agentest.scenarios.function_source import find_check_flaw
 
     if flaw := find_check_flaw(value):
@@ -167,10 +165,8 @@ def _http_response_of_data(value: Any, key: str) -> HttpResponse:
         raise ValueError(f"{key}.status: is missing")
     headers = options.get("headers")
     checked(headers, f"{key}.headers", "a dict of texts", headers is None or has_text_keys(headers))
-    try:
+    with errors_as(ValueError, f"{key}: "):
         return HttpResponse(options["status"], options.get("body"), headers=headers)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
 
 
 MOCK_FORMS: Mapping[str, tuple[type, Callable[[Any, str], Any]]] = {
@@ -206,16 +202,11 @@ def _checked_step(step: Any, key: str) -> Any:
     if isinstance(step, BaseException) or (isinstance(step, type) and issubclass(step, BaseException)):
         return step
     if callable(step):
-        try:
+        problem = f"{key}: the function cannot be called with a tool's arguments: "
+        with errors_as(ValueError, problem, (TypeError, ValueError)):
             return bind(step)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{key}: the function cannot be called with a tool's arguments: {error}"
-            ) from None
     if (word := word_in_value(step)) is not None:
         raise ValueError(f"{key}: {brief(word)} is a matcher for expectations, not for answers of mocks")
-    try:
+    with errors_as(ValueError, f"{key}: the answer is not JSON-serialisable: ", NotJson):
         json_text(step)
-    except NotJson as error:
-        raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
     return step

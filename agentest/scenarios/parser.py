@@ -22,6 +22,7 @@ from agentest.scenarios.matchers.values import (
     text,
     type_named,
 )
+from agentest.support.errors import errors_as
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
 _LONGEST_NAME = 100  # limit for suggestions: a longer text is not a misspelt name, and slow to compare
@@ -100,10 +101,8 @@ def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
     """Return the dict with snake_case keys. Raises ValueError for another type or an unknown key."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a dict, found {type_text(value)}; write {{'{valid[0]}': …}}")
-    try:
+    with errors_as(ValueError, f"{key}: "):
         options = snake_keys(value, valid)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
     for name in options:
         if name not in valid:
             raise ValueError(f"{key}: unknown key `{name}`; {meant(str(name), valid)}")
@@ -187,10 +186,9 @@ def pattern_of(value: Any, key: str) -> re.Pattern[str]:
         return _pattern_of_data(value, key)
     text = value.pattern if isinstance(value, re.Pattern) else value
     checked(value, key, "a regular expression", isinstance(text, str))
-    try:
+    problem = f"{key}: {brief(value)} is not a regular expression: "
+    with errors_as(ValueError, problem, (re.error, OverflowError, RecursionError)):
         return re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{key}: {brief(value)} is not a regular expression: {error}") from None
 
 
 def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:

@@ -36,7 +36,7 @@ from agentest.scenarios.python_formatting import (
 from agentest.scenarios.trajectory import ANYTHING, CallOrder, ExpectedCall, Step, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.scenarios.variations import as_base
-from agentest.support.errors import ToolError
+from agentest.support.errors import ToolError, errors_as
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import shortened, snake_case
 
@@ -230,10 +230,8 @@ def plain_value(value: Any) -> Any:
     """Return a mock's value as the JSON that the agent receives. Raises ValueError."""
     if isinstance(value, str):
         return value
-    try:
+    with errors_as(ValueError, f"{shown(value)} has no source: ", NotJson):
         return json.loads(json_text(value))  # which accepts surrogates, too
-    except NotJson as error:
-        raise ValueError(f"{shown(value)} has no source: {error}") from None
 
 
 class _ScenarioWriter:

@@ -57,7 +57,7 @@ class CompanionServer(Section):
     allowed_hosts: tuple[str, ...] = ()
     """Host names that requests may use in addition to loopback names, as from an agent in a container."""
 
-    @field_validator("allowed_hosts")
+    @field_validator("allowed_hosts", "direct_hosts", check_fields=False)
     @classmethod
     def _names_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
@@ -159,6 +159,8 @@ class ModelGateway(CompanionServer):
     """Whether the model remembers results of mocks in later turns. auto: as it does those of real tools."""
     output_tools: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Tools by which the agent returns its answer, where a framework's name does not show it."""
+    direct_hosts: tuple[str, ...] = ()
+    """Hosts of APIs that the agent may also call past the gateway, as for embeddings."""
     override: Override = Field(default_factory=Override)
     ignore: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """Parts of requests that differ from run to run, which a replay ignores.
@@ -185,11 +187,6 @@ class ModelGateway(CompanionServer):
                     f"{ignored!r} is neither a path such as messages[0].content nor a pattern between slashes"
                 )
         return value
-
-    @property
-    def without_override(self) -> ModelGateway:
-        """The settings that agents must share to use one gateway."""
-        return self.model_copy(update={"override": Override()})
 
     @property
     def secrets(self) -> list[str]:

@@ -92,10 +92,8 @@ def check_version(path: Path, name: str, version: str | None) -> None:
                 f"{name}: is there already; open it, or choose another name", read(path, name)
             )
         return
-    try:
+    with errors_as(lambda problem: ChangedOnDisk(problem, None), "", UsageError):
         current = read(path, name)
-    except UsageError as error:
-        raise ChangedOnDisk(str(error), None) from None
     if current.version != version:
         raise ChangedOnDisk(f"{name}: has changed on disk since it was read; nothing was written", current)
 

@@ -136,7 +136,9 @@ async def _check_gateway(
     if limit_s:
         run.say(f"waiting for the agent to call its model, at most {limit_s:g} s: send it a message")
     if await gateway_check.has_called_model(observed, checked.name, limit_s):
-        return good(name, "a request of the agent to its model arrived")
+        folder = run.request.root / run.loaded.config.output_dir
+        limits = gateway_check.limits_of_watch(checked.config, folder, run.environ)
+        return good(name, "a request of the agent to its model arrived", limits)
     advice = "\n".join(gateway_check.lines_by_framework(checked.config, _gateway_address(checked, run)))
     when = f" within {limit_s:g} s" if limit_s else ", although the agent answered"
     lost = [note for note in notes if gateway_check.WITHOUT_TOKEN in note]  # perhaps since the wait began

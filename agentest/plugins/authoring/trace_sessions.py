@@ -19,7 +19,7 @@ from agentest.plugin import PLUGINS, Feature
 from agentest.plugins.authoring.trace_messages import Item, joined
 from agentest.plugins.protocols.model_messages import entry
 from agentest.store.runs.folder import run_file
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import check_user_file
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
@@ -206,7 +206,7 @@ def has_sessions(path: Path) -> bool:
 
 
 def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterator[Any]:
-    try:
+    with errors_as(UsageError, f"{path} cannot be read: ", OSError):
         check_user_file(path, most=None)
         with path.open("rb") as file:
             head = file.readline(_MOST_DOCUMENT_BYTES)
@@ -221,8 +221,6 @@ def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterato
                 return
             file.seek(0)
             yield from _unwrapped(_lines(file, path, found), forms)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _document(content: bytes, path: Path, found: ReadTraces) -> Any:

@@ -110,11 +110,6 @@ class AgentRequest:
     def compared_content(self) -> Any:
         return self.compared(self.content)
 
-    @property
-    def is_live(self) -> bool:
-        """True if the model may be asked if nothing is recorded."""
-        return self.tape.mode is not CassetteMode.REPLAY
-
     def recorded(self) -> StoredResponse | None:
         """Return the next recorded response to such a request.
 

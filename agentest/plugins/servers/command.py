@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from itertools import chain
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -18,13 +19,12 @@ import click
 
 from agentest.cli.location import Location, request_of
 from agentest.cli.options import exits, flag, option, where
-from agentest.plugins.servers.start import RealTools, compare_real_tools
+from agentest.plugins.servers.start import compare_real_tools
 from agentest.runner.plan import Options
 from agentest.runner.prepare import configure
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean, say, tell
-from agentest.support.text import count
 
 VARIABLE = "AGENTEST_MCP_URL"
 _CONTEXT = {"TRACEPARENT": "traceparent", "BAGGAGE": "baggage", "TRACESTATE": "tracestate"}
@@ -133,14 +133,13 @@ def tools(location: Location, options: Options, check: bool) -> ExitCode:
     request = request_of(location.enter(), options)
     loaded = configure(request)
 
-    async def look() -> list[RealTools]:
+    async def look() -> list[list[str]]:
         return await compare_real_tools(loaded, request.root, request.options.agent, write=not check)
 
     results = run_event_loop(look)
-    for result in results:
-        for line in _lines(result, check=check):
-            say(clean(loaded.redact(line)))
-    return ExitCode.FAILED if check and any(result.changes for result in results) else ExitCode.PASSED
+    for line in chain.from_iterable(results):
+        say(clean(loaded.redact(line)))
+    return ExitCode.FAILED if check and any(len(lines) > 1 for lines in results) else ExitCode.PASSED
 
 
 def _response(send: Send, line: bytes, url: str) -> bytes:
@@ -165,17 +164,3 @@ def _response(send: Send, line: bytes, url: str) -> bytes:
     if not errors:
         return b""
     return json.dumps(errors if isinstance(message, list) else errors[0]).encode()
-
-
-def _lines(tools: RealTools, *, check: bool) -> list[str]:
-    head = f"{tools.file}: {count(tools.number, 'tool')} of {tools.server}"
-    changes = tools.changes or ()
-    if tools.changes is None:
-        return [f"{head}, written"]
-    if not changes:
-        return [f"{head}, as recorded"]
-    differences = [f"  the real server's {change}" for change in changes]
-    changed = count(len(changes), "difference")
-    if check:
-        return [f"{head}, {changed}:", *differences, "agentest mock-server tools updates the file"]
-    return [f"{head}, updated, {changed}:", *differences]

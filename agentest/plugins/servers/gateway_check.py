@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import socket
+import struct
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
+from threading import Thread
 
 import anyio
 from yarl import URL
@@ -18,7 +21,8 @@ from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import HOST
 from agentest.config.agent_types import AgentConfig
 from agentest.runner.call_sources import CallObservations
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
+from agentest.support.http.address_guard import is_loopback
 from agentest.support.http.client import OWN_PORTS
 
 FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
@@ -26,9 +30,8 @@ FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
         "OpenAI's clients, OpenAI Agents SDK, Mastra, smolagents, CrewAI, Microsoft Agent Framework",
         ("OPENAI_BASE_URL",),
     ),
-    ("Strands, Agno", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")),
     ("pydantic-ai", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL")),
-    ("AI SDK", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")),
+    ("AI SDK, Strands, Agno", ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")),
     ("LlamaIndex", ("OPENAI_API_BASE",)),
     ("LangChain and LangGraph", ("OPENAI_BASE_URL", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL")),
     ("Anthropic's clients, Claude Agent SDK", ("ANTHROPIC_BASE_URL",)),
@@ -43,6 +46,8 @@ WAY_TO_RUN_ALIKE = "let `server` start copies of the agent (server.copies: 4) to
 WITHOUT_TOKEN = "its address lacks the gateway's token"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _OTHER_CLIENTS = frozenset({"httpx", "requests", "urllib3"})  # litellm, metrics and agents in Python use them
+_MAPPED = "0000000000000000FFFF0000"  # how an IPv4 address begins in the list of IPv6
+_RESOLVE_S = 2.0
 
 
 def gateway_token(folder: Path, variables: Mapping[str, str]) -> str:
@@ -56,13 +61,11 @@ def gateway_token(folder: Path, variables: Mapping[str, str]) -> str:
     else:
         path = folder / "gateway-token"
         where, remedy = str(path), f"delete the file, or set {TOKEN_VARIABLE}"
-        try:
+        problem = (
+            f"set {TOKEN_VARIABLE} to 16 or more letters and digits, as a token cannot be stored in {path}"
+        )
+        with errors_as(ConfigError, f"{problem}: ", OSError):
             token = _stored_token(path)
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: the token of model_gateway cannot be stored ({error.strerror or error}); set "
-                f"{TOKEN_VARIABLE} to 16 or more letters and digits"
-            ) from None
     if not _TOKEN.fullmatch(token):
         raise ConfigError(f"{where} is not a token for model_gateway: {remedy}")
     return token
@@ -146,62 +149,136 @@ async def has_called_model(observed: CallObservations, agent: str, limit_s: floa
     return (agent, "model_gateway") in observed.reached
 
 
+def limits_of_watch(agent: AgentConfig, folder: Path, variables: Mapping[str, str]) -> str:
+    """Return why calls of the agent past the gateway are not noticed; "" if most are. Raises ConfigError."""
+    known = {**variables, **(agent.server.env if agent.server else {})}
+    proxy = next(filter(known.get, ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")), None)
+    why = f"connections lead to the proxy in {proxy}" if proxy else ""
+    if not BypassWatch(gateway_token(folder, variables), (), alone=True).agents_sockets():
+        why = "no process here has its address in its environment, as in a container, or with a `.env` file"
+    if not Path("/proc/net/tcp").exists():
+        why = "this system does not list connections in /proc/net/tcp"
+    return why and f"Calls past the gateway are not noticed: {why}."
+
+
 class BypassWatch:
-    """Finds connections of the agent to the APIs behind the gateway on this machine, if Linux lists them.
+    """Finds connections of the agent to APIs of models that do not pass the gateway, if Linux lists them.
 
     The agent's processes, and those that they start, have the gateway's token in their environment. A closed
-    connection has no owner any more. One that nobody else was seen to have counts, too, unless others may
-    call the same API: other programs, processes of a run that is not `alone`, or other clients in this one.
+    connection has no owner any more. One to an API on this machine that nobody else was seen to have counts,
+    too, unless others may call the same API: other programs, processes of a run that is not `alone`, or other
+    clients in this one.
     """
 
-    def __init__(self, token: str, urls: Collection[str], *, alone: bool) -> None:
-        self._token, self._alone = f"/{token}".encode(), alone
-        self._apis = {f"{URL(url).port:04X}": url for url in urls}
-        self._is_agents: dict[str, bool] = {}  # inode of a connection → True if it is the agent's
-        self._unreadable: set[str] = set()  # inodes of connections of which no readable process was found
+    def __init__(self, token: str, apis: Iterable[URL], *, alone: bool) -> None:
+        self._token, self._alone = f"/{token}", alone
+        self._remote = {str(api): api for api in apis}
+        self._local = {
+            f"{self._remote.pop(api).port:04X}": api for api in filter(is_loopback, [*self._remote])
+        }
+        self._agents: dict[int, bool | None] = {}  # process → True if it is the agent's; None: perhaps later
+        self._before: Sequence[Collection[str]] = ((), ())  # the agent's sockets at the last looks
+        self._ends: list[tuple[int, str]] = []  # process of the agent → address that it is connected to
+        self._strangers: Collection[str] = ()  # sockets of others at APIs on this machine, at the last look
         self._shared: set[str] = set()  # APIs that others call, too
         self._known: set[str] = set()  # the other ends of connections that count no more once they are closed
+        self._apis: dict[str, tuple[str, str] | None] = {port: (api, "") for port, api in self._local.items()}
+        """Address, or port on this machine → base URL of the API there, and how the address is shown."""
 
-    def found(self) -> set[str]:
-        """Return the APIs of connections of the agent that are open, or were closed since the last time."""
-        found, closed, are_open = set[str](), set[str](), dict[str, tuple[str, str]]()
-        tables = (Path(f"/proc/net/{each}") for each in ("tcp", "tcp6"))
-        for line in (line for table in tables if table.exists() for line in table.read_text().splitlines()):
-            if not any(f":{port} " in line for port in self._apis):  # as most of many
-                continue
-            near, far, state, inode = itemgetter(1, 2, 3, 9)(line.split())
-            is_closed = inode == "0" and state not in ("01", "03")  # these wait to be accepted
-            if is_closed and near[-4:] in self._apis:  # the API's side, if that closed first
-                near, far = far, near
-            api = self._apis.get(far[-4:])
-            if api is None or near[:-4] != far[:-4] or int(near[-4:], 16) in OWN_PORTS:
-                continue
-            if not is_closed:
-                are_open[inode] = near, api
-            elif near not in self._known:
+    def found(self) -> list[tuple[str, str]]:
+        """Return the owner and the API of each connection that is open, or was closed since the last time."""
+        mine, closed = self.agents_sockets(), set[str]()
+        # What is new at one look may lead nowhere until the next.
+        if self._local or any(before != mine.keys() for before in self._before):
+            closed = self._read_connections(mine)
+        self._before = self._before[1], mine.keys()
+        found = [("a part", api) for api in closed]
+        for pid, end in self._ends:
+            if there := self._apis[end] if end in self._apis else self._resolved(end):
+                at = f", connected to {there[1]}" if there[1] else ""
+                found.append((f"process {pid} ({_text_of(pid, 'comm').strip()}{at})", there[0]))
+        return found
+
+    def _read_connections(self, mine: Mapping[str, int]) -> set[str]:
+        """Note where the agent's sockets lead to. Returns the APIs here of connections closed since."""
+        self._ends, strangers, closed = [], set[str](), set[str]()
+        for near, far, state, inode in _connections():
+            is_here = near[:-4] == far[:-4]
+            if inode in mine:
+                self._ends.append((mine[inode], far[-4:] if is_here else far))
                 self._known.add(near)
+                continue
+            is_closed = inode == "0" and state not in ("01", "03")  # these wait to be accepted
+            if is_closed and near[-4:] in self._local:  # the API's side, if that closed first
+                near, far = far, near
+            api = self._local.get(far[-4:]) if is_here else None
+            if api is None or int(near[-4:], 16) in OWN_PORTS or near in self._known:
+                continue
+            if is_closed:
                 closed.add(api)
-        self._is_agents |= dict.fromkeys(self._unreadable & are_open.keys(), False)  # not closed since
-        self._shared |= {api for inode, (_, api) in are_open.items() if self._is_agents.get(inode) is False}
-        self._find_owners(are_open.keys() - self._is_agents.keys())
-        self._unreadable = are_open.keys() - self._is_agents.keys()
-        for inode in are_open.keys() & self._is_agents.keys():  # without those closed in the meantime
-            near, api = are_open[inode]
+            else:
+                strangers.add(inode)
+                if inode not in self._strangers:  # it may be the agent's newest, or closed since
+                    continue
+                self._shared.add(api)
             self._known.add(near)
-            found.update([api] if self._is_agents[inode] else [])
-        is_alone = self._alone and _OTHER_CLIENTS.isdisjoint(sys.modules)
-        return found | (closed - self._shared if is_alone else set())
+        self._strangers = strangers
+        return closed - self._shared if self._alone and _OTHER_CLIENTS.isdisjoint(sys.modules) else set()
 
-    def _find_owners(self, inodes: Collection[str]) -> None:
-        for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
-            with suppress(OSError):
-                inode = str(link.readlink()).removeprefix("socket:[").removesuffix("]")
-                if inode in inodes and not self._is_agents.get(inode):
-                    self._is_agents[inode] = self._is_agent(int(link.parts[2]))
+    def agents_sockets(self) -> dict[str, int]:
+        """Return the sockets of the agent's processes that can be seen, with these."""
+        running, before = (int(each.name) for each in Path("/proc").glob("[0-9]*")), self._agents
+        self._agents = {
+            pid: is_agents if (is_agents := before.get(pid)) is not None else self._is_agent(pid)
+            for pid in running
+        }
+        found: dict[str, int] = {}
+        for pid in [pid for pid, is_agents in self._agents.items() if is_agents]:
+            with suppress(OSError):  # one that has just ended
+                for link in Path(f"/proc/{pid}/fd").glob("*"):
+                    with suppress(OSError):
+                        kind, _, inode = str(link.readlink()).partition(":")
+                        found |= {inode.strip("[]"): pid} if kind == "socket" else {}
+        return found
 
-    def _is_agent(self, pid: int) -> bool:
-        while pid not in (0, os.getpid()):  # a program may start another without its environment
-            if self._token in Path(f"/proc/{pid}/environ").read_bytes():
+    def _is_agent(self, pid: int) -> bool | None:
+        while pid:  # a program may start another without its environment
+            if pid == os.getpid():
+                return None  # a process that this one has just forked has its environment
+            if self._token in _text_of(pid, "environ"):
                 return True
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            pid = int((_text_of(pid, "stat").rpartition(")")[2].split() or "00")[1])
         return False
+
+    def _resolved(self, end: str) -> tuple[str, str] | None:
+        """Return the API at an address, and how that is shown."""
+        self._apis[end] = None
+        if f":{end}"[-4:] in {f"{api.port:04X}" for api in self._remote.values()}:
+            # Names have many addresses, which change. The agent has just found out this one.
+            task = Thread(target=self._resolve, daemon=True)
+            task.start()
+            task.join(_RESOLVE_S)
+        return self._apis[end]
+
+    def _resolve(self) -> None:
+        for text, api in self._remote.items():
+            with suppress(OSError, UnicodeError):
+                for family, *_, (ip, *_) in socket.getaddrinfo(api.host, api.port, type=socket.SOCK_STREAM):
+                    words = struct.iter_unpack("=I", socket.inet_pton(family, str(ip)))
+                    end = "".join(f"{word:08X}" for (word,) in words)
+                    self._apis[f"{end}:{api.port:04X}"] = text, str(ip)
+
+
+def _connections() -> Iterator[tuple[str, str, str, str]]:
+    """Yield both ends, the state and the socket of each TCP connection of this machine."""
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            near, far, state, inode = itemgetter(1, 2, 3, 9)(line.split())
+            yield near.removeprefix(_MAPPED), far.removeprefix(_MAPPED), state, inode
+
+
+def _text_of(pid: int, file: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text(errors="replace")
+    except OSError:  # it has ended, or belongs to another user
+        return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import field
 from enum import StrEnum
@@ -14,6 +14,7 @@ from agentest.domain.changes import Fault, InjectedFault
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ToolCall, Usage
 from agentest.support.errors import AgentestError
+from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -234,18 +235,19 @@ class ActivePeriod:
     """The conversation at the model gateway; None if there is no gateway."""
 
 
-class Conversations(Protocol):
-    """The active conversations, to which servers pass calls."""
+def shortened_without_secrets(text: str, most: int, redact: Callable[[str], str]) -> str:
+    """Return the beginning of a text. Secrets are redacted first, because part of one is still a secret."""
+    redacted = redact(well_formed(text[: 4 * most]))
+    if len(text) <= 4 * most and len(redacted) <= most:
+        return redacted
+    # A secret may be cut where reading ended.
+    kept = most if len(text) <= 4 * most else max(0, min(most, len(redacted) - most))
+    return f"{redacted[:kept]}… ({len(text):,} characters)"
 
-    def under_way(
-        self,
-        who: Identity,
-        serving: ActiveConversation,
-        outside: WaitingBlock = nullcontext,
-        access: ModelAccess | None = None,
-    ) -> AbstractAsyncContextManager[ActivePeriod]:
-        """Wait until the conversation may begin; its calls are answered until the block ends.
 
-        Args:
-            access: what a model gateway needs to know; None if the agent has no gateway.
-        """
+UnderWay = Callable[
+    [Identity, ActiveConversation, "WaitingBlock", ModelAccess | None],
+    AbstractAsyncContextManager[ActivePeriod],
+]
+"""Waits until a conversation may begin, whose calls are answered until the block ends. What a model gateway
+needs to know is None if the agent has none."""

@@ -27,8 +27,8 @@ from agentest.support.trace_context import TraceContext, in_turn, new_key
 class ServerCalls(CallSources):
     """The calls of conversations at the servers of a run, which may be in another process."""
 
-    def __init__(self, conversations: port.Conversations) -> None:
-        self._conversations = conversations
+    def __init__(self, under_way: port.UnderWay) -> None:
+        self._under_way = under_way
 
     @asynccontextmanager
     async def conversation(self, live: LiveConversation) -> AsyncIterator[Sequence[CallSource]]:
@@ -45,7 +45,7 @@ class ServerCalls(CallSources):
         served = MockServerCalls(who, live.mocks, traits.tool_names)
         served.injections = live.unit.scenario.injections
         access = _model_access(live) if live.config.model_gateway else None
-        async with self._conversations.under_way(who, served, live.outside, access) as period:
+        async with self._under_way(who, served, live.outside, access) as period:
             served.addresses = period.addresses
             live.prepared.loaded.redact.learn((period.addresses.model or "").split("/")[3:4])
             sources: list[CallSource] = [served]

@@ -38,7 +38,6 @@ from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError, errors_as
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill_known
 from agentest.support.text import count, nearest
 from agentest.support.trace_context import new_key
@@ -48,7 +47,7 @@ class RunServers(ServerCalls):
     """The servers of a run, in the process that has opened them."""
 
     def __init__(self, plan: plans.Plan, registry: Registry) -> None:
-        super().__init__(registry)
+        super().__init__(registry.under_way)
         self.registry = registry
         self._plan = plan
 
@@ -234,7 +233,7 @@ def _groups(plan: plans.Plan) -> Iterator[ServerGroup]:
     for name, agent in plan.agents.items():
         if not agent.beside:
             continue
-        gateway = agent.model_gateway and agent.model_gateway.without_override
+        gateway = agent.model_gateway and agent.model_gateway.model_copy(update={"override": None})
         shared = (agent.mcp_mock, agent.rest_mock, gateway, agent.traces, agent.server)
         names = next((names for settings, names in known if settings == shared), None)
         if names is None:
@@ -249,12 +248,9 @@ def _groups(plan: plans.Plan) -> Iterator[ServerGroup]:
 
 
 def _check_own_servers(plan: plans.Plan, registry: Registry) -> None:
-    owners: list[str] = []
     for name, agent in plan.agents.items():
-        first = next((other for other in owners if plan.agents[other].server == agent.server), None)
-        if agent.server is None or first is None:
-            owners.append(name)
-        elif registry.group_of(first) is not registry.group_of(name):
+        first = next(other for other in plan.agents if plan.agents[other].server == agent.server)
+        if agent.server and registry.group_of(first) is not registry.group_of(name):
             raise ConfigError(
                 f"agents {first!r} and {name!r} have the same `server`, which can receive the "
                 f"address of only one mock server: give both the same `mcp_mock`, `rest_mock`, "
@@ -297,29 +293,19 @@ def _check_ports(plan: plans.Plan, groups: Sequence[ServerGroup]) -> None:
 _KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RealTools:
-    """The tools of a real server, compared with its file."""
-
-    server: str  # for display
-    file: str
-    number: int  # number of tools that it has now
-    changes: tuple[str, ...] | None
-    """Each difference, as a phrase that follows "the real server's"; None: there was no file yet."""
-
-
 async def compare_real_tools(
     loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
-) -> list[RealTools]:
-    """Request the tools of each real server (of one agent), and `write` them. Raises UsageError."""
+) -> list[list[str]]:
+    """Request the tools of each real server (of one agent), and `write` them. Raises UsageError.
+
+    Returns lines about each server: what was found, each difference from the file, and what to do.
+    """
     _, agents = plans.agents_under_test(loaded.config, agent)
-    try:
+    with errors_as(lambda problem: ConfigError(loaded.redact(problem)), "", ConfigError):
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_client(AddressGuard()))
             servers = _servers_to_compare(agents, agent)
             return [await _compare(*server, root, client, stack, write=write) for server in servers]
-    except ConfigError as error:
-        raise ConfigError(loaded.redact(str(error))) from None
 
 
 def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -> list[tuple[str, McpMock]]:
@@ -344,7 +330,7 @@ def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -
 
 async def _compare(
     agent: str, settings: McpMock, root: Path, client: Client, stack: AsyncExitStack, *, write: bool
-) -> RealTools:
+) -> list[str]:
     def location(key: str) -> str:
         return f"{key} of agent {agent!r}"
 
@@ -358,10 +344,17 @@ async def _compare(
     assert upstream is not None
     stack.push_async_callback(upstream.close)
     now = await real_server.tools_of(upstream, location)
-    changes = None if before is None else tuple(real_server.differences(before, now))
-    if write and changes != ():
+    changes = real_server.differences(before, now) if before is not None else []
+    if write and (changes or before is None):
         real_server.store_tools(settings, root, location, now)
-    return RealTools(server=upstream.description, file=str(settings.tools), number=len(now), changes=changes)
+    head = f"{settings.tools}: {count(len(now), 'tool')} of {upstream.description}"
+    if not changes:
+        return [f"{head}, {'written' if before is None else 'as recorded'}"]
+    return [
+        f"{head}, {'updated, ' if write else ''}{count(len(changes), 'difference')}:",
+        *(f"  the real server's {change}" for change in changes),
+        *([] if write else [f"{real_server.RECORD} updates the file"]),
+    ]
 
 
 _NAME = "recorded conversation"

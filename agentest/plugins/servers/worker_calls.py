@@ -281,7 +281,7 @@ class ProxiedConversations(ServerCalls):
     """
 
     def __init__(self, run: Any) -> None:
-        super().__init__(self)
+        super().__init__(self.under_way)
         self._run: MockProxy = run
         self._tasks: TaskGroup
         self._hosted: dict[str, ProxiedConversation] = {}

@@ -130,7 +130,9 @@ def test_each_request_may_carry_the_address(project: Project, upstream: str) -> 
 def test_a_server_of_the_agent_is_told(
     project: Project, upstream: str, copies: int, words: list[str]
 ) -> None:
-    configure(project, upstream, "chat", *words, server={"copies": copies})
+    proxies = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+    env = dict.fromkeys(proxies, "http://127.0.0.1:9" if words else "")
+    configure(project, upstream, "chat", *words, server={"copies": copies, "env": env})
     done = project.agentest("doctor", "--offline")
 
     text = " ".join(done.stdout.split())
@@ -141,6 +143,8 @@ def test_a_server_of_the_agent_is_told(
         assert "conversations that begin alike take turns: let `server` start copies" in text
     advice = "other users see the token in its command line: move {{model_url}} to server.env"
     assert (advice in text) == bool(words)
+    unseen = "Calls past the gateway are not noticed: connections lead to the proxy in HTTPS_PROXY."
+    assert (unseen in text) == bool(words)
     assert "✓ gateway: a request of the agent to its model arrived" in text
 
 

@@ -16,6 +16,7 @@ from project import Project, free_port
 from scripted_provider import FORMS, Provider, served
 
 import agentest
+from agentest.agents.call_source_addresses import Addresses
 
 SCHEMA = Path(agentest.__file__).parent / "schemas" / "results.schema.json"
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -64,10 +65,11 @@ def configure(
     gateway: dict[str, Any] | None = None,
     server: dict[str, Any] | None = None,
     body: dict[str, Any] | None = None,
+    agent: dict[str, Any] | None = None,
     **keys: Any,
 ) -> None:
     """Write a configuration whose server starts the agent with these words."""
-    agent = {
+    settings = {
         "type": "http",
         "endpoint": "http://127.0.0.1:{port}/chat",
         "body": {"message": "{{message}}", "session": "{{session_id}}", **(body or {})},
@@ -81,8 +83,9 @@ def configure(
             "ready": "tcp://127.0.0.1:{port}",
             **(server or {}),
         },
+        **(agent or {}),
     }
-    project.config("", agent=agent, metrics=[], **keys)
+    project.config("", agent=settings, metrics=[], **keys)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -424,3 +427,12 @@ def test_only_one_place_answers_calls(project: Project, upstream: str) -> None:
 
     assert run.returncode == 2
     assert "leave `mcp_mock` out" in " ".join(run.stderr.split())
+
+
+def test_frameworks_are_kept_from_reporting_to_the_api_of_a_model() -> None:
+    """Their connections would look like calls past the gateway. OpenTelemetry needs the SDK's traces."""
+    told = Addresses(model="http://127.0.0.1:1/token").by_variable
+    assert told["OPENAI_AGENTS_DISABLE_TRACING"] == told["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == "1"
+    traced = Addresses(model="http://127.0.0.1:1/token", otlp="http://127.0.0.1:2").by_variable
+    assert "OPENAI_AGENTS_DISABLE_TRACING" not in traced
+    assert "OPENAI_AGENTS_DISABLE_TRACING" not in Addresses(mcp="http://127.0.0.1:1").by_variable

@@ -77,15 +77,13 @@ def prepare_custom_metrics(
     """
     thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
     source = str(criteria.source or "criteria")
-    try:
+    with errors_as(ConfigError, f"{source}: " if criteria.source else "", ConfigError):
         metrics = {
             n: _custom_metric_code(
                 n, metric, evaluators.get(n) or _import_code(n, metric, root), thresholds.get(n)
             )
             for n, metric in criteria.custom.items()
         }
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
     completed = tuple(
         _with_threshold(criterion, metrics[criterion.metric], source)
         if criterion.metric in metrics

@@ -18,7 +18,7 @@ import click
 
 from agentest.cli.options import exits, option, path_option
 from agentest.plugin import PLUGINS
-from agentest.support.errors import ExitCode, UsageError
+from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import write_atomically
 from agentest.support.terminal import encodable, say
 from agentest.support.text import nearest_part, shortened
@@ -49,10 +49,8 @@ def docs(topic: tuple[str, ...], search: str | None, llms: Path | None) -> ExitC
     """
     documentation = Documentation()
     if llms:
-        try:
+        with errors_as(UsageError, f"--llms: {llms} cannot be written to: ", OSError):
             written = documentation.write_llms(llms)
-        except OSError as error:
-            raise UsageError(f"--llms: {llms} cannot be written to: {error.strerror}") from None
         for path in written:
             say(f"{path}: written")
     elif search is not None:

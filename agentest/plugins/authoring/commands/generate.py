@@ -174,10 +174,9 @@ def _texts(
     if "docs" not in sources:
         return
     for path in (file for each in docs for file in _documents(each)):
-        try:
-            yield path_from(root, path), (redact(read_text_file(path)), 1)
-        except ValueError as error:
-            raise UsageError(f"--docs: {path} {error}") from None
+        with errors_as(UsageError, f"--docs: {path} "):
+            text = redact(read_text_file(path))
+        yield path_from(root, path), (text, 1)
     for each in scenarios:
         if each.knowledge:
             yield f"knowledge of {each.name}", ("\n".join(each.knowledge), 1)

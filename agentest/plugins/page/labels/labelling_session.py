@@ -324,15 +324,6 @@ _JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000
 Row = tuple[str, str]  # a label, such as a speaker, and a text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisplayedTurn:
-    """A turn to show. `is_asked_about` is True for the turn that the question is about."""
-
-    index: int
-    is_asked_about: bool
-    rows: tuple[Row, ...]
-
-
 def known_facts(background: JudgeBackground) -> tuple[Row, ...]:
     """Return the known facts about the conversation, without empty ones."""
     facts = {
@@ -349,14 +340,16 @@ def known_facts(background: JudgeBackground) -> tuple[Row, ...]:
     return tuple((name, text) for name, text in facts.items() if text)
 
 
-def displayed_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[DisplayedTurn]:
-    """Yield the turns up to and including `turn`; all if it is None."""
+def displayed_turns(
+    conversation: LabelledConversation, turn: int | None
+) -> Iterator[tuple[int, tuple[Row, ...]]]:
+    """Yield index and rows of the turns up to and including `turn`; all if it is None."""
     turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
     for last, each in pairwise((None, *turns)):
         if each is not None:
             earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
-            rows = tuple(_turn_rows(each, last, _JUDGED_CHARS if each is turns[-1] else earlier))
-            yield DisplayedTurn(index=each.turn_index, is_asked_about=each.turn_index == turn, rows=rows)
+            limit = _JUDGED_CHARS if each is turns[-1] else earlier
+            yield each.turn_index, tuple(_turn_rows(each, last, limit))
 
 
 def _turn_rows(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
@@ -499,10 +492,10 @@ def transcript(
     for name, text in known_facts(conversation.background):
         again = name in _ONCE and text == displayed.get(name) and len(text) > _LONG
         yield _message_text(name, _AS_BEFORE if again else text)
-    for each in displayed_turns(conversation, turn):
+    for index, rows in displayed_turns(conversation, turn):
         yield ""
-        yield turn_name(each.index) + ("  ← this one" if each.is_asked_about else "")
-        yield from (_message_text(who, text) for who, text in each.rows)
+        yield turn_name(index) + ("  ← this one" if index == turn else "")
+        yield from (_message_text(who, text) for who, text in rows)
     yield ""
 
 

@@ -255,8 +255,8 @@ def _opened_json(opened: QuestionView) -> Json:
         "several": has_several_values(question.metric),
         "known": [list(row) for row in known_facts(conversation.background)],
         "turns": [
-            {"index": turn.index, "asked": turn.is_asked_about, "rows": turn.rows}
-            for turn in displayed_turns(conversation, question.turn)
+            {"index": index, "asked": index == question.turn, "rows": rows}
+            for index, rows in displayed_turns(conversation, question.turn)
         ],
         "times": opened.times,
         "mine": mine

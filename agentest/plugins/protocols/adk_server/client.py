@@ -36,7 +36,7 @@ from agentest.plugins.protocols.protocol_client import (
     agent_call,
     read_json_body,
 )
-from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch
+from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch, errors_as
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -502,10 +502,8 @@ def read_reply(
 
     Raises NoReply with the agent's calls.
     """
-    try:
+    with errors_as(lambda problem: NoReply(problem, retries), "", AgentError):
         reply, problem = read_run(items, turn_index, streamed, decided)
-    except AgentError as error:
-        raise NoReply(str(error), retries) from None
     if problem is not None:
         raise NoReply(problem, retries, reply.observed)
     return replace(reply, retries=retries)

@@ -41,10 +41,9 @@ class FaultyModel:
     begun: bool = False
 
     async def send(self, body: Json) -> ModelResponse:
-        if self.begun:  # faults are what the agent's own requests meet
-            return await self.upstream.send(self.faults.known_to_provider(body))
+        # Faults are what the agent's own requests meet.
+        number, fault = (0, None) if self.begun else self.faults.take(self.request)
         self.begun = True
-        number, fault = self.faults.take(self.request)
         if fault is None:
             return await self.upstream.send(self.faults.known_to_provider(body))
         if fault.kind == "rate_limit":

@@ -9,6 +9,7 @@ from dataclasses import field
 
 import anyio
 import anyio.to_thread
+from yarl import URL
 
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers import port
@@ -91,12 +92,15 @@ class GatewayTraffic:
                 if begun > before:  # another turn's, which began later
                     return
                 begun += 1
-                for api in await anyio.to_thread.run_sync(watch.found):
+                for who, api in await anyio.to_thread.run_sync(watch.found):
+                    what = f"{who} of the agent called a model at {api} past the gateway: let it use the "
+                    what += "address in AGENTEST_MODEL_URL, or, if it calls no tools there, write "
+                    what += f"model_gateway.direct_hosts: [{URL(api).host}]"
+                    if api.endswith(".googleapis.com"):
+                        self.state.note(f"perhaps {what}. Other services of Google have the same addresses")
+                        continue
                     for each in self.active:
-                        each.bypass = (
-                            f"in turn {each.turn + 1} a part of the agent called its model at {api} past the "
-                            "gateway: let it use the address in AGENTEST_MODEL_URL"
-                        )
+                        each.bypass = f"in turn {each.turn + 1} {what}"
 
         await anyio.to_thread.run_sync(watch.found)  # takes note of what was before
         self.state.look = look

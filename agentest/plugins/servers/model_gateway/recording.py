@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from agentest.models.tape import CassetteMode
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
 from agentest.plugins.servers.model_gateway.exchange import GatewayError, ModelResponse
@@ -135,7 +136,7 @@ class RecordedApi:
         if recorded := taped.recorded():
             session_id = self.session_id or _SESSION
             return replace(recorded, body=recorded.body.replace(_SESSION.encode(), session_id.encode()))
-        if not taped.is_live:
+        if self.tape.mode is CassetteMode.REPLAY:
             raise self._fail(ModelError(taped.missing()))
         return _Taped(await live.send_bytes(data), taped, hide, self._fail)
 
@@ -206,8 +207,8 @@ def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
         ignored: paths such as `messages[*].tool_calls[*].id`, and patterns for parts of texts such as
             `/session-\\w+/`.
     """
-    patterns = [re.compile(each[1:-1]) for each in ignored if is_pattern(each)]
-    steps = (re.split(r"[.\[\]]+", each) for each in ignored if not is_pattern(each))
+    patterns = [re.compile(each[1:-1]) for each in ignored if each.startswith("/")]
+    steps = (re.split(r"[.\[\]]+", each) for each in ignored if not each.startswith("/"))
     paths = [[*filter(None, each)] for each in steps]
 
     def replaced(text: str) -> str:
@@ -219,11 +220,6 @@ def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
     for path in paths:
         _blank(body, path)
     return body
-
-
-def is_pattern(ignored: str) -> bool:
-    """Return True if an entry of `ignore` is a regular expression between slashes."""
-    return len(ignored) > 2 and ignored.startswith("/") and ignored.endswith("/")
 
 
 def _blank(value: Any, steps: Sequence[str]) -> None:

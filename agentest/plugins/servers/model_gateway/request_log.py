@@ -39,7 +39,6 @@ MOST_PROMPT_CHARS = 4_000
 _MOST_CALLS = 20
 _MOST_NAME = 200
 _MESSAGE_CHARS = 20
-_MOST_READ = 20_000
 _MOST_AGENTS = 4
 _FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
 
@@ -226,14 +225,7 @@ def _name(model: str | None) -> str | None:
 
 
 def _shortened(text: str, redact: Callable[[str], str]) -> str:
-    # Redact before cutting, because part of a secret is still a secret.
-    redacted = redact(well_formed(text[:_MOST_READ]))
-    kept = MOST_CHARS
-    if len(text) >= _MOST_READ:  # a secret may be cut where reading ended
-        kept = max(0, min(kept, len(redacted) - MOST_CHARS))
-    elif len(redacted) <= kept:
-        return redacted
-    return f"{redacted[:kept]}… ({len(text):,} characters)"
+    return port.shortened_without_secrets(text, MOST_CHARS, redact)
 
 
 class ConversationFaults:

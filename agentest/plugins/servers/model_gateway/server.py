@@ -12,6 +12,7 @@ from typing import NoReturn
 from urllib.parse import unquote
 
 from aiohttp import web
+from yarl import URL
 
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
@@ -40,7 +41,6 @@ from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, Liv
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, tools_in
 from agentest.support.errors import described
-from agentest.support.http.address_guard import is_loopback
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.caller_guard import Handler
 from agentest.support.http.client import Client
@@ -104,8 +104,9 @@ async def open_model_gateway(
     origin = await listen(handler, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
-    if local := [*filter(is_loopback, settings.upstream.values())]:
-        watching = asyncio.create_task(traffic.watch(BypassWatch(token, local, alone=opening.alone)))
+    apis = map(URL, (*_DEFAULT_UPSTREAMS.values(), *settings.upstream.values()))
+    if watched := {api.origin() for api in apis if api.host not in settings.direct_hosts}:
+        watching = asyncio.create_task(traffic.watch(BypassWatch(token, watched, alone=opening.alone)))
         opening.stack.callback(watching.cancel)
     return f"{origin}/{token}"
 

@@ -269,12 +269,10 @@ class Collector:
 
     def close(self) -> None:
         """Report findings at the end of the run."""
-        has_strays = len(self._strays) > 0
-        strays = self._foreign + sum(map(self._take_of_agents, list(self._strays)))
-        for note in self._notes(strays, has_strays=has_strays):
+        for note in self._notes(has_strays=bool(self._strays)):
             self.on_note(note)
 
-    def _notes(self, strays: int, *, has_strays: bool) -> Iterable[str]:
+    def _notes(self, *, has_strays: bool) -> Iterable[str]:
         agent = f"agent {self.agent!r}"
         if not self._has_spans and self._ended:
             problem = f"no span was received; {CHECK}"
@@ -286,6 +284,7 @@ class Collector:
                 f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "
                 "late, or not at all; set OTEL_BSP_SCHEDULE_DELAY=200 so that they are sent earlier"
             )
+        strays = self._foreign + sum(map(self._take_of_agents, list(self._strays)))
         if self._has_spans and strays:
             yield (
                 f"traces of {agent}: {count(strays, 'span')} of tools or models belong to no conversation "

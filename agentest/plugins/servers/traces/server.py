@@ -19,7 +19,7 @@ from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.traces.collector import Collector
 from agentest.plugins.servers.traces.conventions import KINDS, STATUSES, Span, SpanEvent
 from agentest.plugins.servers.traces.span_calls import SpanWriter
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.function_threads import in_thread
 from agentest.support.http.bodies import BodyRefused, read_body
 from agentest.support.json_text import parse_untrusted_json
@@ -139,6 +139,7 @@ _MAX_SPAN_BYTES = 8_000_000
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 """Wire types of fields. The fixed-size types map to their size in bytes."""
 _VARINT_BYTES = 10
+_WRONG = "the body is not an ExportTraceServiceRequest"
 
 
 class InvalidSpans(ValueError):
@@ -149,18 +150,15 @@ def spans_in_protobuf(body: bytes) -> list[Span]:
     """Return the spans of an ExportTraceServiceRequest. Raises InvalidSpans."""
     from google.protobuf.message import DecodeError
 
-    try:
+    with errors_as(InvalidSpans, f"{_WRONG} in protobuf: ", (DecodeError, RecursionError, ValueError)):
         return list(_request_spans(memoryview(body)))
-    except (DecodeError, RecursionError, ValueError) as error:
-        raise InvalidSpans(f"the body is not an ExportTraceServiceRequest in protobuf: {error}") from None
 
 
 def spans_in_json(body: bytes) -> list[Span]:
     """Return the spans of an ExportTraceServiceRequest in JSON. Raises InvalidSpans."""
-    try:
+    wrong = (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError)
+    with errors_as(InvalidSpans, f"{_WRONG} in JSON: ", wrong):
         return list(_json_spans(_Keys(parse_untrusted_json(body))))
-    except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
-        raise InvalidSpans(f"the body is not an ExportTraceServiceRequest in JSON: {error}") from None
 
 
 def _request_spans(body: memoryview) -> Iterator[Span]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, Usage
-from agentest.plugins.servers.port import Identity, SpanCall
+from agentest.plugins.servers.port import Identity, SpanCall, shortened_without_secrets
 from agentest.plugins.servers.traces import conventions
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -290,7 +290,6 @@ def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
 
 
 MOST_CHARS = 10_000  # maximum length of a value in characters
-_MAX_READ = 4 * MOST_CHARS
 MOST_BYTES = 5_000_000  # maximum size per conversation in bytes
 _MAX_ITEMS = 200
 _MAX_DEPTH = 6
@@ -364,15 +363,7 @@ class SpanWriter:
             self._write(text if waiting.room >= 0 else encoded({**at, "cut": True}) + b"\n")
 
     def _text(self, text: str) -> str:
-        # Redact before cutting, because part of a secret is still a secret.
-        redacted = self._redact(text[:_MAX_READ])
-        if len(text) > _MAX_READ:
-            # Only the beginning of a very long text is read, and a secret may be cut where it ends.
-            kept = max(0, min(MOST_CHARS, len(redacted) - MOST_CHARS))
-            return f"{redacted[:kept]}… ({len(text):,} characters)"
-        if len(redacted) > MOST_CHARS:
-            return f"{redacted[:MOST_CHARS]}… ({len(redacted):,} characters)"
-        return redacted
+        return shortened_without_secrets(text, MOST_CHARS, self._redact)
 
     def _bounded(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, str):
