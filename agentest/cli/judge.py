@@ -42,7 +42,6 @@ from agentest.support.terminal import tell, tell_notes
 from agentest.support.text import count, quoted_names
 
 _SESSIONS = "recorded sessions"  # the scenario of sessions that no other scenario judges
-_SHOWN = 3
 ReadSessions = Callable[[Sequence[Path], str | None], tuple[list[Conversation], list[str]]]
 """Reads the sessions of traces, in the form of this name or by their keys, with notes. Raises UsageError."""
 
@@ -188,7 +187,7 @@ def _judge_sessions(
         prepared = prepared_for(request, loaded, plan)
     names = sorted({unit.scenario.name for unit in prepared.plan.units})
     if len(names) != 1:
-        which = f": {quoted_names(names[:_SHOWN])}" if names else ""
+        which = f": {quoted_names(names)}" if names else ""
         number = f"{count(len(names), 'scenario')} selected{which}; select one: --scenario =NAME"
         raise UsageError(number if names else prepared.plan.refusals or number)
     unit = _for_sessions(prepared.plan.units[0], len(conversations))

@@ -280,9 +280,9 @@ def _limit_reasons(
 ) -> Iterator[Reason]:
     turns = [turn for each in conversations for turn in each.conversation.turns]
     if LATENCY_P95 in thresholds:
-        found = sorted(turn.latency_ms for turn in turns)
+        found = sorted(turn.latency_ms for turn in turns if turn.latency_ms)
         actual = found[math.ceil(0.95 * len(found)) - 1] if found else None
-        text = f"95 % of the agent's turns took at most {actual:,.0f} ms" if found else "it has no turn"
+        text = f"95 % of the agent's turns took at most {actual:,.0f} ms" if found else "it is unknown"
         yield from _limit_reason(LATENCY_P95, thresholds[LATENCY_P95], actual, text)
     if COST in thresholds:
         costs = [turn.model_cost for turn in turns if turn.model_calls]

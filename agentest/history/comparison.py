@@ -266,7 +266,7 @@ def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
 
 
 def _latencies(scenario: MeasuredScenario) -> list[Cluster]:
-    return [each.latency for each in scenario.conversations if each.latency[1]]
+    return [each.latency for each in scenario.conversations if all(each.latency)]
 
 
 def _costs(scenario: MeasuredScenario) -> list[Cluster]:

@@ -416,4 +416,7 @@ def test_latency_and_cost_are_shown_as_noise() -> None:
     assert latency.startswith("latency 110 ms → 359 ms per turn (not tested: one run per side")
     assert cost.startswith("cost 0.01035 USD → 0.0207 USD per conversation (not tested")
     assert list(resource_lines(compare_measured_runs(base, base))) == []
+    without = [replace(held(), latency=(0.0, 2)) for _ in range(8)]  # as in traces
+    recorded = a_run(*(a_scenario(f"s{i}", without) for i in range(8)))
+    assert list(resource_lines(compare_measured_runs(base, recorded))) == []
     Draft202012Validator(SCHEMA).validate(json.loads(as_json(compared)))

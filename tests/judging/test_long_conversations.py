@@ -91,7 +91,7 @@ def test_transcripts_are_shortened_openly(batch: Any) -> None:
         result = run(server, context=WINDOW, batch=batch)
     assert result.scenarios[0].verdict.status is Status.PASSED
     *turns, goal, criterion = reasons(result)
-    assert all(" (not shown to the judge: turns 1 to " in reason for reason in (turns[-1], goal, criterion))
+    assert all(" (not shown to the judge: turns 2 to " in reason for reason in (turns[-1], goal, criterion))
     first = " (not shown to the judge: the middle of long texts)" if batch == "conversation" else ""
     assert turns[0] == f"good{first}"
     noted = [text for text in map(prompt, server.received) if "Not shown" in text]

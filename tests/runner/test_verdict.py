@@ -599,9 +599,11 @@ def test_latency_and_cost_have_upper_limits(limits: dict[str, float], reasons: l
     ]
 
 
-def test_a_limit_of_an_unknown_cost_is_errored() -> None:
-    """Unknown never passes."""
-    (reason,) = decided([builders.conversation_result()], cost=1).reasons
+@pytest.mark.parametrize("limit", ["cost", "latency_p95_ms"])
+def test_a_limit_of_an_unknown_cost_or_latency_is_errored(limit: str) -> None:
+    """Unknown never passes. Sessions of traces have neither."""
+    recorded = builders.conversation(turns=[builders.turn(0, latency_ms=0.0)])
+    (reason,) = decided([builders.conversation_result(held=recorded)], **{limit: 1}).reasons
     assert (reason.status, "is unknown" in reason.message) == (Status.ERRORED, True)
 
 
