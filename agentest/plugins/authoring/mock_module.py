@@ -6,7 +6,7 @@ import builtins
 import json
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -222,11 +222,6 @@ def _in_docstring(text: str) -> str:
     return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
 
 
-def _call_comment(name: str, args: Mapping[str, Any] | None) -> str:
-    arguments = "…" if args is None else ", ".join(f"{key}={value!r}" for key, value in args.items())
-    return shortened(f"{name}({arguments})", _COMMENT_CHARS)
-
-
 _OF_TYPING = ("Any", "Literal", "NoReturn")
 _OF_AGENTEST = ("HttpResponse", "MockContext", "MockError", "sequence")
 _NEEDS = {
@@ -308,7 +303,9 @@ def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterato
     yield "tools: dict[str, Any] = {"
     for tool, mock in zip(tools, mocks, strict=True):
         if not mock.function:
-            yield f"    # {_call_comment(tool.name, tool.cases[0].args)}"
+            args = tool.cases[0].args
+            arguments = "…" if args is None else ", ".join(f"{key}={value!r}" for key, value in args.items())
+            yield f"    # {shortened(f'{tool.name}({arguments})', _COMMENT_CHARS)}"
         yield from rows(SourceItem(mock.value, f"{literal(tool.name)}: "), 4, ",")
     yield "}"
 

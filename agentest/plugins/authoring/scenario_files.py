@@ -342,6 +342,7 @@ def promptfoo_cases(document: Mapping[str, Any], cases: Iterable[Any]) -> Iterat
     for case in cases:
         given = {**entry(default, "vars"), **entry(case, "vars")} if isinstance(case, dict) else {}
         kept = (entry(default, "options") | entry(case, "options")).get("disableVarExpansion")
+        kept = str(kept).lower() in ("true", "yes", "on")  # `no` without quotes is a text here
         lists = ([one] if kept or objects(one) or type(one) is not list else one for one in given.values())
         for values in product(*lists) if given else ():
             known = dict(zip(given, values, strict=True))

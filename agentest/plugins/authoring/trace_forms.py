@@ -29,7 +29,8 @@ def is_otlp(record: Mapping[str, Any]) -> bool:
     if {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"} & record.keys():
         return True
     keys = map(str, record.get("attributes") or ())
-    return isinstance(record.get("context"), Mapping) and any(key.startswith("gen_ai.") for key in keys)
+    is_span = isinstance(record.get("context"), Mapping) or "trace_id" in record
+    return is_span and any(key.startswith("gen_ai.") for key in keys) and not is_phoenix(record)
 
 
 def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
@@ -71,16 +72,16 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
     spans = [*_nested(record, "resourceSpans", "scopeSpans", "spans")]
-    if isinstance(record.get("context"), Mapping):
-        spans.append({**record, **record["context"]})
+    if "attributes" in record:
+        spans.append({**record, **entry(record, "context")})
     for span in spans:
-        events = [
-            (str(each.get("name")), _attributes(each.get("attributes"))) for each in span.get("events", ())
-        ]
+        listed = span.get("events") or span.get("span_events") or ()
+        events = [(str(each.get("name")), _attributes(each.get("attributes"))) for each in listed]
         attributes = _attributes(span.get("attributes"))
         attributes = {key: value for _, event in events for key, value in event.items()} | attributes
         status = span.get("status") or {}
-        failed = status.get("code") in (2, "STATUS_CODE_ERROR") or status.get("status_code") == "ERROR"
+        code = status.get("code", status.get("status_code"))
+        failed = code in (2, "STATUS_CODE_ERROR", "ERROR")
         start = span.get("startTimeUnixNano") or 0
         trace = str(span.get("traceId", span.get("trace_id", "")))
         named = [
@@ -294,7 +295,10 @@ def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a run of LangSmith, with its children."""
     metadata = entry(record, "extra", "metadata")
     named = metadata.get("thread_id") or metadata.get("session_id") or record.get("thread_id")
-    session = found.session(str(named or record.get("trace_id") or record.get("id")))
+    trace = str(record.get("trace_id") or record.get("id"))
+    if named:
+        found.conversations[trace] = str(named)
+    session = found.session(found.conversations.get(trace, trace))
     session.failed |= bool(record.get("error"))
     inputs, outputs = record.get("inputs"), record.get("outputs")
     if record.get("run_type") in ("llm", "chat_model"):
@@ -306,7 +310,7 @@ def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
     else:
         found.passed_over[str(record.get("run_type"))] += 1
     for child in record.get("child_runs") or ():
-        read_langsmith({"trace_id": session.id, **child}, found)
+        read_langsmith({"trace_id": trace, **child}, found)
     return True
 
 
@@ -323,9 +327,11 @@ def read_openai(record: Mapping[str, Any], found: ReadTraces) -> bool:
     request = record.get("request") or record.get("body") or record
     response = record.get("response") or record.get("completion") or record
     request, response = read_result(request), read_result(entry(response, "body") or response)
+    if isinstance(response, list):  # messages, as in files for Azure's evaluators
+        response = {"output": response}
     if not isinstance(request, Mapping) or not isinstance(response, Mapping):
         return False
-    received = items_of(request.get("messages", request.get("input")))
+    received = items_of(request.get("messages", request.get("input", request.get("query"))))
     answered = answer_items({key: response[key] for key in ("choices", "output") if key in response})
     if not received and not answered:
         return False

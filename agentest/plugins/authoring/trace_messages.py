@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -129,6 +130,9 @@ def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
     for size in range(min(len(old), len(new)), 0, -1):
         if old[-size:] == new[:size]:
             return [*history, *more[size:]]
+    if len(new) > 1 and new[0] == next((key for key in old if key[0] == "user"), None):
+        left = Counter(new) - Counter(old)  # the same conversation, as another of its agents has received it
+        return [*history, *(item for item, key in zip(more, new, strict=True) if key in left)]
     # An answer that was recorded before, with the messages after it left out.
     is_known = any(old[at : at + len(new)] == new for at in range(len(old) - len(new) + 1))
     return history if is_known else [*history, *more]

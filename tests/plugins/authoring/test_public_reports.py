@@ -56,6 +56,23 @@ def talk(*steps: Any) -> str:
     return json.dumps([{"messages": [first, *steps, last], "answer": "no"}])
 
 
+def span(operation: str, **attributes: Any) -> dict[str, Any]:
+    named = {"gen_ai.operation.name": operation, "gen_ai.conversation.id": "s"}
+    return {
+        "trace_id": "t",
+        "name": operation,
+        "attributes": {**named, **attributes},
+        "status": {"code": "OK"},
+    }
+
+
+ASKED = [{"role": "user", "parts": [{"type": "text", "content": "Where is it?"}]}]
+CALLS = [
+    {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "look", "arguments": {"at": 1}}]}
+]
+CALLED = {"gen_ai.output.messages": CALLS}
+TOLD = [{"role": "assistant", "parts": [{"type": "text", "content": "Here"}]}]
+
 LOG = (
     # Tables
     Report(
@@ -582,6 +599,271 @@ LOG = (
         ),
         "left out of a.convo.txt: PAUSE 10",
     ),
+    # Further files
+    Report(
+        "microsoft/CopilotStudioSamples:EmployeeSelfServiceAgent/ESSEvaluationSamples/StarterTestSets/Workday.csv",
+        "a spreadsheet's byte order mark, and a space after a column's name",
+        RIGHT,
+        RIGHT,
+        "a.csv",
+        "\ufeffPrompt,Expected response ,Test Method Type,Passing Score\n"
+        "Where is it?,Here,CompareMeaning,70\n",
+        (ANSWER,),
+        "not used: 'Test Method Type', 'Passing Score'",
+    ),
+    Report(
+        "Azure-Samples/azureai-samples:scenarios/rag/custom-rag-app/assets/chat_eval_data.jsonl",
+        "`truth`",
+        "no expected answer",
+        "expected",
+        "a.jsonl",
+        rows({"query": "Where is it?", "truth": "Here"}),
+        (ANSWER,),
+    ),
+    Report(
+        "Azure-Samples/azureai-samples:scenarios/evaluate/Azure_OpenAI_Graders/data.jsonl",
+        "a JSON list named .jsonl",
+        "refused: the JSON does not parse",
+        "read",
+        "a.jsonl",
+        json.dumps([{"query": "Where is it?", "ground_truth": "Here"}], indent=1),
+        (ANSWER,),
+    ),
+    Report(
+        "Azure-Samples/azureai-samples:scenarios/evaluate/Supported_Evaluation_Metrics/Agent_Evaluation/"
+        "evaluation_data.jsonl",
+        "messages in `query` and `response`",
+        "no session was found",
+        "a session",
+        "a.jsonl",
+        rows(
+            {
+                "query": [{"role": "user", "content": "Where is it?"}],
+                "response": [
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "tool_call", "tool_call_id": "c", "name": "look", "arguments": {"at": 1}}
+                        ],
+                    },
+                    {"role": "assistant", "content": [{"type": "text", "text": "Here"}]},
+                ],
+            }
+        ),
+        ({"turns": ["Where is it?"]},),
+        "read 1 openai records",
+    ),
+    Report(
+        "braintrustdata/braintrust-cookbook:examples/ModelComparison/assets/dataset.json",
+        "rows as the viewer of Hugging Face downloads them",
+        "refused",
+        "read",
+        "a.json",
+        json.dumps(
+            {
+                "features": [{"name": "question"}],
+                "rows": [
+                    {"row_idx": 0, "row": {"question": "Where is it?", "answer": "Here"}},
+                    {"row_idx": 1, "row": {"question": "Where is it?", "answer": "Here"}},
+                ],
+            }
+        ),
+        (ANSWER, ANSWER),
+        "only `rows` of a.json is read; not used: 'features'",
+    ),
+    Report(
+        "braintrustdata/braintrust-cookbook:examples/LLaMa-3_1-Tools/coqa-factuality.json",
+        "an input that is an object with an expected answer",
+        RIGHT,
+        RIGHT,
+        "a.json",
+        json.dumps([{"input": {"input": "Where is it?", "expected": "Here"}, "expected": 1}]),
+        (ANSWER,),
+        "not used: 'expected'",
+    ),
+    Report(
+        "microsoft/skills-for-copilot-studio:evals/scenarios/eval-test-set.json",
+        "a list of cases under a name of its own",
+        "refused",
+        "read",
+        "a.json",
+        json.dumps({"scenario_name": "x", "evals": [{"name": "n", "prompt": "Where is it?", "checks": {}}]}),
+        ({"name": "n", "turns": ["Where is it?"]},),
+        "only `evals` of a.json is read; not used: 'scenario_name'",
+    ),
+    Report(
+        "Arize-ai/phoenix:.agents/skills/phoenix-skills-audit/evals/evals.json",
+        "a list of cases with an outcome in words",
+        "refused",
+        "the expected outcome",
+        "a.json",
+        json.dumps(
+            {"skill_name": "x", "evals": [{"id": 0, "prompt": "Audit.", "expected_output": "y" * 70}]}
+        ),
+        ({"turns": ["Audit."], "expected_outcome": f"The agent's answer means: {'y' * 70}"},),
+    ),
+    Report(
+        "Arize-ai/phoenix:evals/pxi/datasets/debug_trace_skill_trigger.yaml",
+        "tools that are required",
+        "not used",
+        "expected calls",
+        "a.yaml",
+        "dataset_name: d\nexamples:\n- id: e\n  input: {messages: [{role: user, content: Why}]}\n"
+        "  expected: {tools: {required: [look]}}\n",
+        (
+            {
+                "name": "e",
+                "turns": ["Why"],
+                "trajectory": [{"expected": ["look"], "match_mode": "contains"}],
+            },
+        ),
+    ),
+    Report(
+        "Arize-ai/phoenix:evals/pxi/datasets/product_knowledge.yaml",
+        "texts that a reply must have, some with alternatives",
+        "not used",
+        "expected",
+        "a.yaml",
+        "examples:\n- input: {messages: [{role: user, content: How much}]}\n"
+        "  expected: {assistant_text: {contains_all: [token, [price, cost]]}}\n",
+        (
+            {
+                "turns": ["How much"],
+                "expect": [
+                    says("token"),
+                    {"says": {"one_of": [says("price")["says"], says("cost")["says"]]}},
+                ],
+            },
+        ),
+    ),
+    Report(
+        "sierra-research/tau-bench:historical_trajectories/gpt-4o-airline.json",
+        "tasks within results",
+        "the instruction for the simulated user was the message",
+        "the goal, expected writes and texts",
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "task_id": 0,
+                    "info": {
+                        "task": {
+                            "instruction": "You are Ann.",
+                            "actions": [{"name": "book", "kwargs": {"id": 1}}],
+                            "outputs": ["12"],
+                        }
+                    },
+                    "traj": [],
+                }
+            ]
+        ),
+        ({"goal": "You are Ann.", "expect": [says("12")], "turns": []},),
+    ),
+    Report(
+        "pydantic/pydantic-ai:examples/pydantic_ai_examples/evals/datasets/time_range_v1.yaml",
+        "an expected output with fields",
+        RIGHT,
+        RIGHT,
+        "a.yaml",
+        "cases:\n- name: one day\n  inputs: {prompt: Logs of May 8, now: x}\n"
+        "  expected_output: {min: a, max: b}\nevaluators: [x]\n",
+        ({"name": "one day", "turns": ["Logs of May 8"]},),
+        "not used: 'inputs.now', 'expected_output.min', 'expected_output.max'",
+    ),
+    Report(
+        "salesforcecli/plugin-agent:messages/agent.generate.test-spec.md",
+        "specs of Agentforce tests",
+        "refused",
+        "calls and the outcome",
+        "a.yaml",
+        "subjectName: Guide\ntestCases:\n- utterance: Is it warm?\n  expectedTopic: Weather\n"
+        "  expectedActions: [Check_Weather]\n  expectedOutcome: Tells the temperature.\n",
+        (
+            {
+                "turns": ["Is it warm?"],
+                "expected_outcome": "Tells the temperature.",
+                "trajectory": [{"expected": ["Check_Weather"], "match_mode": "contains"}],
+            },
+        ),
+        "not used: 'expectedTopic'",
+    ),
+    Report(
+        "salesforcecli/plugin-agent:test/mock-projects/agent-generate-template/force-app/main/default/"
+        "aiEvaluationDefinitions/Local_Info_Agent_Test.aiEvaluationDefinition-meta.xml",
+        "XML",
+        RIGHT,
+        RIGHT,
+        "a.xml",
+        "<AiEvaluationDefinition/>",
+        (),
+        "rows are read from .csv, .tsv, .jsonl, .json, .ndjson; save it as one of these",
+    ),
+    Report(
+        "GoogleCloudPlatform/generative-ai: datasets of Vertex's agent evaluation",
+        "`reference_trajectory` with `tool_name` and `tool_input`",
+        "not used",
+        "expected calls",
+        "a.jsonl",
+        rows(
+            {
+                "prompt": "Where is it?",
+                "reference_trajectory": [{"tool_name": "get_order", "tool_input": {"id": 17}}],
+            }
+        ),
+        ({"turns": ["Where is it?"], "trajectory": [{"expected": [ORDER], "match_mode": "contains"}]},),
+    ),
+    Report(
+        "strands-agents/evals:tests/strands_evals/mappers/fixtures/otel_genai_convention_spans.json",
+        "spans with events beside their attributes, and the agent's own span",
+        "rows, of which most were invalid",
+        "a session that says each message once",
+        "a.json",
+        json.dumps(
+            [
+                span("invoke_agent", **{"gen_ai.input.messages": ASKED, "gen_ai.output.messages": TOLD}),
+                span("chat") | {"span_events": [{"attributes": {"gen_ai.input.messages": ASKED, **CALLED}}]},
+                span("chat", **{"gen_ai.input.messages": [*ASKED, *CALLS], "gen_ai.output.messages": TOLD}),
+            ]
+        ),
+        ({"turns": ["Where is it?"]},),
+        "read 3 otlp records",
+    ),
+    Report(
+        "strands-agents/evals:tests/strands_evals/mappers/fixtures/pydantic_ai_live_spans.json",
+        "results in spans of tools",
+        "rows, of which most were invalid",
+        "a session with a mock",
+        "a.json",
+        json.dumps(
+            [
+                span("chat", **{"gen_ai.input.messages": ASKED, "gen_ai.output.messages": CALLS}),
+                span("execute_tool", **{"gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": "Here"}),
+            ]
+        ),
+        ({"turns": ["Where is it?"]},),
+        "1 scenario from 1 session",
+    ),
+    Report(
+        "ours, a sheet of manual tests",
+        "`Scenario` beside the user's message",
+        "the goal of a simulated user; the message was not used",
+        "the message",
+        "a.csv",
+        "Test case ID,Scenario,Steps,User input,Expected result,Answer\n"
+        "T1,Late,1. Open,Where is it?,x,Here\n",
+        ({**ANSWER, "name": "Test case ID T1"},),
+        "not used: 'Scenario', 'Steps', 'Expected result'",
+    ),
+    Report(
+        "ours, after promptfoo/promptfoo#7141",
+        "`no` without quotes",
+        "counted as true",
+        "false",
+        "a.yaml",
+        "defaultTest: {options: {disableVarExpansion: no}}\n"
+        'tests:\n  - vars: {question: ["a?", "b?"]}\n    assert: [{type: icontains, value: c}]\n',
+        ({"turns": ["a?"], "expect": [says("c")]}, {"turns": ["b?"], "expect": [says("c")]}),
+    ),
 )
 
 
@@ -621,5 +903,5 @@ def test_public_reports_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_log_has_forty_sources_and_each_says_what_changed() -> None:
     """No source occurs twice."""
-    assert len({each.source for each in LOG}) == len(LOG) >= 40
+    assert len({each.source for each in LOG}) == len(LOG) >= 60
     assert all(each.kind and each.before and each.after for each in LOG)

@@ -470,3 +470,13 @@ def test_a_column_gets_the_role_that_the_command_gives(tmp_path: Path) -> None:
     for wrong in ("profile=whom", "role=who"):
         with pytest.raises(UsageError, match=f"--column {wrong}: write ROLE=COLUMN; .*'question', 'who'"):
             imported(data, columns=(wrong,))
+
+
+def test_several_files_of_rows_each_get_scenarios(tmp_path: Path) -> None:
+    """An output is for one file."""
+    paths = [str(file(tmp_path, name, QUESTIONS)) for name in ("a.csv", "b.csv")]
+    refused = CliRunner().invoke(import_, [*paths, "--output", "x.sim.yaml"], standalone_mode=False)
+    assert "--output: is for one file of rows" in refused.stderr
+    done = CliRunner().invoke(import_, paths, standalone_mode=False)
+    assert int(done.return_value) == 0
+    assert [discover_file(tmp_path / f"{name}.sim.yaml", Imports()).broken for name in "ab"] == [(), ()]

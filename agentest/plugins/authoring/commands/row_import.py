@@ -62,7 +62,7 @@ from agentest.scenarios.python_formatting import StringLiteral, call_of, node, s
 from agentest.scenarios.rows import read_rows
 from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import path_from, user_text, write_for_user
-from agentest.support.json_text import NotJson, check_plain, json_or, json_text
+from agentest.support.json_text import json_or, json_text, plain
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import as_text
 from agentest.support.terminal import Output, say, source, tell_notes
@@ -74,25 +74,31 @@ if TYPE_CHECKING:
 
 _TAU = "user_scenario.instructions"  # of tasks of tau2: a text, or several below it
 _ROLES: Mapping[str, Sequence[str]] = {
-    "name": ("name", "title", "__description", "id", "uid", "key", "case", "test", "description", "label"),
-    "goal": ("goal", "situation", "scenario", _TAU, f"{_TAU}.reason_for_call", f"{_TAU}.task_instructions"),
+    "name": (
+        *("display_name", "name", "title", "__description", "id", "uid", "key", "case", "test", "test_case"),
+        *("test_case_id", "scenario_id", "description", "label"),
+    ),
+    "goal": ("goal", "task.instruction", _TAU, f"{_TAU}.reason_for_call", f"{_TAU}.task_instructions"),
     "profile": ("profile", "persona", "user_persona", "user_profile", "user_description"),
     "knowledge": ("knowledge", "known_info", "unknown_info"),
     "expected_outcome": ("expected_outcome", "expected_behavior", "agent_expectations"),
-    "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions"),
-    "calls": ("expected_tools", "expected_tool_calls", "reference_tool_calls"),
-    "writes": ("evaluation_criteria.actions",),
-    "said": ("communicate_info",),
+    "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions", "assertions"),
+    "calls": (
+        *("expected_tools", "expected_tool_calls", "reference_tool_calls", "reference_trajectory"),
+        *("expected_trajectory", "expected_trajectory.tool_names", "expected_actions", "tools.required"),
+    ),
+    "writes": ("evaluation_criteria.actions", "task.actions"),
+    "said": ("communicate_info", "contains_all", "expected_keywords", "must_contain", "task.outputs"),
     "checks": ("assert", *(f"__expected{n or ''}" for n in range(10))),
     "messages": ("messages", "turns", "conversation", "conversations"),
     "turn": (
         *("question", "input", "prompt", "query", "user_message", "message", "instruction", "utterance"),
-        *("user_input", "input_question", "user", "request", "text"),
+        *("user_input", "input_question", "user", "request", "user_query", "user_prompt", "text"),
     ),
     "answer": (
         *("answer", "expected", "expected_output", "ground_truth", "output", "reference", "response"),
         *("target", "ideal", "expected_response", "completion", "expected_answer", "reference_answer"),
-        *("output_answer", "reference_output", "correct_answer", "bot", "label"),
+        *("output_answer", "reference_output", "correct_answer", "bot", "truth", "label"),
     ),
 }
 """What columns are for → their usual names, here and in other tools. Of `a.b`, `b` counts."""
@@ -109,9 +115,10 @@ _TOOLS = {
 """Columns that only one tool has → what its rows are."""
 _TEXTS = ("goal", "profile", "expected_outcome")
 _SEVERAL = ("goal", "knowledge", "criteria", "checks")
-_OTHER_GOALS = ("instructions", "description")  # where no column is the user's message
+_SITUATIONS = ("situation", "scenario")  # goals where no column is the user's message
+_OTHER_GOALS = ("instructions", "description")  # the same, where no column has messages
 _LISTS = ("tests", "scenarios", "goldens", "examples", "tasks", "test_cases", "cases", "data", "records")
-"""Keys of the list of cases in a file with other settings."""
+"""Keys of the list of cases in a file with other settings, before any other list of objects."""
 _RUBRICS = ("llm-rubric", "grade", "model-graded-closedqa", "factuality", "g-eval")
 _READS = ["get_*", "find_*", "search_*", "list_*", "calculate*", "think"]
 _SHORT_CHARS = 60  # a longer answer is not expected word for word
@@ -121,19 +128,6 @@ _OF_ROWS = {each: each for each in ("name", "says", "outcome", "split")}
 _OF_ROWS |= {"turn": "turns", "column": "columns", "rows": "limit"}
 _OF_TRACES = {"count": "most", "redact": "redact", "model": "model", "scripts": "scripts"}
 """Options that only rows, and only traces, have → their attributes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceOptions:
-    """The options of `agentest import` that are about recorded sessions."""
-
-    form: str | None = None
-    most: int | None = None  # the most scenarios; None: 20
-    redact: tuple[str, ...] = ()
-    config: Path | None = None
-    model: str | None = None
-    offline: bool = False
-    scripts: bool = False
 
 
 @click.command("import")
@@ -160,7 +154,7 @@ class TraceOptions:
 @offline_option
 @flag("--scripts", "Write scripts, even if a model is configured.")
 @exits
-def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...]) -> ExitCode:
+def import_(request: ImportRequest, sources: tuple[str, ...]) -> ExitCode:
     """Write a scenario file for rows of data, or for the recorded sessions of an agent.
 
     Rows: SOURCE is a .csv, .tsv, .jsonl, .json or .yaml file, such as a suite of another tool, or the name of
@@ -174,31 +168,30 @@ def import_(rows: ImportRequest, traces: TraceOptions, sources: tuple[str, ...])
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """
     paths = tuple(path for each in sources for path in files_of(Path(each)))
-    has_traces = traces.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths)))
+    has_traces = request.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths)))
     others = ("rows", "recorded sessions") if has_traces else ("traces", "rows of data")
-    options: ImportRequest | TraceOptions = rows if has_traces else traces
     for word, name in (_OF_ROWS if has_traces else _OF_TRACES).items():
-        if getattr(options, name):
+        if getattr(request, name):
             raise UsageError(f"--{word}: is for {others[0]}; {sources[0]} has {others[1]}")
     if not has_traces:
-        if len(sources) > 1:
-            raise UsageError(f"{sources[1]}: rows are imported from one file; sessions from several")
-        return _report(import_rows(replace(rows, source=sources[0])))
+        if len(sources) > 1 and request.output:
+            raise UsageError("--output: is for one file of rows; without it, each has scenarios next to it")
+        return max([_report(import_rows(replace(request, source=each))) for each in sources])
     source, root = Path(sources[0]), project_of(Path.cwd()).root
-    name, has_settings = f"{source.resolve().stem}.sim.py", is_configured(RunRequest(root, traces.config))
-    settings = load(traces.config or find_config(root), dict(environ)).config if has_settings else None
-    redact = {**(settings.redact if settings else {}), **{f"match of {each}": each for each in traces.redact}}
-    request = TraceRequest(
+    name, has_settings = f"{source.resolve().stem}.sim.py", is_configured(RunRequest(root, request.config))
+    settings = load(request.config or find_config(root), dict(environ)).config if has_settings else None
+    redact = {**(settings.redact if settings else {}), **{f"match of {one}": one for one in request.redact}}
+    traces = TraceRequest(
         paths=paths,
-        form=traces.form,
+        form=request.form,
         # A stored run is removed one day, so its scenarios belong in the user's folder.
-        output=rows.output or (Path(name) if source.is_dir() else source.with_name(name)),
-        most=traces.most or 20,
+        output=request.output or (Path(name) if source.is_dir() else source.with_name(name)),
+        most=request.most or 20,
         redact=redact,
-        force=rows.force,
-        model=None if traces.offline or traces.scripts else _model(settings, traces.model),
+        force=request.force,
+        model=None if request.offline or request.scripts else _model(settings, request.model),
     )
-    return _report(import_traces(request))
+    return _report(import_traces(traces))
 
 
 def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
@@ -222,7 +215,7 @@ def _report(done: ImportResult) -> ExitCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """What to import. Templates have placeholders for columns; None derives them from the columns."""
+    """What to import: rows by templates with placeholders (None: by their columns), or sessions."""
 
     source: str = ""  # a file of rows, or the name of a Hugging Face dataset
     output: Path | None = None
@@ -234,6 +227,13 @@ class ImportRequest:
     split: str | None = None  # the split of a dataset, `train` by default
     limit: int | None = None
     force: bool = False
+    form: str | None = None
+    most: int | None = None  # the most scenarios; None: 20
+    redact: tuple[str, ...] = ()
+    config: Path | None = None
+    model: str | None = None
+    offline: bool = False
+    scripts: bool = False
 
 
 def import_rows(request: ImportRequest) -> ImportResult:
@@ -278,13 +278,19 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     """Return the cases of a file that has more than rows; None for rows."""
     if path.name.endswith(".convo.txt"):
         return [botium_case(path, notes)]
-    is_yaml = path.suffix.lower() in (".yaml", ".yml")
-    document: Any = read_yaml(path, has_dates=False).data if is_yaml else None
-    if path.suffix.lower() == ".json" and path.exists():
+    ending, document = path.suffix.lower(), None
+    if ending in (".yaml", ".yml"):
+        document = read_yaml(path, has_dates=False).data
+    elif ending in (".json", ".jsonl") and path.exists():
         document = json_or(user_text(path))
-    if not isinstance(document, Mapping):
-        return [*promptfoo_cases({}, document)] if isinstance(document, list) and is_yaml else None
-    key = next((key for key in _LISTS if isinstance(document.get(key), list | str)), None)
+    if ending == ".jsonl" or not isinstance(document, Mapping):
+        return [*promptfoo_cases({}, document)] if isinstance(document, list) and ending != ".json" else None
+    keys = {snake_case(key): key for key in document}
+    key = next((keys[name] for name in _LISTS if isinstance(document.get(keys.get(name)), list | str)), None)
+    of_one_case = {*_ROLES["goal"], *_ROLES["messages"], *_ROLES["turn"]}
+    if key is None and of_one_case.isdisjoint(keys):
+        lists = {key: len(objects(value)) for key, value in document.items() if objects(value)}
+        key = max(lists, key=lists.__getitem__, default=None)
     if key is None:  # one case, as in a file for each
         return [document]
     listed = document[key] if isinstance(document[key], list) else [document[key]]
@@ -327,6 +333,8 @@ class _Columns:
         lists = [path for path in self._roles["turn"] if self._has_list(path)]  # as with openai/evals
         self._roles["messages"] = self._roles["messages"] or lists
         self._roles["turn"] = [] if self._roles["messages"] or self._roles["goal"] else self._roles["turn"]
+        if not self._roles["turn"]:
+            self._roles["goal"] = self._roles["goal"] or self._named(_SITUATIONS)
         if not self._roles["turn"] and not self._roles["messages"]:
             self._roles["goal"] = self._roles["goal"] or self._named(_OTHER_GOALS)
             self._roles["answer"] = [each for each in self._roles["answer"] if each != "label"]
@@ -345,8 +353,9 @@ class _Columns:
 
     def _named(self, names: Sequence[str]) -> list[str]:
         used = {path for role, paths in self._roles.items() for path in paths if role != "name"}
-        last = {path: re.sub(" _?|-", "_", snake_case(path.rpartition(".")[2])) for path in self._paths}
-        found = dict.fromkeys(path for name in names for path in self._paths if name in (path, last[path]))
+        spelled = {path: ".".join(["", *map(snake_case, path.split("."))]) for path in self._paths}
+        ends = [(path, re.sub(" _?|-", "_", each)) for path, each in spelled.items()]
+        found = dict.fromkeys(path for name in names for path, end in ends if end.endswith(f".{name}"))
         return [path for path in found if path not in used]
 
     def _is_distinct(self, path: str) -> bool:
@@ -410,7 +419,7 @@ class _Columns:
         case["turns"] = ["\n".join(texts["turn"])] if texts["turn"] else []
         answers = self._add_messages(case, values) if values["messages"] else []
         answers = texts["answer"] or answers
-        case["expect"] = [assertion_data("icontains", each) for each in texts["said"]]
+        case["expect"] = [assertion_data("icontains", each) for each in values["said"]]
         if answers and (case["goal"] or any(len(each) > _SHORT_CHARS for each in answers)):
             meant = f"The agent's answer means: {' Or: '.join(answers)}"
             case["expected_outcome"] = case["expected_outcome"] or meant
@@ -494,7 +503,8 @@ class _Columns:
 
 def _expected_call(call: Any) -> dict[str, Any]:
     call = call if isinstance(call, dict) else {"name": as_text(call)}
-    given = {"arguments": call.get("input_parameters"), **call}
+    arguments = call.get("input_parameters", call.get("tool_input", call.get("kwargs")))
+    given = {"arguments": arguments, **call, "name": call.get("tool_name", call.get("name"))}
     (item,) = message_items({"role": "assistant", "tool_calls": [given]})
     values, compared = item.value if isinstance(item.value, dict) else {}, call.get("compare_args")
     args = {key: value for key, value in values.items() if compared is None or key in compared}
@@ -527,17 +537,9 @@ def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
         raise UsageError(f"{name}: the dataset cannot be loaded: {type(error).__name__}: {error}") from None
     if not rows:
         raise UsageError(f"{name}: the split {split!r} has no row")
-    left_out = [column for column in rows[0] if any(not _is_json(row.get(column)) for row in rows)]
+    left_out = [key for key in rows[0] if any(plain(row.get(key)) != row.get(key) for row in rows)]
     notes = [f"columns that are not JSON are left out: {quoted_names(left_out, 8)}"] if left_out else []
     return [{key: value for key, value in row.items() if key not in left_out} for row in rows], notes
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        check_plain(value)
-    except NotJson:
-        return False
-    return True
 
 
 @click.command()
