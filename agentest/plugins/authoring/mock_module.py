@@ -126,7 +126,9 @@ class _MockWriter:
         if not about:
             yield f'{indent}"""{recorded}"""'
             return
-        yield f'{indent}"""{_in_docstring(about)}'
+        about = about.replace("\\", "\\\\").replace('"""', "'''")
+        about = about[:-1] + '\\"' if about.endswith('"') else about
+        yield f'{indent}"""{about}'
         yield ""
         yield indent + recorded
         yield f'{indent}"""'
@@ -215,11 +217,6 @@ def _needs_file(value: Any) -> bool:
         node(value)
         return len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER
     return True
-
-
-def _in_docstring(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"""', "'''")
-    return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
 
 
 _OF_TYPING = ("Any", "Literal", "NoReturn")

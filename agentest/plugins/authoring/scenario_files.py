@@ -341,8 +341,7 @@ def promptfoo_cases(document: Mapping[str, Any], cases: Iterable[Any]) -> Iterat
     prompt = prompts[0] if isinstance(prompts, list) and len(prompts) == 1 else ""
     for case in cases:
         given = {**entry(default, "vars"), **entry(case, "vars")} if isinstance(case, dict) else {}
-        kept = (entry(default, "options") | entry(case, "options")).get("disableVarExpansion")
-        kept = str(kept).lower() in ("true", "yes", "on")  # `no` without quotes is a text here
+        kept = (entry(default, "options") | entry(case, "options")).get("disableVarExpansion") is True
         lists = ([one] if kept or objects(one) or type(one) is not list else one for one in given.values())
         for values in product(*lists) if given else ():
             known = dict(zip(given, values, strict=True))

@@ -158,7 +158,9 @@ class ExplorationRun:
         parts = parts_of(self.options, self.settings)
         self._bases = len(bases)
         self._notes += guesses(bases)
-        self._notes += _without_attacks(bases, parts.get(ExploredPart.ATTACKS))
+        attacks = parts.get(ExploredPart.ATTACKS)
+        idle = (each.unit.scenario.name for each in bases if attacks and not any(attacks(each)))
+        self._notes += [NotTried(f"attacks on {name}", NOTHING_TO_ATTACK) for name in idle]
         corpus = Corpus(self.root / self.settings.corpus)
         resumed = session.prepared.resumed_run
         found = FoundScenarios(self.root, self.settings, seed=self.options.seed)
@@ -192,11 +194,6 @@ class ExplorationRun:
             await exploration.run(bases, lambda unit: partial(converse, unit))
         finally:
             self._notes += (*found.not_saved, *corpus.problems)
-
-
-def _without_attacks(bases: Sequence[Base], attacks: Vary | None) -> list[NotTried]:
-    idle = (each.unit.scenario.name for each in bases if attacks and not any(attacks(each)))
-    return [NotTried(f"attacks on {name}", NOTHING_TO_ATTACK) for name in idle]
 
 
 def bases_of(

@@ -121,7 +121,8 @@ def stem(word: str) -> str:
     for step in (_plural, _past, _final_y, _step_2):
         word = step(word)
     word = _replace_first(_replace_first(word, _STEP_3, least=1), _STEP_4, least=2)
-    return _final_ll(_final_e(word))
+    word = _final_e(word)
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
 
 
 def _vowel_shape(word: str) -> str:
@@ -203,7 +204,3 @@ def _final_e(word: str) -> str:
     stem = word[:-1]
     measure = _measure(stem)
     return stem if measure > 1 or (measure == 1 and not _ends_short(stem)) else word
-
-
-def _final_ll(word: str) -> str:
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
