@@ -17,7 +17,6 @@ from agentest.domain.events import ConversationFinished
 from agentest.domain.figures import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.shards import Shard, ShardedRun, split
-from agentest.domain.truncation import without_unneeded_parts
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, narrow_plan, with_units
 from agentest.runner.prepare import Prepared
@@ -177,12 +176,9 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
     earlier = read_finished(run.path / JOURNAL)
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
-    slim = not prepared.request.reports.shows_conversations and kind is not RunKind.EXPLORE
     if prepared.request.options.conversations is None:
         prepared = replace(prepared, plan=with_units(prepared.plan, lambda unit: _as_planned(unit, earlier)))
-    plan = with_units(
-        prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
-    )
+    plan = with_units(prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier)))
     finished = {_key(unit): unit.finished_part.numbers for unit in plan.units}
     resumed = ResumedRun(
         id=run.id,
@@ -277,14 +273,12 @@ def _as_planned(unit: Unit, earlier: StoredJournal) -> Unit:
     return replace(unit, conversations=max(unit.conversations, earlier.planned[_key(unit)].conversations))
 
 
-def _finished_part(unit: Unit, earlier: StoredJournal, *, slim: bool) -> FinishedUnitPart:
+def _finished_part(unit: Unit, earlier: StoredJournal) -> FinishedUnitPart:
     key = _key(unit)
     if not _is_same(unit, earlier):
         return FinishedUnitPart()
     numbers = [number for number in earlier.lines(key) if number <= unit.conversations]
     conversations = earlier.conversations(key, len(numbers))
-    if slim and unit.scenario.case is None:  # the report shows a case's scores with its messages
-        conversations = conversations.mapped(without_unneeded_parts)
     result = earlier.scenarios.get(key)
     usage = result.usage if result else earlier.planned[key].usage
     part = FinishedUnitPart(numbers=numbers, conversations=conversations, usage=usage)

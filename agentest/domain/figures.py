@@ -5,11 +5,12 @@ Unknown values stay unknown.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
-from heapq import heapreplace, nlargest
+from heapq import heapreplace
 from statistics import mean
 from typing import NamedTuple
 
@@ -43,14 +44,11 @@ _YES_OR_NO: Range = (0.0, 1.0)
 
 
 def with_figures(result: ScenarioResult, conversations: Sequence[ConversationResult]) -> ScenarioResult:
-    """Return the result with its intervals, pass^k, flakiness and, unless it is a case, its pass rate."""
-    rate = None if result.case else pass_rate(conversations)
+    """Return the result with its intervals and, unless it is a case, its pass rate."""
     return replace(
         result,
         intervals=intervals(conversations, result.averages),
-        pass_rate=rate,
-        pass_hat_k=pass_hat_k(rate.n, _passed(rate)) if rate else {},
-        flaky=rate is not None and 0 < rate.value < 1,
+        pass_rate=None if result.case else pass_rate(conversations),
         attack=attack_rate(conversations),
     )
 
@@ -85,7 +83,7 @@ def attack_rate(conversations: Sequence[ConversationResult]) -> AttackRate | Non
         attempts=n,
         low=interval.low,
         high=interval.high,
-        success_at_k=tuple(1 - value for value in pass_hat_k(n, n - successes).values()),
+        success_at_k=tuple(1 - value for value in pass_hat_k(n, n - successes)),
         notes=tuple(dict.fromkeys(log.note for log in logs if log.note)),
     )
 
@@ -132,11 +130,16 @@ def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
     return _figure(passed / n, n, clustered_share(list(clusters.values()))) if n else None
 
 
-def run_pass_hat_k(scenarios: Iterable[ScenarioResult]) -> dict[int, float]:
-    """Return the mean of pass^k over scenarios with several conversations, for each k that all have."""
-    several = [s.pass_hat_k for s in scenarios if s.pass_rate and s.pass_rate.n > 1]
-    most = min(map(len, several), default=0)
-    return {k: mean(each[k] for each in several) for k in range(1, most + 1)}
+def scenario_pass_hat_k(rate: Figure, most: int | None = None) -> list[float]:
+    """Return the probabilities that 1, 2, … conversations all pass (pass^k), up to the rate's n or `most`."""
+    return pass_hat_k(rate.n, _passed(rate), most)
+
+
+def run_pass_hat_k(scenarios: Iterable[ScenarioResult], most: int) -> dict[int, float]:
+    """Return k → the mean of pass^k over scenarios with several conversations, for each k that all have."""
+    rates = [s.pass_rate for s in scenarios if s.pass_rate and s.pass_rate.n > 1]
+    several = [scenario_pass_hat_k(rate, most) for rate in rates]
+    return {k: mean(values) for k, values in enumerate(zip(*several, strict=False), start=1)}
 
 
 def _passed(rate: Figure) -> int:
@@ -150,16 +153,61 @@ def _figure(value: float, n: int, interval: ConfidenceInterval | None) -> Figure
 MAX_SLOWEST_TURNS = 5
 
 
-def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
-    """Sum up conversations in numbers that remain after the conversations themselves are dropped."""
+@dataclass(slots=True)
+class Measurements:
+    """The times, tokens and costs of a unit's conversations, summed up as they finish."""
+
+    time: TimeSpent = field(default_factory=TimeSpent)
+    tokens: Usage = field(default_factory=Usage)
+    latencies: array[float] = field(default_factory=lambda: array("d"))
+    """The milliseconds of each turn, without those of invalid conversations."""
+    costs: list[float | None] = field(default_factory=list)
+    """The cost of each turn in which the agent called its model, in USD; None if it is unknown."""
+    invalid_costs: list[float | None] = field(default_factory=list)  # those of invalid conversations
+    offered: set[str] = field(default_factory=set)  # names of the tools that the agent offered its model
+    _slowest: list[tuple[float, int, int, SlowTurn]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, conversations: Iterable[ConversationResult]) -> Measurements:
+        measured = cls()
+        for number, result in enumerate(conversations):
+            measured.add(number, result)
+        return measured
+
+    def add(self, number: int, result: ConversationResult) -> None:
+        """Add a conversation. `number` is its place among the others."""
+        self.time += result.time
+        costs = self.costs if result.invalid is None else self.invalid_costs
+        for turn in result.conversation.turns:
+            if result.invalid is None:
+                self.latencies.append(turn.latency_ms)
+            self.tokens += turn.usage
+            if turn.model_calls:
+                costs.append(turn.model_cost)
+            if turn.briefing:
+                self.offered.update(tool.name for tool in turn.briefing.tools)
+            key = (turn.latency_ms, -number, -turn.turn_index)
+            if len(self._slowest) < MAX_SLOWEST_TURNS or key > self._slowest[-1]:
+                place = turn.latency_ms, result.conversation.conversation_id, turn.turn_index
+                slow = SlowTurn(*place, turn.first_token_ms, turn.model_ms)
+                self._slowest = sorted([*self._slowest, (*key, slow)], reverse=True)[:MAX_SLOWEST_TURNS]
+
+    @property
+    def slowest(self) -> tuple[SlowTurn, ...]:
+        """The slowest turns; of equally slow ones the first."""
+        return tuple(slow for *_, slow in self._slowest)
+
+
+def totals_of(conversations: Sequence[ConversationResult], measured: Measurements | None = None) -> Totals:
+    """Sum up conversations in numbers that remain after the conversations themselves are dropped.
+
+    Args:
+        measured: their measurements, if they no longer have them.
+    """
+    measured = measured or Measurements.of(conversations)
     talks = [result.conversation for result in conversations]
     turns = [turn for conversation in talks for turn in conversation.turns]
     started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
-    slowest = (
-        SlowTurn(turn.latency_ms, talk.conversation_id, turn.turn_index, turn.first_token_ms, turn.model_ms)
-        for talk in talks
-        for turn in talk.turns
-    )
     by_metric: dict[str, Counter[Evidence]] = {}
     for result in conversations:
         for name, score in result.metric_results:
@@ -172,9 +220,9 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         tool_calls=sum(len(turn.tool_calls) for turn in started),
         agent_calls=sum(turn.requests for turn in started),
         agent_retries=sum(turn.retries for turn in started),
-        agent_tokens=sum((turn.usage for turn in turns), Usage()),
-        slowest=tuple(nlargest(MAX_SLOWEST_TURNS, slowest, key=lambda turn: turn.latency_ms)),
-        time=sum((result.time for result in conversations), TimeSpent()),
+        agent_tokens=measured.tokens,
+        slowest=measured.slowest,
+        time=measured.time,
         unanswered=dict(
             Counter(c.name for t in started for c in t.tool_calls if c.outcome is ToolOutcome.UNANSWERED)
         ),
@@ -186,8 +234,8 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         },
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
-        agent_cost=_sum_of_known([turn.model_cost for turn in turns if turn.model_calls]),
-        offered=frozenset(tool.name for turn in turns if turn.briefing for tool in turn.briefing.tools),
+        agent_cost=_sum_of_known([*measured.costs, *measured.invalid_costs]),
+        offered=frozenset(measured.offered),
     )
 
 

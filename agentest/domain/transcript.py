@@ -526,6 +526,13 @@ class Conversation:
         return any(turn.withholds_calls for turn in self.turns)
 
     @property
+    def foreign_session(self) -> tuple[int, str] | None:
+        """The turn of the first reply with another conversation's session, and that session; None without."""
+        own, replies = self.session_id, ((turn.turn_index, turn.agent_message) for turn in self.turns)
+        named = ((index, id) for index, reply in replies for id in SESSION_ID.findall(reply))
+        return next((each for each in named if own and each[1] != own), None)
+
+    @property
     def started_turns(self) -> int:
         return len(self.turns) + (1 if self.unfinished else 0)
 

@@ -14,24 +14,25 @@ from typing import Any, TypeVar
 
 from agentest.domain.reasons import conversation_passed, conversation_reasons, threshold_counted_trajectories
 from agentest.domain.results import (
+    CheckResult,
     ConversationResult,
     CriterionOutcome,
-    GoalOutcome,
-    MetricResult,
+    CriterionResult,
     Score,
     TrajectoryResult,
     TurnEvaluation,
 )
 from agentest.domain.transcript import (
     CUT_OFF,
-    SESSION_ID,
     AgentExchange,
     Conversation,
     Remark,
     SentRequest,
+    TimeSpent,
     ToolCall,
     Turn,
     UnfinishedTurn,
+    Usage,
 )
 from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
@@ -237,64 +238,63 @@ class _Cut:
 
 
 def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
-    """Drop what no later report needs from a passed conversation, unless it has calls left to show."""
-    if result.failures or not conversation_passed(result) or threshold_counted_trajectories(result):
+    """Drop what decides and counts nothing later from a passed conversation, unless a report may show it."""
+    is_shown = bool(result.failures or result.conversation.foreign_session)
+    is_shown = is_shown or any(each.result is not CriterionOutcome.MET for each in result.criteria)
+    if result.slim or is_shown or not conversation_passed(result) or threshold_counted_trajectories(result):
         return result
-    turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
+    slim: ConversationResult = _slim(result)
+    return replaced(slim, slim=True)
+
+
+def _slim(value: Any) -> Any:
+    if changes := _SLIM_FIELDS.get(type(value)):
+        parts = ((name, to, getattr(value, name)) for name, to in changes.items() if callable(to))
+        return replaced(value, **{**changes, **{name: part and to(part) for name, to, part in parts}})
+    if isinstance(value, tuple):
+        return tuple(map(_slim, value))
+    return {key: _slim(part) for key, part in value.items()} if type(value) is dict else value
+
+
+def _slim_reply(text: str) -> str:
+    return excerpt(text) if reads_like_error(text) else ""  # a warning is about such replies
+
+
+def _slim_arguments(args: Any) -> Any:
+    # A warning is about unreadable arguments; unknown ones are None.
+    return {} if isinstance(args, Mapping) else args and excerpt(str(args))
+
+
+_SLIM_FIELDS: Mapping[type, Mapping[str, Any]] = {
+    ConversationResult: dict.fromkeys(
+        ("conversation", "turns", "metrics", "trajectory", "criteria", "checks"), _slim
+    ),
+    Conversation: dict.fromkeys(("turns", "user_calls"), _slim)
+    | {"initial_state": None, "mock_state": None, "history": ()},
+    Turn: {"user_message": "", "agent_message": _slim_reply, "tool_calls": _slim}
+    | {"asked_calls": (), "remarks": (), "state_after": None, "started_at": None, "model_requests": ()},
+    ToolCall: {"args": _slim_arguments, "result": None, "call_id": None, "duration_ms": None},
+    TurnEvaluation: dict.fromkeys(("metrics", "trajectory", "checks"), _slim) | {"judged_ms": None},
+    TrajectoryResult: dict.fromkeys(("expected", "forbidden", "actual"))
+    | {"summary": "", "alignment": (), "alignment_more": 0, "parts": _slim},
+    CheckResult: {"summary": "", "reply": None, "turn_index": None},
+    CriterionResult: {"reason": "", "turn_index": None},
+    Score: {"reason": "", "samples": ()},
+}
+"""Class → field that a slim conversation needs no more or in part → its value from now on, or a function."""
+_MEASURED_OF_TURN: Mapping[str, Any] = {"latency_ms": 0.0, "usage": Usage()} | dict.fromkeys(
+    ("first_token_ms", "user_ms", "tools_ms", "briefing", "model_ms", "model_cost")
+)
+_NO_TIME = TimeSpent()
+
+
+def without_measurements(result: ConversationResult) -> ConversationResult:
+    """Drop from a slim conversation what `figures.Measurements` has of it, so that it may equal others."""
+    turns = tuple(replaced(turn, **_MEASURED_OF_TURN) for turn in result.conversation.turns)
+    ids: Mapping[str, Any] = {"conversation_id": "", "session_id": None}
     return replaced(
-        result,
-        conversation=replaced(result.conversation, turns=turns, mock_state=None),
-        turns=tuple(map(_slim_evaluation, result.turns)),
-        metrics=_slim_metrics(result.metrics),
-        trajectory=_slim_trajectory(result.trajectory),
-        criteria=tuple(
-            replaced(each, reason="") if each.result is CriterionOutcome.MET else each
-            for each in result.criteria
-        ),
+        result, time=_NO_TIME, conversation=replaced(result.conversation, **ids, turns=turns, time=_NO_TIME)
     )
-
-
-def _slim_turn(turn: Turn) -> Turn:
-    calls = tuple(
-        replaced(call, args={} if isinstance(call.args, Mapping) else excerpt(str(call.args)), result=None)
-        for call in turn.tool_calls
-    )
-    # Warnings are about unreadable arguments, replies that read like errors, and session ids in replies.
-    reply = excerpt(turn.agent_message) if reads_like_error(turn.agent_message) else ""
-    reply = reply or " ".join(SESSION_ID.findall(turn.agent_message))
-    return replaced(
-        turn,
-        user_message="",
-        agent_message=reply,
-        tool_calls=calls,
-        remarks=(),
-        state_after=None,
-        started_at=None,
-        model_requests=(),
-    )
-
-
-def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
-    if not turn.metrics and turn.trajectory is None:
-        return turn
-    return replaced(turn, metrics=_slim_metrics(turn.metrics), trajectory=_slim_trajectory(turn.trajectory))
-
-
-def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
-    if trajectory is None:
-        return None
-    parts = tuple(filter(None, map(_slim_trajectory, trajectory.parts)))
-    return replaced(trajectory, alignment=(), alignment_more=0, parts=parts)
-
-
-def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
-    # The verdict shows why a goal was not reached or wrongly reached.
-    return {
-        name: replaced(result, reason="")
-        if isinstance(result, Score) and result.outcome in (None, GoalOutcome.REACHED)
-        else result
-        for name, result in metrics.items()
-    }
 
 
 def reads_like_error(text: str) -> bool:

@@ -14,6 +14,7 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
+from agentest.domain.figures import Measurements
 from agentest.domain.metrics import COST, GOAL, LATENCY_P95, LIMITS, PASS_RATE
 from agentest.domain.reasons import (
     MeasuredConversation,
@@ -72,15 +73,17 @@ def decide(
     fail_on: Severity,
     *,
     exact: bool = False,
+    measured: Measurements | None = None,
 ) -> Verdict:
     """Decide about a scenario and collect every reason why it did not pass; failing reasons come first.
 
     Args:
         conversations: all conversations of the scenario, with or without `with_severe_failures`.
+        measured: their measurements, if they no longer have them.
         exact: compare averages with thresholds to the last digit, as ADK does.
     """
     deduplication = with_failing_groups(deduplication, fail_on)
-    conversations = with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
+    conversations = with_severe_failures(conversations, deduplication)
     # An invalid conversation does not show how the agent behaves, so no rate counts it.
     informative = [each for each in conversations if each.invalid is None]
     rate = thresholds.get(PASS_RATE)
@@ -107,9 +110,9 @@ def decide(
     reported = {reason.metric for reason in by_threshold if reason.actual is None}
     reasons += by_threshold
     if limits := [name for name in LIMITS if name in applicable]:
-        measured = averages(conversations)  # a custom metric may have the name
-        limited = {name: applicable[name] for name in limits if name not in measured}
-        reasons += _limit_reasons(informative, limited)
+        averaged = averages(conversations)  # a custom metric may have the name
+        limited = {name: applicable[name] for name in limits if name not in averaged}
+        reasons += _limit_reasons(measured or Measurements.of(conversations), len(informative), limited)
     for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
         if name not in reported:
             reasons.append(Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name))
@@ -152,10 +155,10 @@ def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Dedu
 
 
 def with_severe_failures(
-    conversations: Sequence[ConversationResult], groups: Iterable[UniqueError], *, graded: bool = True
+    conversations: Sequence[ConversationResult], groups: Deduplication
 ) -> tuple[ConversationResult, ...]:
-    """Return the conversations with their failures in failing groups, whose severity is known if `graded`."""
-    return tuple(map(Severities.of(groups, graded=graded).mark, conversations))
+    """Return the conversations with their failures in failing groups."""
+    return tuple(map(Severities.of(groups.groups, graded=groups.graded).mark, conversations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,18 +279,16 @@ def _threshold_reasons(
 
 
 def _limit_reasons(
-    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+    measured: Measurements, conversations: int, thresholds: Mapping[str, float]
 ) -> Iterator[Reason]:
-    turns = [turn for each in conversations for turn in each.conversation.turns]
     if LATENCY_P95 in thresholds:
-        found = sorted(turn.latency_ms for turn in turns if turn.latency_ms)
+        found = sorted(filter(None, measured.latencies))  # recorded sessions have no latency
         actual = found[math.ceil(0.95 * len(found)) - 1] if found else None
         text = f"95 % of the agent's turns took at most {actual:,.0f} ms" if found else "it is unknown"
         yield from _limit_reason(LATENCY_P95, thresholds[LATENCY_P95], actual, text)
     if COST in thresholds:
-        costs = [turn.model_cost for turn in turns if turn.model_calls]
-        known = [cost for cost in costs if cost is not None]
-        actual = math.fsum(known) / len(conversations) if known and len(known) == len(costs) else None
+        known = [cost for cost in measured.costs if cost is not None]
+        actual = math.fsum(known) / conversations if known and len(known) == len(measured.costs) else None
         text = "the cost of the agent's models is unknown; it is measured with `model_gateway`"
         if actual is not None:
             text = f"the agent's models cost {actual:.4g} USD a conversation"

@@ -323,8 +323,8 @@ def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
     for id, index in places:
         if found := conversations.get(id or ""):
             return _turn_of(found, index)
-    failed = next(iter(conversations.values()), None)
-    return _turn_of(failed, None) if failed and len(conversations) == 1 else None
+    every = scenario.result.conversations
+    return _turn_of(every[0], None) if len(every) == 1 else None
 
 
 def _turn_of(result: ConversationResult, index: int | None) -> BrokenTurn:

@@ -544,7 +544,7 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Rates | None:
     rate = run_pass_rate(scenarios)
     if rate is None:
         return None
-    all_pass = run_pass_hat_k(scenarios)
+    all_pass = run_pass_hat_k(scenarios, _SHOWN_K[-1])
     return Rates(
         agent=agent,
         rate=rate,

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
+from agentest.domain.figures import scenario_pass_hat_k
 from agentest.domain.results import Figure, ModelUsage, RunResult, ScenarioResult, Status
 from agentest.domain.root_causes import root_causes_of
 from agentest.report.console.scenario import scenario_lines
@@ -291,7 +291,8 @@ def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
         yield "attack.strategy", attack.strategy
         rate = Figure(attack.successes / attack.attempts, attack.attempts, attack.low, attack.high)
         yield from _figure("attack.success_rate", rate)
-    for k, value in islice(scenario.pass_hat_k.items(), _SHOWN_K):
+    values = scenario_pass_hat_k(scenario.pass_rate, _SHOWN_K) if scenario.pass_rate else ()
+    for k, value in enumerate(values, start=1):
         yield f"pass_hat_k.{k}", _number(value)
     if scenario.flaky:
         yield "flaky", "true"

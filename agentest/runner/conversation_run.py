@@ -7,18 +7,18 @@ judge therefore delays no conversation, until very many conversations wait for j
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
 
 from agentest.conversation.turn_loop import OnTurn
 from agentest.domain.end_reason import Ending
-from agentest.domain.results import ConversationResult, TurnEvaluation
+from agentest.domain.results import ConversationResult
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Blame, Conversation, Failure, TimeSpent, Turn, Usage, get_call_metadata
+from agentest.domain.transcript import Blame, Conversation, Failure, TimeSpent, Turn
 from agentest.domain.truncation import stored
 from agentest.models.port import CallKey
 from agentest.runner.plan import Unit
@@ -293,44 +293,3 @@ class Trials:
             self._settled.add(agent)
         trial.decided.set()
         trial.ended.set()
-
-
-_MAX_PARTS = 10_000
-"""Number of parts to remember. Results with more distinct parts gain nothing from sharing."""
-_NO_USAGE = Usage()
-_T = TypeVar("_T", bound=object)
-
-
-class PartSharing:
-    """Replaces equal parts of slimmed results (`without_unneeded_parts`) by one object, to save memory."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, Any] = {}
-
-    def shared(self, result: ConversationResult) -> ConversationResult:
-        """Return an equal result that shares its parts with earlier ones."""
-        conversation = result.conversation
-        turns = tuple(map(self._turn, conversation.turns))
-        evaluations = tuple(map(self._evaluation, result.turns))
-        return replace(result, conversation=replace(conversation, turns=turns), turns=evaluations)
-
-    def _turn(self, turn: Turn) -> Turn:
-        calls = turn.tool_calls
-        if calls and not any(call.args or call.result is not None for call in calls):
-            key = tuple((type(call.args), get_call_metadata(call)) for call in calls)
-            calls = self._first_equal(calls, key)
-        usage = _NO_USAGE if turn.usage == _NO_USAGE else turn.usage
-        if calls is turn.tool_calls and usage is turn.usage:
-            return turn
-        return replace(turn, tool_calls=calls, usage=usage)
-
-    def _evaluation(self, evaluation: TurnEvaluation) -> TurnEvaluation:
-        if evaluation.judged_ms is not None or evaluation != TurnEvaluation(evaluation.turn_index):
-            return evaluation
-        return self._first_equal(evaluation, (TurnEvaluation, evaluation.turn_index))
-
-    def _first_equal(self, part: _T, key: Hashable) -> _T:
-        if len(self._known) >= _MAX_PARTS:
-            self._known.clear()
-        first: _T = self._known.setdefault(key, part)
-        return first

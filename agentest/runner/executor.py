@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import anyio
@@ -27,13 +26,11 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.reasons import conversation_failed
-from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
-from agentest.domain.truncation import without_unneeded_parts
+from agentest.domain.results import ModelUsage, ScenarioResult, Status
 from agentest.runner.conversation_run import (
     ConversationRunner,
     JudgedConversation,
     LocalConversationRunner,
-    PartSharing,
     Trial,
     Trials,
     blamed_on_agent,
@@ -147,7 +144,6 @@ class _Scheduler:
         """By scope and number: conversations that the agent refused, until their unit is decided."""
         self._in_progress: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
-        self._sharing = PartSharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
         """Run the units. Returns results by scope for every unit that began, even if it was interrupted."""
@@ -226,9 +222,7 @@ class _Scheduler:
             self._trial_lock.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
-        progress = self._in_progress[unit.scope] = UnitProgress(
-            unit, perf_counter(), results=unit.finished_part.by_number
-        )
+        progress = self._in_progress[unit.scope] = UnitProgress(unit, self._settings.keep_conversations)
         to_run = unit.conversations - len(unit.finished_part.conversations)
         self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_run))
         return progress
@@ -337,7 +331,7 @@ class _Scheduler:
             finished = await self._runner.run(unit, number, ongoing)
         finally:
             ongoing.leave()
-        progress.results[number] = self._retained(unit, finished)
+        progress.add(number, finished.result)
         if finished.rerun_reason:
             progress.rerun_reason[number] = finished.rerun_reason
         failure = finished.result.conversation.failure
@@ -374,20 +368,13 @@ class _Scheduler:
         unit = progress.unit
         for number, finished in self._denied.pop(unit.scope, {}).items():
             settled = blamed_on_agent(finished) if unit.agent in self.answering else finished
-            progress.results[number] = self._retained(unit, settled)
+            progress.results[number] = settled.result
             self._report_finished(unit, number, settled)
 
     def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
         used = self._ledger.of(unit.scope).values()
         return sum(used, ModelUsage())
-
-    def _retained(self, unit: Unit, finished: JudgedConversation) -> ConversationResult:
-        # The console shows a case's scores together with its messages.
-        if self._settings.keep_conversations or unit.scenario.case is not None:
-            return finished.result
-        by_worker = finished.json is not None  # workers slim results themselves
-        return self._sharing.shared(finished.result if by_worker else without_unneeded_parts(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> bool:
         decidable = [each for each in self._undecided if not self._must_wait(each.unit)]

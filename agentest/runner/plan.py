@@ -65,11 +65,6 @@ class FinishedUnitPart:
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Role → model usage of the earlier run for this unit."""
 
-    @property
-    def by_number(self) -> dict[int, ConversationResult]:
-        """Number → result of each finished conversation."""
-        return dict(zip(self.numbers, self.conversations, strict=True))
-
     def is_all(self, conversations: int) -> bool:
         """Return True if it covers a whole unit of this many conversations."""
         return self.result is not None or len(self.conversations) >= conversations

@@ -8,7 +8,7 @@ that estimates improve during the run. `estimate_of` computes that maximum.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from math import ceil
@@ -122,7 +122,9 @@ class Allowance:
         self._in_progress: Counter[Key] = Counter()
         self._started: dict[str, _StartedUnit] = {}
         """By scope: units with a started conversation that are not decided yet."""
-        self._finished: dict[str, list[Need]] = {}  # scope → need of each finished conversation
+        self._finished: dict[str, tuple[Need, Need]] = {}
+        """Scope → the least and the most that its finished conversations needed."""
+        self._known: tuple[Need, Need] | None = None  # the same over all finished conversations with a call
         self._waiting = 0
         self._turn = anyio.Lock()  # lets units that have not begun wait one after another
         self._changed = anyio.Event()
@@ -161,7 +163,9 @@ class Allowance:
         self._in_progress.pop(key)
         took = self._ledger.paid.pop(key, ModelUsage()) + before
         cost = took.calls * self._per_call() if took.cost is None else took.cost
-        self._finished.setdefault(unit.scope, []).append(Need(took.calls, cost))
+        need = Need(took.calls, cost)
+        self._finished[unit.scope] = _widened(self._finished.get(unit.scope), need)
+        self._known = _widened(self._known, need) if need.calls else self._known
         self._started[unit.scope].has_failures |= has_failures
         self._done(unit.scope, number)
         self._wake()
@@ -208,14 +212,14 @@ class Allowance:
         return sum((entry.used for entry in (*page.salvaged, *page.recorded)), ModelUsage())
 
     def _fits(self, unit: Unit, number: int) -> bool:
-        if not self._in_progress and not self._known():
+        if not self._in_progress and not self._known:
             return True  # its responses are stored, so starting wastes nothing
         need = self._estimated_need(unit) if self._in_progress else self._min_need(unit)
         need = need.less(self._already_paid(unit, number)) + self._grouping(unit)
         if not self._in_progress and not self._within(need, self._budget.max_calls, self._budget.max_cost):
             return True  # no run with this budget could cover it at once, so it may begin here
         for key, (other, before) in self._under_way.items():
-            is_first = not self._known() and key == next(iter(self._under_way))
+            is_first = not self._known and key == next(iter(self._under_way))
             needed = self._max_need(other) if is_first else self._estimated_need(other)
             need += needed.less(before + self._ledger.paid.get(key, ModelUsage()))
         for begun in self._started.values():
@@ -238,21 +242,19 @@ class Allowance:
 
     def _estimated_need(self, unit: Unit) -> Need:
         if finished := self._finished.get(unit.scope):
-            return _choose_each(max, finished)
+            return finished[1]
         if earlier := self._earlier(unit):
             return earlier
         most = self._max_need(unit)
-        if not (known := self._known()):
+        if self._known is None:
             return most
-        maximum = _choose_each(max, known)
+        maximum = self._known[1]
         return Need(min(most.calls, maximum.calls), maximum.cost)
 
     def _min_need(self, unit: Unit) -> Need:
         finished = self._finished.get(unit.scope)
-        return (None if finished else self._earlier(unit)) or _choose_each(min, finished or self._known())
-
-    def _known(self) -> list[Need]:
-        return [each for several in self._finished.values() for each in several if each.calls]
+        earlier = None if finished else self._earlier(unit)
+        return earlier or (finished or self._known or (Need(),))[0]
 
     def _earlier(self, unit: Unit) -> Need | None:
         took = self._took.get((unit.scenario.name, unit.agent))
@@ -305,8 +307,10 @@ class Allowance:
         return f"{spent}, and {next_one} needs {' and '.join(takes)}{remedy}"
 
 
-def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[Need]) -> Need:
-    return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
+def _widened(known: tuple[Need, Need] | None, need: Need) -> tuple[Need, Need]:
+    least, most = known or (need, need)
+    least = Need(min(least.calls, need.calls), min(least.cost, need.cost))
+    return least, Need(max(most.calls, need.calls), max(most.cost, need.cost))
 
 
 @dataclass(frozen=True, slots=True)

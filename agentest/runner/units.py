@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import field, fields
+from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from agentest.config.agents.companion_servers import unreached
 from agentest.domain.events import Emit, ScenarioFinished
-from agentest.domain.figures import totals_of, with_figures
+from agentest.domain.figures import Measurements, totals_of, with_figures
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.results import (
     ConversationResult,
@@ -21,10 +22,13 @@ from agentest.domain.results import (
     ScenarioCause,
     ScenarioResult,
     Status,
+    TurnEvaluation,
     Verdict,
     total_usage,
 )
 from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import Conversation, ToolCall, Turn, get_call_metadata
+from agentest.domain.truncation import without_measurements, without_unneeded_parts
 from agentest.domain.verdict import (
     averages,
     decide,
@@ -45,7 +49,7 @@ from agentest.runner.run_summary import (
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.verdict_warnings import UnitEvidence, questioned, unit_warnings
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
@@ -53,29 +57,89 @@ if TYPE_CHECKING:
     from agentest.runner.repetition import Schedule
 
 
+_MAX_PARTS = 1000
+"""The number of shared parts of a unit. Results with more distinct parts gain little from sharing."""
+_T = TypeVar("_T")
+
+
+def _facts(of: type, *others: str) -> Callable[[Any], Hashable]:
+    """Return a function that returns the fields of a value, apart from these."""
+    return attrgetter(*(each.name for each in fields(of) if each.name not in others))
+
+
+_conversation_facts = _facts(Conversation, "turns", "user_calls", "sent", "live_state")
+_turn_facts = _facts(Turn, "tool_calls")
+_evaluation_facts = _facts(TurnEvaluation, "metrics")
+_result_facts = _facts(ConversationResult, "conversation", "turns", "metrics")
+
+
+def _call_key(call: ToolCall) -> Hashable:
+    return get_call_metadata(call), call.args or type(call.args)
+
+
 @dataclass(slots=True)
 class UnitProgress:
     """The progress of a unit. A run that is stopped makes the unit's result from it."""
 
     unit: Unit
-    start: float = 0.0
+    keeps_conversations: bool = True  # True if reports show conversations even if they passed
+    start: float = field(default_factory=perf_counter)
     wanted: int = field(init=False)  # how many conversations to run, as far as known now
-    _schedule: Schedule | None = field(init=False)
+    _schedule: Schedule | None = field(init=False, default=None)
     """Decides how many more conversations are needed; None: the number is fixed."""
     _wanted_changed: anyio.Event = field(default_factory=anyio.Event)
     results: dict[int, ConversationResult] = field(default_factory=dict)
-    """Number → result of each finished conversation."""
+    """Number → result of each finished conversation; slim ones without measurements, so that many are equal
+    and share their memory."""
+    measured: Measurements = field(default_factory=Measurements)  # of all finished conversations
+    _known: dict[Hashable, Any] = field(default_factory=dict)  # the shared parts of slim results
     rerun_reason: dict[int, str] = field(default_factory=dict)
     """Number → reason, for conversations that ran again because the simulated user broke its role."""
 
     def __post_init__(self) -> None:
         repeat = self.unit.repeat
         self.wanted = repeat.min if repeat else self.unit.conversations
-        self._schedule = None
         if repeat:
             from agentest.runner.repetition import Schedule
 
             self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds)
+        earlier = self.unit.finished_part
+        for number, result in zip(earlier.numbers, earlier.conversations, strict=True):
+            self.add(number, result)
+
+    def add(self, number: int, result: ConversationResult) -> None:
+        """Add a finished conversation."""
+        self.measured.add(number, result)
+        # The console shows a case's scores together with its messages.
+        if not self.keeps_conversations and self.unit.scenario.case is None:
+            result = without_unneeded_parts(result)
+        self.results[number] = self._shared(without_measurements(result)) if result.slim else result
+
+    def _shared(self, result: ConversationResult) -> ConversationResult:
+        """Return an equal result that shares its parts with earlier ones."""
+        conversation = result.conversation
+        calls = tuple(tuple(map(_call_key, of.tool_calls)) for of in conversation.turns)
+        try:
+            key: Hashable = (
+                _conversation_facts(conversation),
+                tuple(map(_turn_facts, conversation.turns)),
+                (*calls, tuple(map(_call_key, conversation.user_calls))),
+            )
+            conversation = self._first_equal(key, conversation)
+            turns = tuple(
+                self._first_equal((_evaluation_facts(each), *each.metrics.items()), each)
+                for each in result.turns
+            )
+            key = (key, tuple(map(id, turns)), tuple(result.metrics.items()), _result_facts(result))
+            return self._first_equal(key, replace(result, conversation=conversation, turns=turns))
+        except TypeError:  # something cannot be hashed
+            return result
+
+    def _first_equal(self, key: Hashable, part: _T) -> _T:
+        if len(self._known) >= _MAX_PARTS:
+            self._known.clear()
+        first: _T = self._known.setdefault(key, part)
+        return first
 
     async def wants(self, number: int) -> bool:
         """Return True if a conversation of this number is needed. Waits until that is known."""
@@ -191,7 +255,7 @@ class UnitDecision:
     async def decide(self, progress: UnitProgress, problem: Reason | None = None) -> ScenarioResult | None:
         """Return the result of a finished unit; None if it needs more. `problem`: why it cannot pass."""
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
-        if not progress.close(_graded(progress.ordered, deduplication)):
+        if not progress.close(with_severe_failures(progress.ordered, deduplication)):
             return None
         unit = progress.unit
         if problem is None and unit.conversations < unit.planned:
@@ -229,7 +293,7 @@ class UnitDecision:
     def _result(
         self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
     ) -> ScenarioResult:
-        unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
+        unit, conversations = progress.unit, with_severe_failures(progress.ordered, deduplication)
         thresholds = unit.thresholds
         if stopped:  # the missing conversations might have met them, and one failed one need not decide
             thresholds = {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
@@ -238,7 +302,10 @@ class UnitDecision:
             from agentest.judging.error_grouping import add_examples
 
             deduplication = add_examples(deduplication, conversations, self._redact)
-        verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
+        measured = progress.measured
+        verdict = decide(
+            conversations, deduplication, thresholds, self._fail_on, exact=exact, measured=measured
+        )
         notes = unit_notes(unit, conversations, thresholds, has_user_model=self._user is not None)
         final, of_repeat = verdict, dict[str, int | None]()
         if stopped:  # it may have failed already, but it cannot pass
@@ -264,7 +331,7 @@ class UnitDecision:
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=total_usage([unit.finished_part.usage, self._ledger.of(unit.scope)]),
-            totals=totals_of(conversations),
+            totals=totals_of(conversations, measured),
             warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.rerun_reason),
         )
         result = with_figures(result, conversations)
@@ -282,12 +349,6 @@ def _causes(verdict: Verdict, conversations: Sequence[ConversationResult]) -> tu
     from agentest.domain.root_causes import find_scenario_causes
 
     return find_scenario_causes(verdict.reasons, conversations)
-
-
-def _graded(
-    conversations: Sequence[ConversationResult], deduplication: Deduplication
-) -> tuple[ConversationResult, ...]:
-    return with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
 
 
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
@@ -320,13 +381,12 @@ def report_finished(session: RunSession) -> dict[str, ScenarioResult]:
 
 def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str, ScenarioResult]:
     """Report the finished part of units that a stop kept from `begun`. Returns results by scope."""
-    results: dict[str, ScenarioResult] = {}
-    decision = UnitDecision(session.settings, UnitConnections(redact=session.prepared.loaded.redact))
+    results, settings = dict[str, ScenarioResult](), session.settings
+    decision = UnitDecision(settings, UnitConnections(redact=session.prepared.loaded.redact))
     for unit in session.prepared.plan.units:
         if unit.finished_part.conversations and unit.scope not in begun:
-            progress = UnitProgress(unit, perf_counter(), results=unit.finished_part.by_number)
-            result = decision.decide_early(progress, session.stop)
-            results[unit.scope] = report_result(result, session.emit, session.settings)
+            result = decision.decide_early(UnitProgress(unit, settings.keep_conversations), session.stop)
+            results[unit.scope] = report_result(result, session.emit, settings)
     return results
 
 

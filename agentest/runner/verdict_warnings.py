@@ -24,7 +24,7 @@ from agentest.domain.results import (
     WarningCode,
 )
 from agentest.domain.tool_visibility import Approval, SeenBy, ToolVisibility, cannot_be_seen
-from agentest.domain.transcript import SESSION_ID, ToolCall, Turn, is_unreadable, mismatch
+from agentest.domain.transcript import ToolCall, Turn, is_unreadable, mismatch
 from agentest.domain.truncation import reads_like_error
 from agentest.mocks.binding import BoundFunction, Mock, steps_of, tool_specs
 from agentest.runner.known_tools import NamedTool, is_known, keyed_trajectories, named_tools, nearest_tool
@@ -324,18 +324,15 @@ def _simulated_tools(evidence: UnitEvidence) -> Iterator[Finding]:
 
 def _shared_sessions(evidence: UnitEvidence) -> Iterator[Finding]:
     for result in evidence.conversations:
-        own = result.conversation.session_id
-        for turn in result.conversation.turns:
-            foreign = next((each for each in SESSION_ID.findall(turn.agent_message) if each != own), None)
-            if own and foreign:
-                yield (
-                    f"a reply in conversation {result.conversation.conversation_id} "
-                    f"({turn_name(turn.turn_index)}) carries the session id of another conversation, "
-                    f"{foreign}: the agent shares state between conversations. "
-                    "Repair the agent, or set exclusive: true",
-                    (),
-                )
-                return
+        if foreign := result.conversation.foreign_session:
+            yield (
+                f"a reply in conversation {result.conversation.conversation_id} "
+                f"({turn_name(foreign[0])}) carries the session id of another conversation, "
+                f"{foreign[1]}: the agent shares state between conversations. "
+                "Repair the agent, or set exclusive: true",
+                (),
+            )
+            return
 
 
 def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:

@@ -7,10 +7,10 @@ described in `schemas/results.schema.json`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from agentest.domain.figures import totals_of
+from agentest.domain.figures import scenario_pass_hat_k, totals_of
 from agentest.domain.metrics import GOAL
 from agentest.domain.reasons import MeasuredConversation, conversation_passed, threshold_counted_trajectories
 from agentest.domain.results import (
@@ -23,6 +23,7 @@ from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     CriterionResult,
+    Deduplication,
     LabelledFailure,
     ModelUsage,
     QuotaUse,
@@ -57,7 +58,7 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
 )
 from agentest.domain.verdict import metric_verdicts, with_severe_failures
-from agentest.store.dataclass_codec import Codecs, Layout, read_number
+from agentest.store.dataclass_codec import Codecs, Layout
 from agentest.store.shapes import (
     ConversationLine,
     Counts,
@@ -173,9 +174,9 @@ def _scenario_keys(result: ScenarioResult) -> Json:
 
         if causes := scenario_causes(result):
             keys["causes"] = [CODECS.write(cause) for cause in causes]
-    if result.pass_hat_k:
-        keys["passHatK"] = {str(k): value for k, value in result.pass_hat_k.items()}
     if result.pass_rate:
+        values = scenario_pass_hat_k(result.pass_rate)
+        keys["passHatK"] = {str(k): value for k, value in enumerate(values, start=1)}
         keys["flaky"] = result.flaky
     if result.repeat:
         keys["decidedAfter"] = result.decided_after
@@ -189,13 +190,12 @@ def _scenario_keys(result: ScenarioResult) -> Json:
 def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> ScenarioResult:
     scenario = replace(
         result,
-        pass_hat_k={int(k): read_number(value) for k, value in data.get("passHatK", {}).items()},
-        flaky=bool(data.get("flaky")),
         decided_after=data.get("decidedAfter"),
         metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=result.case is not None),
     )
     read = tuple(CODECS.read(ConversationResult, each) for each in data.get("conversations", ()))
-    conversations = with_severe_failures(read, scenario.errors, graded=not scenario.severity_unknown)
+    groups = Deduplication(scenario.errors, graded=not scenario.severity_unknown)
+    conversations = with_severe_failures(read, groups)
     return replace(scenario, conversations=conversations, totals=totals_of(conversations))
 
 
@@ -203,177 +203,110 @@ def _with_summary(result: TrajectoryResult, _: Mapping[str, Any]) -> TrajectoryR
     return replace(result, matched=bool(result.matched), summary=result.summary_in(result.summary))
 
 
-_SIDES = ("mode", "expected", "forbidden", "actual")
+_BRIEF = Layout(always=())
+_ALWAYS_OF_TURN = ("tool_calls", "latency_ms", "retries", "requests")
 _IN_REASONS: Mapping[type, Layout] = {
     TrajectoryResult: Layout(
         left_out=("alignment", "alignment_more", "score", "parts"),
-        only_if_set=(*_SIDES, "broken", "without_calls", "name"),
+        always=("missing_calls", "extra_calls", "ordering_issues", "forbidden_calls", "error"),
     ),
-    CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
+    CheckResult: _BRIEF,
 }
 """Trajectories are stored with their conversation, so a copy in a reason has no alignment."""
 
 CODECS = Codecs(
     {
-        Remark: Layout(only_if_set=("calls_before",)),
+        **dict.fromkeys((Remark, ModelToolCall, ServerOutput, AlignedRow, ArgumentDifference), _BRIEF),
+        **dict.fromkeys((LabelledFailure, CriterionResult, Unscored, Verdict, AttackRate), _BRIEF),
+        **dict.fromkeys((VerdictWarning, CausePlace, SlowTurn, Totals), _BRIEF),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=(
-                *("also_seen_by", "call_id", "duration_ms", "round"),
-                *("raised", "approval", "by_real_tool", "simulated"),
-            ),
+            always=("invalid_arguments", "error", "seen_by"),
             names={"call_id": "id"},
         ),
         Turn: Layout(
-            order=(
-                *("turn_index", "user_message", "agent_message", "tool_calls"),
-                *("latency_ms", "retries", "requests"),
-            ),
-            only_if_set=(
-                *("author", "state_after", "state_error", "model_calls", "first_token_ms"),
-                *(
-                    "tells_calls",
-                    "calls_hidden",
-                    "approvals",
-                    "call_refused",
-                    "started_at",
-                    "user_ms",
-                    "tools_ms",
-                ),
-                *(
-                    "asked_calls",
-                    "redacted",
-                    "model_ms",
-                    "model_requests",
-                    "briefing",
-                    "faults",
-                    "model_cost",
-                    "exchanges",
-                ),
-            ),
+            order=("turn_index", "user_message", "agent_message", *_ALWAYS_OF_TURN),
+            always=(*_ALWAYS_OF_TURN, "usage", "remarks", "attachments"),
             digits={"model_cost": 9},
         ),
-        UnfinishedTurn: Layout(
-            only_if_set=(
-                *("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted"),
-                *("model_ms", "model_requests", "faults", "model_cost", "exchanges"),
-            ),
-            digits={"model_cost": 9},
-        ),
+        UnfinishedTurn: Layout(always=("retries", "requests"), digits={"model_cost": 9}),
         ModelRequest: Layout(
-            order=("model", "round", "status", "error", "begin_ms", "latency_ms"),
-            only_if_set=("model", "round", "status", "error", "prompt_more", "answer", "calls"),
+            order=("model", "round", "status", "error", "begin_ms", "latency_ms"), always=("usage", "prompt")
         ),
-        ModelToolCall: Layout(only_if_set=("answered_inside",)),
-        ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
-        TimeSpent: Layout(only_if_set=("model_ms",), derived=lambda time: {"ownMs": round(time.own_ms, 3)}),
+        TimeSpent: Layout(
+            always=("total_ms", "agent_ms", "user_ms", "tools_ms", "judges_ms"),
+            derived=lambda time: {"ownMs": round(time.own_ms, 3)},
+        ),
         Conversation: Layout(
             left_out=("failure", "time", "session_id", "invalid", "live_state", "sent"),
             required=("unfinished",),
-            only_if_set=(
-                *("shortened", "initial_state", "mock_state", "inexact_state", "user_calls", "attack"),
-                "history",
-            ),
+            always=(),
             names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},
             derived=_failure_keys,
             completed=_with_failure,
         ),
         ConversationResult: Layout(
             flat=("conversation",),
-            left_out=("turns", "metrics", "trajectory", "failures"),
-            only_if_set=("criteria", "invalid", "checks", "severe_failures", "severity_unknown"),
+            left_out=("turns", "metrics", "trajectory", "failures", "slim"),
+            always=("time",),
             derived=_conversation_keys,
             completed=_with_evaluation,
         ),
         TurnEvaluation: Layout(
-            left_out=("trajectory", "reference"), required=("metrics", "checks"), only_if_set=("judged_ms",)
+            left_out=("trajectory", "reference"), required=("metrics", "checks"), always=()
         ),
-        LabelledFailure: Layout(only_if_set=("severity",)),
         TrajectoryResult: Layout(
             order=("matched", "missing_calls", "extra_calls", "ordering_issues", "forbidden_calls"),
             required=("missing_calls", "extra_calls", "ordering_issues", "forbidden_calls"),
-            only_if_set=(
-                *(*_SIDES, "broken", "without_calls"),
-                *("alignment", "alignment_more", "name", "score", "parts"),
-            ),
+            always=("error",),
             names={"summary": "reason"},
             derived=lambda result: {"reason": result.reason} | ({"matched": None} if result.error else {}),
             completed=_with_summary,
         ),
         TrajectoryScore: Layout(derived=lambda score: {"f1": score.f1}),
-        AlignedRow: Layout(only_if_set=("difference", "differences", "tool")),
-        ArgumentDifference: Layout(only_if_set=("expected", "actual", "expected_kind", "actual_kind")),
         CheckResult: Layout(
-            only_if_set=("reply", "turn_index"),
+            always=("error",),
             names={"summary": "reason"},
             derived=lambda check: {"reason": check.reason},
             completed=lambda check, _: replace(check, summary=check.summary_in(check.summary)),
         ),
-        CriterionResult: Layout(only_if_set=("samples",)),
-        Score: Layout(
-            left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence", "severity")
-        ),
-        Unscored: Layout(only_if_set=("own_code", "outcome")),
+        Score: Layout(left_out=("rubrics",), always=()),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(
             order=("calls", "retries"),
             flat=("tokens",),
             names={"cached": "cachedCalls", "saved": "savedCost"},
             digits={"cost": 6, "saved": 6},
-            only_if_set=("cached", "saved"),
+            always=("calls", "retries", "cost"),
         ),
         ScenarioResult: Layout(
             order=("agent", "name", "file", "line", "tags", "goal", "profile", "duration_ms", "planned"),
-            left_out=(
-                *("conversations", "metric_verdicts", "totals"),
-                *("pass_hat_k", "flaky", "decided_after"),
-            ),
-            required=(
-                *("tags", "duration_ms", "averages", "thresholds", "skipped_metrics"),
-                *("errors", "usage"),
-            ),
+            left_out=("conversations", "metric_verdicts", "totals", "decided_after"),
+            required=("tags", "duration_ms", "averages", "thresholds", "skipped_metrics", "errors", "usage"),
             flat=("verdict", "case"),
-            only_if_set=(
-                *("goal", "profile", "information", "causes", "intervals", "pass_rate"),
-                *("severity_unknown", "verdict_warnings", "repeat", "attack"),
-            ),
+            always=("planned", "warnings"),
             names={"planned": "plannedConversations"},
             derived=_scenario_keys,
             completed=_with_scenario_keys,
         ),
-        Verdict: Layout(only_if_set=("reasons",)),
-        Reason: Layout(
-            only_if_set=(
-                *("conversation_id", "turn_index", "metric", "expected", "actual"),
-                *("group", "check", "trajectory", "criterion"),
-            ),
-            within=_IN_REASONS,
-        ),
-        AttackRate: Layout(only_if_set=("notes",)),
+        Reason: Layout(always=(), within=_IN_REASONS),
         UniqueError: Layout(
-            only_if_set=("fails",),
+            always=("examples",),
             derived=lambda group: {"description": group.description, "count": group.count},
         ),
-        VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools", "note")),
-        ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),
-        CauseExample: Layout(only_if_set=("agent",)),
-        CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),
-        RootCause: Layout(only_if_set=("labels",)),
-        RunHead: Layout(only_if_set=("calibration", "shard", "joining")),
-        Summary: Layout(
-            flat=("counts",),
-            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "quotas", "per_agent"),
-        ),
-        QuotaUse: Layout(only_if_set=("learnt_per_minute",), derived=lambda use: {"message": use.message}),
-        Counts: Layout(only_if_set=("pass_rate", "agent_turn_ms", "agent_cost"), digits={"agent_cost": 6}),
+        ScenarioCause: Layout(always=("text",)),
+        CauseExample: Layout(always=("conversation_id", "turn_index", "text")),
+        RootCause: Layout(always=("agents", "places")),
+        RunHead: Layout(always=("root_causes",)),
+        Summary: Layout(flat=("counts",), always=("warnings", "changes")),
+        QuotaUse: Layout(always=("refused", "waited_ms"), derived=lambda use: {"message": use.message}),
+        Counts: Layout(always=(), digits={"agent_cost": 6}),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
-        SlowTurn: Layout(only_if_set=("first_token_ms", "model_ms")),
         StoredSlowTurn: Layout(flat=("turn",)),
-        StoredAgent: Layout(only_if_set=("no_call_seen",)),
-        ScenarioLine: Layout(only_if_set=("amended", "totals")),
-        ConversationLine: Layout(only_if_set=("measured",)),
-        MeasuredConversation: Layout(only_if_set=("sums", "cost", "scripted", "failures")),
-        Totals: Layout(only_if_set=tuple(each.name for each in fields(Totals))),
+        StoredAgent: Layout(always=("tool_calls",)),
+        ScenarioLine: Layout(always=("type",)),
+        ConversationLine: Layout(always=("type",)),
+        MeasuredConversation: Layout(always=("latency",)),
     }
 )
 """The codecs of all values. Costs are rounded, because their sum depends on the order of the answers."""

@@ -35,7 +35,8 @@ class Layout:
 
     order: tuple[str, ...] = ()  # fields that come first, in this order; the others follow in their own order
     left_out: tuple[str, ...] = ()  # fields that are not stored. They must have a default.
-    only_if_set: tuple[str, ...] = ()  # fields that are written only if they differ from their default
+    always: tuple[str, ...] | None = None
+    """Fields that are written even if they have their default, besides `required`; None: all are."""
     required: tuple[str, ...] = ()  # fields with a default that every file has nevertheless
     flat: tuple[str, ...] = ()  # fields whose keys are merged into the object that has the field
     names: Mapping[str, str] = field(default_factory=dict)
@@ -167,7 +168,8 @@ class Codec(Generic[T]):
         key = self._keys[each.name] = layout.names.get(each.name, _camel_case(each.name))
         digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
         write = form.write if digits is None else partial(round, ndigits=digits)
-        self._writers.append((key, write, default if each.name in layout.only_if_set else MISSING))
+        is_always_written = layout.always is None or each.name in (*layout.required, *layout.always)
+        self._writers.append((key, write, MISSING if is_always_written else default))
         self._readers.append((each.name, key, form.read))
         if default is MISSING or each.name in layout.required:
             self.needed.add(key)

@@ -41,11 +41,15 @@ def _with_change(finding: Finding, data: Mapping[str, Any]) -> Finding:
 
 _CODECS = Codecs(
     {
-        Explored: Layout(left_out=("findings", "fail_on"), only_if_set=("coverage",), digits={"cost": 6}),
+        Explored: Layout(
+            left_out=("findings", "fail_on"),
+            always=("tries", "by_part", "not_tried", "untried", "signatures", "conversations", "cost"),
+            digits={"cost": 6},
+        ),
         Finding: Layout(
             left_out=("change",),
             required=("rate", "minimal", "file", "transcript", "hint", "tags", "tries"),
-            only_if_set=("text", "turn_index", "also"),
+            always=("conversations_to_find",),
             derived=_change_key,
             completed=_with_change,
         ),

@@ -325,11 +325,13 @@ class Journal:
     def conversations(self, scenario: ScenarioResult) -> Iterator[bytes]:
         """Yield the scenario's conversations in order, as JSON. Raises OSError, also if one is missing."""
         flat = self._places.get((scenario.name, scenario.agent), array("q"))
-        places = sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
-        expected = scenario.totals.conversations
-        if expected and len(places) != expected:
-            raise OSError(f"{self.path} holds {len(places)} of {expected} conversations of {scenario.name!r}")
-        for _, start, length in places if expected else ():
+        numbers, expected = flat[::3], scenario.totals.conversations
+        if expected and len(numbers) != expected:
+            raise OSError(
+                f"{self.path} holds {len(numbers)} of {expected} conversations of {scenario.name!r}"
+            )
+        for at in sorted(range(len(numbers)), key=numbers.__getitem__) if expected else ():
+            start, length = flat[3 * at + 1 : 3 * at + 3]
             yield conversation_in(self._file.read(start, length))[0]
 
     def close(self) -> None:
@@ -381,8 +383,10 @@ class Journal:
 
     def _index(self) -> Iterator[list[str | int]]:
         for key in dict.fromkeys((*self._scenario_lines, *self._places)):
-            places = " ".join(map(str, self._places.get(key, ())))
-            yield [*key, *self._scenario_lines.get(key, (0, 0)), places]
+            flat = self._places.get(key, array("q"))
+            # In parts, because the texts of the numbers would take ten times the memory of the array.
+            parts = (" ".join(map(str, flat[at : at + 999])) for at in range(0, len(flat), 999))
+            yield [*key, *self._scenario_lines.get(key, (0, 0)), " ".join(parts)]
 
     def _write(self, line: RunLine | ScenarioLine | EndLine) -> None:
         self._file.add(encoded(CODECS.write(line)) + b"\n")

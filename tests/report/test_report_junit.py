@@ -180,8 +180,6 @@ def test_numbers() -> None:
         thresholds={"helpfulness": 3.5},
         intervals={"helpfulness": Figure(4.0, 6, 3.25, 4.75)},
         pass_rate=Figure(2 / 3, 3, 0.2077, 0.9385),
-        pass_hat_k={1: 2 / 3, 2: 1 / 3},
-        flaky=True,
         decided_after=3,
         tags=("slow", "paid"),
         case=CaseId("cases", "c7"),

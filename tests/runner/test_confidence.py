@@ -15,7 +15,7 @@ from builders import (
     turn_evaluation,
 )
 
-from agentest.domain.figures import intervals, pass_rate, run_pass_hat_k, run_pass_rate
+from agentest.domain.figures import intervals, pass_rate, run_pass_hat_k, run_pass_rate, scenario_pass_hat_k
 from agentest.domain.results import CaseId, ConversationResult, Figure
 from agentest.domain.transcript import Blame
 from agentest.domain.verdict import averages
@@ -41,7 +41,8 @@ def test_a_scenario_whose_conversations_disagree() -> None:
     sure = wilson(2, 3)
     assert sure
     assert found.pass_rate == Figure(2 / 3, 3, sure.low, sure.high)
-    assert found.pass_hat_k == {1: pytest.approx(2 / 3), 2: pytest.approx(1 / 3), 3: 0.0}
+    assert scenario_pass_hat_k(found.pass_rate) == [pytest.approx(2 / 3), pytest.approx(1 / 3), 0.0]
+    assert len(scenario_pass_hat_k(found.pass_rate, 2)) == 2
     assert found.flaky
 
 
@@ -71,7 +72,7 @@ def test_unknown_conversations_do_not_count() -> None:
 def test_a_case_of_an_evaluation_set_has_no_pass_rate() -> None:
     """Its runs are averaged and do not pass individually; its averages have intervals."""
     found = scenario_result(conversations=passing(2, 1), case=CaseId("set", "case"))
-    assert (found.pass_rate, found.pass_hat_k, found.flaky) == (None, {}, False)
+    assert (found.pass_rate, found.flaky) == (None, False)
     assert found.intervals.keys() == found.averages.keys()
 
 
@@ -136,5 +137,6 @@ def test_the_rate_of_a_run() -> None:
 def test_pass_hat_k_of_a_run() -> None:
     """It is the mean over scenarios of several conversations, for every k that each of them has."""
     several = [scenario_result("a", passing(3)), scenario_result("b", passing(1, 1))]
-    assert run_pass_hat_k([*several, scenario_result("script", passing(1))]) == {1: 0.75, 2: 0.5}
-    assert run_pass_hat_k([scenario_result("script", passing(1))]) == {}
+    assert run_pass_hat_k([*several, scenario_result("script", passing(1))], 9) == {1: 0.75, 2: 0.5}
+    assert run_pass_hat_k(several, 1) == {1: 0.75}
+    assert run_pass_hat_k([scenario_result("script", passing(1))], 9) == {}

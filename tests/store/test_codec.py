@@ -286,7 +286,6 @@ def test_the_schema_has_every_key_of_a_scenario() -> None:
         verdict_warnings=(VerdictWarning(code=WarningCode.ONLY_REPLIES, scenario="s", message="m"),),
         intervals={"m": Figure(1, 1)},
         pass_rate=Figure(1, 1),
-        pass_hat_k={1: 1.0},
         goal="g",
         profile="p",
         attack=AttackRate(

@@ -400,6 +400,8 @@ class ConversationResult:
     """The ids of failures that belong to a group at or above `fail_on_error_severity`."""
     severity_unknown: bool = False
     """True if it has failures that could not be grouped, so that a severe one cannot be ruled out."""
+    slim: bool = field(default=False, compare=False)
+    """True if only what decides and counts is left (`truncation.without_unneeded_parts`). Never stored."""
 
     @property
     def metric_results(self) -> Iterator[tuple[str, MetricResult]]:

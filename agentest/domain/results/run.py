@@ -387,14 +387,16 @@ class ScenarioResult:
     """Metric → its average with n and interval, for the metrics of `averages`."""
     pass_rate: Figure | None = None
     """The share of conversations that passed, among those that passed or failed; None without any."""
-    pass_hat_k: Mapping[int, float] = field(default_factory=dict)
-    """k → the probability that k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
-    flaky: bool = False
     goal: str = ""  # the simulated user's goal, without secrets; "" if the scenario has none
     profile: str = ""  # the simulated user's profile, without secrets; "" if the scenario has none
     causes: tuple[ScenarioCause, ...] = ()
     """The causes that need no judge's labels, collected when the scenario was decided."""
     attack: AttackRate | None = None  # None if its user is no attacker, or no attempt could be decided
+
+    @property
+    def flaky(self) -> bool:
+        """True if some conversations passed and others failed."""
+        return self.pass_rate is not None and 0 < self.pass_rate.value < 1
 
     @property
     def unfinished(self) -> bool:

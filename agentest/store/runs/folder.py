@@ -374,11 +374,9 @@ class RunRecord:
 
 _CODECS = Codecs(
     {
-        RunRecord: Layout(
-            only_if_set=("shard", "part", "partial", "selection", "resumed", "job", "took", "quotas")
-        ),
-        EndedRunNumbers: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
-        RecordedScenario: Layout(digits={"cost": 6}, only_if_set=("status",)),
+        RunRecord: Layout(always=("models", "agents", "scenarios", "conversations", "commit", "ended")),
+        EndedRunNumbers: Layout(digits={"cost": 6}, always=()),
+        RecordedScenario: Layout(digits={"cost": 6}, always=()),
     }
 )
 

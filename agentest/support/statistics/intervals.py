@@ -7,7 +7,9 @@ drawn together, such as the turns of a conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import hypot, isfinite, sqrt
+from operator import mul
 
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -126,13 +128,10 @@ def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
     return sqrt(clusters / (clusters - 1)) * hypot(*(total - mean * n for total, n in sums)) / total_n
 
 
-def pass_hat_k(n: int, passed: int) -> dict[int, float]:
-    """Return k → probability that k draws all pass, for k from 1 to n (pass^k).
+def pass_hat_k(n: int, passed: int, most: int | None = None) -> list[float]:
+    """Return the probabilities that 1, 2, … draws all pass, up to n or to `most` draws (pass^k).
 
     The unbiased estimate is C(passed, k) / C(n, k): the share of all choices of k draws that have all passed.
     """
-    by_k, value = {}, 1.0
-    for k in range(1, n + 1):
-        value *= max(0, passed - k + 1) / (n - k + 1)
-        by_k[k] = value
-    return by_k
+    factors = (max(0, passed - k) / (n - k) for k in range(min(n, most or n)))
+    return list(accumulate(factors, mul))

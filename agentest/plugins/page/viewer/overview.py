@@ -268,7 +268,7 @@ def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
         "agent": agent,
         "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(counts))},
         "scenarios": len(counts),
-        "passHatK": {str(k): round(mean(e[k] for e in several), 6) for k in _SHOWN_K if k <= most},
+        "passHatK": {str(k): round(mean(e[k - 1] for e in several), 6) for k in _SHOWN_K if k <= most},
     }
 
 
