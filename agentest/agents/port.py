@@ -251,26 +251,19 @@ def of_lane(agent: Agent, lane: int) -> Agent:
     return agent.copies[lane - 1] if isinstance(agent, AgentCopies) else agent
 
 
+@dataclass(eq=False)
 class ConversationalAgent:
     """An agent with per-conversation state. Stores nothing about conversations itself."""
 
-    def __init__(
-        self,
-        name: str,
-        begin: Callable[[], Agent],
-        *,
-        takes_history: bool = False,
-        takes_attachments: bool = True,
-    ) -> None:
-        """Create an agent; `begin` begins a conversation. Nothing is sent before its first `reply`.
+    name: str
+    _begin: Callable[[], Agent]
+    """Begins a conversation. Nothing is sent before its first `reply`.
 
-        If a conversation has a method `close`, that is awaited in the end, and never raises; problems go to
-        `on_note`.
-        """
-        self.name = name
-        self.takes_history = takes_history
-        self.takes_attachments = takes_attachments
-        self._begin = begin
+    If a conversation has a method `close`, that is awaited in the end, and never raises; problems go to
+    `on_note`.
+    """
+    takes_history: bool = False
+    takes_attachments: bool = True
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:

@@ -387,7 +387,8 @@ def _seconds_by_quotas(quotas: Sequence[QuotaUse], limits: Sequence[RateLimit], 
     seconds = [0.0]
     for each in quotas:
         configured = [limit[1:] for limit in limits if limit[0] == each.model]
-        for requests, tokens in (*configured, (each.learnt_per_minute, None)):
+        allowed = each.allowed_requests_per_minute, each.allowed_tokens_per_minute
+        for requests, tokens in (*configured, allowed, (each.learnt_per_minute, None)):
             seconds += [60 * share * each.requests / requests] if requests else []
             seconds += [60 * share * each.tokens / tokens] if tokens else []
     return max(seconds)

@@ -20,6 +20,7 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import (
     JudgeCalibration,
+    QuotaUse,
     RunResult,
     RunWarning,
     ScenarioResult,
@@ -439,8 +440,20 @@ class MergedRun:
             addresses=self.agents,
             joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
             joining=total_usage(end.joining for end in self._ends),
-            quotas=tuple(quota for end in self._ends for quota in end.summary.quotas),
+            quotas=_quotas_of(self._ends),
         )
+
+
+def _quotas_of(ends: Iterable[RunHead]) -> tuple[QuotaUse, ...]:
+    """Add up the use of each quota. Two keys for one model are two quotas, in the same order in all parts."""
+    used: dict[tuple[str, int], QuotaUse] = {}
+    for end in ends:
+        keys = Counter[str]()
+        for each in end.summary.quotas:
+            keys[each.model] += 1
+            quota = each.model, keys[each.model]
+            used[quota] = used[quota] + each if quota in used else each
+    return tuple(used.values())
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:

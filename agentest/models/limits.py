@@ -217,7 +217,8 @@ class Quota(WaitingLine):
     def use(self) -> QuotaUse:
         """What was used so far."""
         waited_ms, rate = 1000 * self.waited_s * self.is_limited, self.rate and self.rate * _MINUTE_S
-        return QuotaUse(self.model, self.requests, self.tokens, self.refused, waited_ms, rate)
+        allowed = self._room.requests_per_minute, self._room.tokens_per_minute
+        return QuotaUse(self.model, self.requests, self.tokens, self.refused, waited_ms, rate, *allowed)
 
     def _start(self, tokens: int, /) -> None:
         self.in_progress += 1

@@ -233,6 +233,8 @@ _ALLOWANCES = {
     "anthropic-ratelimit-input-tokens-{}": "tokens",
     "anthropic-ratelimit-output-tokens-{}": "tokens",
 }
+_HEADER_KEYS = ("remaining", "limit", "reset")
+_MINUTE_S = 60.0
 _RATE_LIMIT = "ratelimit"  # part of all rate-limit header names
 _FROM_LITELLM = "llm_provider-"  # litellm's prefix for the provider's own headers
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -249,17 +251,21 @@ def room_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
     """
     if _RATE_LIMIT not in "\n".join(headers).lower():
         return None
-    left = {"requests": inf, "tokens": inf}
+    left, rates = {"requests": inf, "tokens": inf}, dict[str, float]()
     pauses = [0.0]
     for name, kind in _ALLOWANCES.items():
         for prefix in ("", _FROM_LITELLM):
-            remaining = headers.get(prefix + name.format("remaining"), "")
+            said = (headers.get(prefix + name.format(key), "").strip() for key in _HEADER_KEYS)
+            remaining, limit, reset = said
             if _NUMBER.fullmatch(remaining):
                 left[kind] = min(left[kind], float(remaining))
                 if not float(remaining):
-                    reset = headers.get(prefix + name.format("reset"), "")
-                    pauses.append(_seconds_until(reset.strip(), now))
-    room = Room(left["requests"], left["tokens"], max(pauses))
+                    pauses.append(_seconds_until(reset, now))
+            # A longer reset is that of an allowance for a day. Answers have less than half of the tokens.
+            is_of_minute = reset and _seconds_until(reset, now) <= _MINUTE_S and "output" not in name
+            if is_of_minute and _NUMBER.fullmatch(limit):
+                rates[kind] = min(rates.get(kind, inf), float(limit))
+    room = Room(left["requests"], left["tokens"], max(pauses), rates.get("requests"), rates.get("tokens"))
     return None if room == Room() else room
 
 

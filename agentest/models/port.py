@@ -87,6 +87,8 @@ class Room(NamedTuple):
     requests: float = inf
     tokens: float = inf
     pause_s: float = 0.0
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

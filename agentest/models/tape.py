@@ -460,28 +460,18 @@ class Tape:
         """
 
 
+@dataclass(slots=True, eq=False)
 class RecordedModel:
     """A model whose answers are recorded or replayed, as the tape's mode says.
 
     Replayed answers have their original usage in the ledger.
-
-    Args:
-        live: answers what is not replayed; None if everything is.
     """
 
-    def __init__(
-        self,
-        tape: Tape,
-        ledger: Ledger,
-        name: str,
-        parameters: Mapping[str, Any],
-        live: AnswerSource | None = None,
-    ) -> None:
-        self.name = name
-        self.parameters = parameters
-        self._tape = tape
-        self._ledger = ledger
-        self._live = live
+    _tape: Tape
+    _ledger: Ledger
+    name: str
+    parameters: Mapping[str, Any]
+    _live: AnswerSource | None = None  # answers what is not replayed; None if everything is
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the recorded or the live answer.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import field
 from functools import cached_property
 from math import ceil
 
@@ -89,48 +90,39 @@ class _StartedUnit:
         return any(result.failures for result in self.unit.finished_part.conversations)
 
 
+@dataclass(slots=True, eq=False)
 class Allowance:
-    """Lets conversations start if the budget can finish them.
+    """Lets conversations start if the budget can finish them."""
 
-    Args:
-        most: scope → the maximum number of calls of its conversations and its grouping.
-        took: (scenario, agent) → usage in an earlier run; cost is None if it does not apply to this run.
-        answers: recorded responses of unfinished conversations.
-        stop: ends the run for this reason.
-        resumed_by: the command that runs the remaining conversations; "": none.
-    """
+    _budget: Budget
+    _ledger: PaidLedger
+    _most: Mapping[str, Estimate]
+    """Scope → the maximum number of calls of its conversations and its grouping."""
+    _took: Mapping[tuple[str, str], ScenarioResources]
+    """(Scenario, agent) → usage in an earlier run; cost is None if it does not apply to this run."""
+    _answers: Cassettes | None  # recorded responses of unfinished conversations
+    _stop: Callable[[str], None]  # ends the run for this reason
+    _resumed_by: str  # the command that runs the remaining conversations; "": none
+    _under_way: dict[Key, tuple[Unit, ModelUsage]] = field(default_factory=dict)
+    """Started, unfinished conversations, with the usage that an earlier attempt already paid for."""
+    _in_progress: Counter[Key] = field(default_factory=Counter)
+    _started: dict[str, _StartedUnit] = field(default_factory=dict)
+    """By scope: units with a started conversation that are not decided yet."""
+    _finished: dict[str, tuple[Need, Need]] = field(default_factory=dict)
+    """Scope → the least and the most that its finished conversations needed."""
+    _known: tuple[Need, Need] | None = None  # the same over all finished conversations with a call
+    _waiting: int = 0
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    """Lets units that have not begun wait one after another."""
+    _changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def __init__(
-        self,
-        budget: Budget,
-        ledger: PaidLedger,
-        most: Mapping[str, Estimate],
-        took: Mapping[tuple[str, str], ScenarioResources],
-        answers: Cassettes | None,
-        stop: Callable[[str], None],
-        resumed_by: str,
-    ) -> None:
-        self._budget = budget
-        self._ledger = ledger
-        self._most = most
-        self._took = took
-        self._answers = answers
-        self._stop = stop
-        self._resumed_by = resumed_by
-        self._under_way: dict[Key, tuple[Unit, ModelUsage]] = {}
-        """Started, unfinished conversations, with the usage that an earlier attempt already paid for."""
-        self._in_progress: Counter[Key] = Counter()
-        self._started: dict[str, _StartedUnit] = {}
-        """By scope: units with a started conversation that are not decided yet."""
-        self._finished: dict[str, tuple[Need, Need]] = {}
-        """Scope → the least and the most that its finished conversations needed."""
-        self._known: tuple[Need, Need] | None = None  # the same over all finished conversations with a call
-        self._waiting = 0
-        self._turn = anyio.Lock()  # lets units that have not begun wait one after another
-        self._changed = anyio.Event()
-        budget.others_go_on = lambda: any(not budget.refused[key] for key in self._in_progress)
-        budget.on_exhausted = self._exhausted
-        ledger.on_paid = self._wake
+    def __post_init__(self) -> None:
+        self._budget.others_go_on = self._may_finish_one
+        self._budget.on_exhausted = self._exhausted
+        self._ledger.on_paid = self._wake
+
+    def _may_finish_one(self) -> bool:
+        return any(not self._budget.refused[key] for key in self._in_progress)
 
     def starts(self, unit: Unit, number: int) -> bool:
         """Start the conversation and return True if the budget covers it now and no other one waits."""

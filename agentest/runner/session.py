@@ -236,9 +236,17 @@ def local_gates(session: RunSession) -> LocalGates:
     budget = None
     if options.has_budget:
         budget = Budget(options.max_cost, options.max_llm_calls, stopping(session))
-    gates = LocalGates(session.prepared.concurrency, budget, session.say, stopping(session))
+    stop = stopping(session, lambda: _may_do_without_models(session.prepared))
+    gates = LocalGates(session.prepared.concurrency, budget, session.say, stop)
     session.gates.append(gates)
     return gates
+
+
+def _may_do_without_models(prepared: Prepared) -> bool:
+    from agentest.runner.run_budget import estimate_of
+
+    units = prepared.plan.units
+    return any(not each.user + each.judge for each in estimate_of(prepared, units)[: len(units)])
 
 
 def _new_ledger(session: RunSession) -> Ledger:
@@ -280,8 +288,8 @@ def _allowance_of(
     return Allowance(budget, ledger, most, spending.took, answers, stopping(session), spending.resumed_by)
 
 
-def stopping(session: RunSession) -> Callable[[object], None]:
-    """Return a function that stops the run for a reason or error, and adds it to the notes once."""
+def stopping(session: RunSession, goes_on: Callable[[], bool] = lambda: False) -> Callable[[object], None]:
+    """Return a function that stops the run, unless it goes on, and adds the reason to the notes once."""
     noted: set[str] = set()
 
     def stop(reason: object) -> None:
@@ -289,7 +297,8 @@ def stopping(session: RunSession) -> Callable[[object], None]:
         if text not in noted:
             noted.add(text)
             session.on_note(text)
-        session.stop(text)
+        if not goes_on():
+            session.stop(text)
 
     return stop
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import ModelServer, best, model_keys
+from model_server import Answer, ModelServer, Received, best, error, model_keys
 from project import DEADLINE_S, Project, wait_until
 
 from agentest.testing import ScriptedAgent, tool_call
@@ -239,6 +239,25 @@ def test_a_killed_shard_is_resumed_as_that_shard(project: Project) -> None:
     status, told = merged(project, ".agentest", "--reporter", "json")
     assert (status, f"{killed.name} (shard 1/2): left out" in told) == (0, True), told
     assert project.results["summary"]["passedScenarios"] == 4
+
+
+def test_merged_runs_list_each_quota_once(project: Project) -> None:
+    """What the parts used of a quota is added up."""
+    project.scenario('scenario("a", goal="Get help.")\nscenario("b", goal="Get help.")')
+
+    def answer(received: Received) -> Answer:
+        if len(model.received) % 4 == 0:
+            return error(429)
+        return best(received)
+
+    with ScriptedAgent(["yes"]) as agent, ModelServer(script=answer) as model:
+        project.config(agent.endpoint, reporters=["json"], **model_keys(model))
+        for name in "ab":
+            project.run("--scenario", f"={name}")
+        assert merged(project, *(folder.name for folder in runs(project)))[0] == 0
+    [quota] = project.results["summary"]["quotas"]
+    assert quota["requests"] == len(model.received)
+    assert quota["refused"] == len(model.received) // 4
 
 
 def test_runs_without_a_scenario_in_common_are_merged(project: Project) -> None:

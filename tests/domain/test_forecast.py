@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -89,21 +90,25 @@ def test_unknown_costs_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "learnt", "seconds"),
+    ("limit", "rates", "seconds"),
     [
-        pytest.param((MODEL, None, None), None, None, id="no limit"),
-        pytest.param((MODEL, 60, None), None, 160, id="80 requests for each of two conversations"),
-        pytest.param((MODEL, None, 1000), None, 240, id="tokens"),
-        pytest.param((MODEL, 6000, None), 120.0, 80, id="what 429s showed is less than what is configured"),
-        pytest.param((MODEL, 60, None), 120.0, 160, id="what is configured is less"),
-        pytest.param((MODEL, 480, None), None, 22, id="the earlier run may have waited for it"),
-        pytest.param((MODEL, 4800, None), None, None, id="slower than the quota"),
-        pytest.param(("openai/other", 1, None), None, None, id="a model that is not in the run"),
+        pytest.param((MODEL, None, None), (), None, id="no limit"),
+        pytest.param((MODEL, 60, None), (), 160, id="80 requests for each of two conversations"),
+        pytest.param((MODEL, None, 1000), (), 240, id="tokens"),
+        pytest.param((MODEL, 6000, None), (120.0,), 80, id="what 429s showed is less than configured"),
+        pytest.param((MODEL, 60, None), (120.0,), 160, id="what is configured is less"),
+        pytest.param((MODEL, 480, None), (), 22, id="the earlier run may have waited for it"),
+        pytest.param((MODEL, 4800, None), (), None, id="slower than the quota"),
+        pytest.param((MODEL, None, None), (None, 120, None), 80, id="requests that headers say"),
+        pytest.param((MODEL, None, None), (None, 240, 1000), 240, id="tokens that headers say"),
+        pytest.param(("openai/other", 1, None), (), None, id="a model that is not in the run"),
     ],
 )
-def test_a_quota_may_bound_a_run(limit: RateLimit, learnt: float | None, seconds: float | None) -> None:
+def test_a_quota_may_bound_a_run(
+    limit: RateLimit, rates: Sequence[float | None], seconds: float | None
+) -> None:
     """A run takes at least as long as its requests and tokens do at the rate that a quota allows."""
-    used = QuotaUse(MODEL, requests=80, tokens=2000, learnt_per_minute=learnt)
+    used = QuotaUse(MODEL, 80, 2000, 0, 0.0, *rates)
     by = replace(earlier(a=took()), quotas=[used])
     result = forecast([planned()], by, 2, MODELS, [limit])
     assert result is not None

@@ -590,6 +590,28 @@ def test_anthropics_headers_are_read(what: str) -> None:
     assert room_from_headers({f"llm_provider-{name}": text for name, text in headers.items()}, NOW) == room
 
 
+@pytest.mark.parametrize(
+    ("limit", "reset", "rate"),
+    [
+        ("500", "120ms", 500),
+        ("500", "0s", 500),
+        ("500", "1m0s", 500),
+        ("14400", "2m59.56s", None),  # of a day
+        ("500", "", None),
+        ("many", "1s", None),
+    ],
+)
+def test_what_is_allowed_in_a_minute(limit: str, reset: str, rate: float | None) -> None:
+    """An allowance that is renewed within a minute is one for a minute."""
+    headers = {NONE_LEFT: "7", RESET: reset, "x-ratelimit-limit-requests": limit}
+    assert room_from_headers(headers, NOW) == Room(7, requests_per_minute=rate)
+    until = {"remaining": "9000", "limit": "20000", "reset": "2026-05-01T12:00:30Z"}
+    headers = {f"anthropic-ratelimit-input-tokens-{key}": text for key, text in until.items()}
+    headers |= {f"anthropic-ratelimit-output-tokens-{key}": text for key, text in until.items()}
+    headers["anthropic-ratelimit-output-tokens-limit"] = "4000"
+    assert room_from_headers(headers, NOW) == Room(tokens=9000, tokens_per_minute=20_000)
+
+
 def test_the_longest_of_several_holds_counts() -> None:
     """If several allowances are used up, the latest reset counts."""
     headers = {NONE_LEFT: "0", RESET: "1s"}

@@ -336,7 +336,8 @@ def test_what_a_run_used_of_a_quota(workers: int) -> None:
 
     class Reporting(Limited):
         async def complete(self, request: ChatRequest) -> ChatReply:
-            return replace(await super().complete(request), usage=Usage(40, 10))
+            room = Room(requests_per_minute=600, tokens_per_minute=90_000)
+            return replace(await super().complete(request), usage=Usage(40, 10), room=room)
 
     async def use(lab: Lab) -> None:
         async with anyio.create_task_group() as tasks:
@@ -346,6 +347,7 @@ def test_what_a_run_used_of_a_quota(workers: int) -> None:
     model = Reporting(in_window(5, 1.0), lambda _: 1.0)
     [quota] = in_lab(use, model, workers=workers, concurrency=30).gates.quotas.values()
     found = quota.use
+    assert (found.allowed_requests_per_minute, found.allowed_tokens_per_minute) == (600, 90_000)
     assert (found.model, found.requests, found.refused) == ("m", model.requests, model.refused)
     assert found.refused > 0
     assert found.tokens == 30 * 50

@@ -87,22 +87,14 @@ async def describe_error_status(response: DirectResponse, method: str, sender: H
     return f"{method} {response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
+@dataclass(eq=False)
 class CookieSender:
     """A `Sender` that stores the cookies of one conversation."""
 
-    def __init__(
-        self,
-        client: Sender,
-        jar: CookieJar,
-        on_secret: Callable[[Iterable[str]], None],
-        *,
-        follows_all: bool = False,
-    ) -> None:
-        """Create a sender. `follows_all` also follows redirects to a login, as login requests need."""
-        self._client = client
-        self._jar = jar
-        self._on_secret = on_secret
-        self._follows_all = follows_all
+    _client: Sender
+    _jar: CookieJar
+    _on_secret: Callable[[Iterable[str]], None]
+    follows_all: bool = False  # also follow redirects to a login, as login requests need
 
     async def send_direct(
         self, method: str, url: str, headers: Headers, content: bytes | None
@@ -139,7 +131,7 @@ class CookieSender:
             return None
         with errors_as(AgentError, f"{url} redirects to an address that "):
             target = check_url(urljoin(url, location))
-        if self._follows_all:
+        if self.follows_all:
             return target
         asks_for_get = method == "GET" or response.status_code == 303
         return target if asks_for_get and not is_login(target) else None
