@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import field
 from typing import Protocol, Self
 
 import anyio
@@ -16,6 +17,7 @@ from agentest.models.port import ChatReply, ChatRequest, Level, Room, TransientE
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
+from agentest.support.lazy_dataclasses import dataclass
 
 _CONFIRMED_S = 10.0
 """How long requests wait at most until a refusal is confirmed."""
@@ -278,33 +280,24 @@ def number_gate(spec: ModelSpec, numbers: dict[tuple[object, ...], int]) -> int:
     return numbers.setdefault((*_key(spec), spec.max_concurrency, spec.deadline_s), len(numbers))
 
 
+@dataclass(slots=True, eq=False)
 class LocalGates:
     """Gates whose limits, circuits and budget belong to this process.
 
     Places belong to roles with the same `max_concurrency`; a quota belongs to a key, whatever the role.
-
-    Args:
-        concurrency: conversations in progress at once.
-        announce: receives messages for the user that cannot wait, such as that the run waits for a model.
-        stop: ends the run, for the reason that a model refuses every request.
     """
 
-    def __init__(
-        self,
-        concurrency: int,
-        budget: Budget | None = None,
-        announce: Callable[[str], None] = lambda _: None,
-        stop: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.budget = budget
-        self._concurrency = concurrency
-        self._announce = announce
-        self._stop = stop
-        self._numbers: dict[tuple[object, ...], int] = {}
-        self._places: dict[tuple[object, ...], Places] = {}
-        self.quotas: dict[tuple[object, ...], Quota] = {}
-        self._circuits: dict[tuple[object, ...], Circuit] = {}
-        self.gates: list[LocalGate] = []  # by number
+    _concurrency: int  # conversations in progress at once
+    budget: Budget | None = None
+    announce: Callable[[str], None] = lambda _: None
+    """Receives messages for the user that cannot wait, such as that the run waits for a model."""
+    _stop: Callable[[str], None] = lambda _: None
+    """Ends the run, for the reason that a model refuses every request."""
+    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _places: dict[tuple[object, ...], Places] = field(default_factory=dict)
+    quotas: dict[tuple[object, ...], Quota] = field(default_factory=dict)
+    _circuits: dict[tuple[object, ...], Circuit] = field(default_factory=dict)
+    gates: list[LocalGate] = field(default_factory=list)  # by number
 
     def of(self, spec: ModelSpec) -> LocalGate:
         """Return the model's gate. Roles with the same limits share one gate."""
@@ -313,7 +306,7 @@ class LocalGates:
         quota.model = spec.name
         quota.require(spec.requests_per_minute, spec.tokens_per_minute)
         if number == len(self.gates):
-            circuit = Circuit(spec.name, spec.deadline_s, self._announce, self._stop)
+            circuit = Circuit(spec.name, spec.deadline_s, self.announce, self._stop)
             circuit = self._circuits.setdefault((*key, spec.deadline_s), circuit)
             at_once = spec.requests_at_once(self._concurrency)
             # A single conversation has one request in progress at a time, whichever model it calls.

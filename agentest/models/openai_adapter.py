@@ -18,7 +18,7 @@ from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.bodies import CODINGS, UnusableBody
 from agentest.support.http.client import Client, Headers
-from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
+from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after, time_at_server
 from agentest.support.json_text import json_or
 from agentest.support.redaction import Redactor, header_secrets, url_secrets
 from agentest.version import __version__
@@ -247,10 +247,11 @@ def room_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
 
     Args:
         headers: response headers, with lower-case names or in a case-insensitive mapping.
-        now: reference for absolute times; defaults to the current time.
+        now: reference for absolute times; defaults to the server's time.
     """
     if _RATE_LIMIT not in "\n".join(headers).lower():
         return None
+    now = now or datetime.fromtimestamp(time_at_server(headers), UTC)
     left, rates = {"requests": inf, "tokens": inf}, dict[str, float]()
     pauses = [0.0]
     for name, kind in _ALLOWANCES.items():
@@ -269,7 +270,7 @@ def room_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
     return None if room == Room() else room
 
 
-def _seconds_until(reset: str, now: datetime | None) -> float:
+def _seconds_until(reset: str, now: datetime) -> float:
     if _NUMBER.fullmatch(reset):
         return float(reset)
     if reset and not _PART.sub("", reset):
@@ -280,4 +281,4 @@ def _seconds_until(reset: str, now: datetime | None) -> float:
         return 0.0
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    return (time - (now or datetime.now(UTC))).total_seconds()
+    return (time - now).total_seconds()

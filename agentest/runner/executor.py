@@ -424,21 +424,19 @@ async def released(slots: anyio.Semaphore) -> AsyncIterator[None]:
         await slots.acquire()
 
 
+@dataclass(slots=True, eq=False)
 class _RunningConversation:
     """One running conversation. `slot` is the one it acquired: one of all `slots`, or that of its queue."""
 
-    def __init__(
-        self, unit: Unit, number: int, slot: anyio.Semaphore, slots: anyio.Semaphore, scheduler: _Scheduler
-    ) -> None:
-        self._unit = unit
-        self._number = number
-        self._slot = slot
-        self._slots = slots
-        self._scheduler = scheduler
-        self._has_slot = True
-        self._has_shared_slot = False
-        """True if it occupies a slot of all conversations in addition to the one of its queue."""
-        self._has_reported_end = False
+    _unit: Unit
+    _number: int
+    _slot: anyio.Semaphore
+    _slots: anyio.Semaphore
+    _scheduler: _Scheduler
+    _has_slot: bool = True
+    _has_shared_slot: bool = False
+    """True if it occupies a slot of all conversations in addition to the one of its queue."""
+    _has_reported_end: bool = False
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         unit = self._unit

@@ -14,7 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -41,6 +41,7 @@ from agentest.store.shapes import (
 )
 from agentest.support.files import make_folder
 from agentest.support.json_text import encoded
+from agentest.support.lazy_dataclasses import dataclass
 
 MOST_WAITING = 256_000_000  # the bytes that may wait in memory for room on the disk
 
@@ -66,44 +67,35 @@ def open_new(path: Path) -> RawFile:
     return os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
 
 
+@dataclass(eq=False)
 class RetryingLineFile:
     """Lines in a file, in order; lines that could not be written yet are retained and retried.
 
     A line that was written partially is completed by the next attempt. Until then, the file ends with its
     first part, without a newline.
-
-    Args:
-        warn: receives a message when a line cannot be written, when all lines are written again, and when
-            lines are lost.
-        most_waiting: the maximum bytes that wait in memory; further lines are lost.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        warn: Callable[[str], None],
-        opened: Callable[[Path], RawFile] = open_new,
-        most_waiting: int = MOST_WAITING,
-    ) -> None:
-        self._path = path
-        self._warn = warn
-        self._opened = opened
-        self._most_waiting = most_waiting
-        self._file: RawFile | None = None
-        self._closed = False
-        self._waiting: deque[bytes] = deque()
-        self._written = 0  # the number of bytes in the file
-        self._first = 0  # the start of the first waiting line, at most `_written`
-        self._end = 0  # the start of the next line
-        self._late = False
-        self.lost = 0
+    path: Path
+    warn: Callable[[str], None]
+    """Receives a message when a line cannot be written, when all are written again, and when lines are lost.
+    """
+    opened: Callable[[Path], RawFile] = open_new
+    most_waiting: int = MOST_WAITING  # maximum number of bytes that wait in memory; further lines are lost
+    lost: int = 0
+    _file: RawFile | None = None
+    _closed: bool = False
+    _waiting: deque[bytes] = field(default_factory=deque)
+    _written: int = 0  # the number of bytes in the file
+    _first: int = 0  # the start of the first waiting line, at most `_written`
+    _end: int = 0  # the start of the next line
+    _late: bool = False
 
     def add(self, line: bytes) -> int | None:
         """Write a line, now or later. Returns its start, or None if it is lost."""
-        if self._closed or self._end - self._first + len(line) > self._most_waiting:
+        if self._closed or self._end - self._first + len(line) > self.most_waiting:
             if not self.lost and not self._closed:
-                self._warn(
-                    f"{self._path}: {self._most_waiting:,} bytes already wait for disk space: "
+                self.warn(
+                    f"{self.path}: {self.most_waiting:,} bytes already wait for disk space: "
                     f"results from now on are lost"
                 )
             self.lost += 1
@@ -126,21 +118,21 @@ class RetryingLineFile:
         except OSError as error:
             if not self._late:
                 self._late = True
-                self._warn(
-                    f"{self._path} cannot be written to ({error.strerror or error}): results "
+                self.warn(
+                    f"{self.path} cannot be written to ({error.strerror or error}): results "
                     f"stay in memory until there is space; a run that is killed now loses them"
                 )
             return False
         if self._late:
             self._late = False
-            self._warn(f"{self._path} could be written to again: nothing that waited is lost")
+            self.warn(f"{self.path} could be written to again: nothing that waited is lost")
         return True
 
     def read(self, start: int, length: int) -> bytes:
         """Return bytes of one line, from the file or from memory. Raises OSError."""
         if start < self._first:
             if self._file is None:
-                raise OSError(f"{self._path} is closed")
+                raise OSError(f"{self.path} is closed")
             self._file.seek(start)
             return self._file.read(length) or b""
         at = self._first
@@ -148,7 +140,7 @@ class RetryingLineFile:
             if start < at + len(line):
                 return line[start - at : start - at + length]
             at += len(line)
-        raise OSError(f"{self._path} has no line at {start}")
+        raise OSError(f"{self.path} has no line at {start}")
 
     def close(self) -> None:
         """Close the file. Its lines can no longer be read."""
@@ -160,7 +152,7 @@ class RetryingLineFile:
 
     def _write(self) -> None:
         if self._file is None and self._waiting:
-            self._file = self._opened(self._path)
+            self._file = self.opened(self.path)
         while self._waiting and self._file is not None:
             rest = memoryview(self._waiting[0])[self._written - self._first :]
             self._written += self._file.write(rest) or 0

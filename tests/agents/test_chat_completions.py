@@ -238,6 +238,16 @@ def test_retry_after_date() -> None:
     assert retry_after({}) is None
 
 
+@pytest.mark.parametrize("ahead_s", [-7200, 1, 7200])
+def test_retry_after_date_by_the_servers_clock(ahead_s: int) -> None:
+    """The date is compared with that of the server, whose clock may be wrong."""
+    now = datetime.now(UTC) + timedelta(seconds=ahead_s)
+    dates = {"date": now, "retry-after": now + timedelta(seconds=10)}
+    found = retry_after({name: format_datetime(date, usegmt=True) for name, date in dates.items()})
+    assert found is not None
+    assert 7 < found < 13
+
+
 @pytest.mark.parametrize(("asked_for", "waited"), [(7, 7), (0, 0), (-5, 0), (3600, 30), (float("inf"), 30)])
 def test_retry_after_is_bounded(asked_for: float, waited: float) -> None:
     """The requested pause is used, up to 30 seconds."""

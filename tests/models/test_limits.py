@@ -612,6 +612,12 @@ def test_what_is_allowed_in_a_minute(limit: str, reset: str, rate: float | None)
     assert room_from_headers(headers, NOW) == Room(tokens=9000, tokens_per_minute=20_000)
 
 
+def test_a_reset_is_by_the_servers_clock() -> None:
+    """A clock that is off by hours changes no pause."""
+    headers = {NONE_LEFT: "0", RESET: "2026-05-01T12:00:30Z", "date": "Fri, 01 May 2026 12:00:10 GMT"}
+    assert room_from_headers(headers) == Room(0, pause_s=20)
+
+
 def test_the_longest_of_several_holds_counts() -> None:
     """If several allowances are used up, the latest reset counts."""
     headers = {NONE_LEFT: "0", RESET: "1s"}

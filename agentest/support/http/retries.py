@@ -20,6 +20,8 @@ from agentest.support.http.bodies import BadBody
 MAX_RETRY_AFTER_S = 30.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 8.0
+_SAME_CLOCK_S = 3.0
+"""A `Date` header that is so close to this machine's clock is less exact, because it has whole seconds."""
 Loss = Literal["", "refused", "reset"]
 CONNECTION_ERRORS = (BadBody, aiohttp.ClientError, OSError, UnicodeError)
 """Errors of a request that are caused by the address or the connection, not by the response's content."""
@@ -40,17 +42,26 @@ def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Parse a `Retry-After` header (seconds or a date); None if there is no readable one."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
+    value = headers.get("retry-after", "")
     try:
         seconds = float(value)
     except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time()
-        except (TypeError, ValueError, OverflowError):
-            return None
+        then = _timestamp(value)
+        return None if then is None else then - time_at_server(headers)
     return None if isnan(seconds) else seconds
+
+
+def time_at_server(headers: Mapping[str, str]) -> float:
+    """Return the time by the server's clock if that differs from this machine's, as a Unix time."""
+    now, date = time(), _timestamp(headers.get("date", ""))
+    return now if date is None or abs(date - now) < _SAME_CLOCK_S else date
+
+
+def _timestamp(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def loss_before_response(error: BaseException) -> Loss:
