@@ -446,14 +446,23 @@ class MergedRun:
 
 def _quotas_of(ends: Iterable[RunHead]) -> tuple[QuotaUse, ...]:
     """Add up the use of each quota. Two keys for one model are two quotas, in the same order in all parts."""
-    used: dict[tuple[str, int], QuotaUse] = {}
+    parts: dict[tuple[str, int], list[QuotaUse]] = {}
     for end in ends:
         keys = Counter[str]()
         for each in end.summary.quotas:
             keys[each.model] += 1
-            quota = each.model, keys[each.model]
-            used[quota] = used[quota] + each if quota in used else each
-    return tuple(used.values())
+            parts.setdefault((each.model, keys[each.model]), []).append(each)
+    return tuple(
+        replace(
+            uses[-1],
+            requests=sum(each.requests for each in uses),
+            tokens=sum(each.tokens for each in uses),
+            refused=sum(each.refused for each in uses),
+            waited_ms=max(each.waited_ms for each in uses),
+            learnt_per_minute=sum(each.learnt_per_minute or 0 for each in uses) or None,
+        )
+        for uses in parts.values()
+    )
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:

@@ -40,24 +40,34 @@ class MockContext:
     """State of this conversation only. Mocks may store anything in it."""
 
 
-@dataclass(slots=True, eq=False)
 class ConversationMocks:
     """The mocks of one conversation, with the positions of their sequences and their shared state."""
 
-    tools: Mapping[str, Mock]
-    scenario: str
-    conversation_id: str
-    timeout_s: float
-    redact: Callable[[str], str]
-    state: dict[str, Any]  # the value of `ctx.state`
-    _calls: Counter[str] = field(default_factory=Counter)
-    _changed: ChangedMocks | None = None
+    def __init__(
+        self,
+        tools: Mapping[str, Mock],
+        *,
+        scenario: str,
+        conversation_id: str,
+        timeout_s: float,
+        redact: Callable[[str], str],
+        state: dict[str, Any],
+    ) -> None:
+        """Create the mocks. `state` is the value of `ctx.state`."""
+        self.state = state
+        self._tools = tools
+        self._scenario = scenario
+        self._conversation_id = conversation_id
+        self._timeout_s = timeout_s
+        self._redact = redact
+        self._calls: Counter[str] = Counter()
+        self._changed: ChangedMocks | None = None
 
     async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> MockOutcome:
         """Return the mock's answer to a call. Raises an AgentestError unchanged."""
-        ctx = MockContext(self._calls[name], turn_index, self.conversation_id, self.scenario, self.state)
+        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
         self._calls[name] += 1
-        mock, changes = self.tools[name], None
+        mock, changes = self._tools[name], None
         if isinstance(mock, ChangedAnswers):
             changes, mock = mock, mock.mock
             ctx = replace(ctx, call_index=self._changed_mocks.reached(name))
@@ -84,14 +94,14 @@ class ConversationMocks:
                 raise
             # A mock that raises simulates a failing tool.
             message = message_of_error(error) or type(error).__name__
-            redacted = self.redact(message)
+            redacted = self._redact(message)
             return MockOutcome(
                 result={"error": redacted},
                 sent={"error": message},
                 error=redacted,
                 raised=_mistake(error, mock.function) if isinstance(mock, BoundFunction) else None,
             )
-        words = self.redact(shortened(str(http))) if http and http.failed else None
+        words = self._redact(shortened(str(http))) if http and http.failed else None
         return MockOutcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
 
     @property
@@ -112,7 +122,7 @@ class ConversationMocks:
         args = deepcopy(args)  # a mock that changes its arguments must not change the record
         if not mock.may_block:
             return mock(args, ctx)
-        limit = TimeLimit(self.timeout_s)
+        limit = TimeLimit(self._timeout_s)
         try:
             with limit, code_owned_by(USER_CODE):  # a mock may call the real tool
                 call = partial(mock, args, ctx)
@@ -123,7 +133,7 @@ class ConversationMocks:
         except TimeoutError as error:
             if not limit.expired:
                 raise
-            late = f"the mock of tool {name!r} did not answer within {self.timeout_s:g} s"
+            late = f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
             raise MockError(f"{late} ({at})" if (at := blocked_at(error.__cause__)) else late) from None
 
 

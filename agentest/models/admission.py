@@ -119,11 +119,11 @@ class ModelGate(Protocol):
     state: ModelState
     capabilities: Capabilities
 
-    def attempt(self, call: Call, tokens: int) -> Attempt:
+    def attempt(self, call: Call, tokens: Callable[[], int]) -> Attempt:
         """Create an attempt, to be entered once with `async with`.
 
         Args:
-            tokens: estimated number of tokens.
+            tokens: estimates the number of tokens, if they are counted.
         """
 
     def refuse_all(self, problem: str) -> None:
@@ -148,8 +148,8 @@ class LocalGate:
         self.budget = budget
         self.capabilities = Capabilities()
 
-    def attempt(self, call: Call, tokens: int) -> LocalAttempt:
-        return LocalAttempt(self, call, tokens)
+    def attempt(self, call: Call, tokens: Callable[[], int]) -> LocalAttempt:
+        return LocalAttempt(self, call, tokens() if self.quota.counts_tokens else 0)
 
     def refuse_all(self, problem: str) -> None:
         self.circuit.refuse_all(problem)

@@ -56,8 +56,6 @@ Some servers refuse a prompt that is too long with a 429. So many while no reque
 """
 _OWN_PAUSE_S, _LONGEST_OWN_PAUSE_S = 8.0, 60.0
 """Pause after so many 429s. It doubles with each further one."""
-
-
 _RECENT = 50
 _FIRST_ANSWER_TOKENS = 300
 _RAISE, _LEAST_RAISED = 4, 2048
@@ -218,9 +216,8 @@ class LiveModel:
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
         gate = self._gate
         tries = _Tries(self._patience.retries, gate.state.answers)
-        tokens = self._estimate(request).total_tokens
         while True:
-            async with gate.attempt(call, tokens) as attempt:
+            async with gate.attempt(call, lambda: self._estimate(request).total_tokens) as attempt:
                 entered = gate.state.answers
                 check = tries.need_check(gate)
                 sent = self._answerable if check else request
@@ -273,7 +270,8 @@ class LiveModel:
             with suppress(TransientError, RequestRefused):
                 try:
                     first = Call(call.limit, 0, is_user=True)  # before all that wait
-                    async with self._gate.attempt(first, self._estimate(request).total_tokens) as attempt:
+                    tokens = self._estimate(request).total_tokens
+                    async with self._gate.attempt(first, lambda: tokens) as attempt:
                         await self._make_attempt(self._answerable, request.key, attempt, retry=True)
                 except ModelUnavailable as error:
                     if error.permanent:

@@ -191,6 +191,11 @@ class Quota(WaitingLine):
                 seconds = _MINUTE_S / (per_minute * (1 - _MARGIN))
                 setattr(self, name, max(getattr(self, name), seconds))
 
+    @property
+    def counts_tokens(self) -> bool:
+        """True if requests must say how many tokens they take."""
+        return self._token_s > 0 or self._room is not _UNLIMITED
+
     def _delay(self, tokens: int, /) -> float:
         room, is_free = self._room, self._is_free
         if is_free and room is _UNLIMITED:
@@ -328,9 +333,8 @@ class Quota(WaitingLine):
 
     def _pause(self, seconds: float) -> None:
         if seconds > 0:
-            self._paused_until = max(
-                self._paused_until, anyio.current_time() + min(seconds, MAX_RETRY_AFTER_S)
-            )
+            until = anyio.current_time() + min(seconds, MAX_RETRY_AFTER_S)
+            self._paused_until = max(self._paused_until, until)
 
 
 def estimate_tokens(messages: Sequence[Message], further_chars: int = 0) -> int:

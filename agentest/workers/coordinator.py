@@ -7,8 +7,9 @@ a worker dies, other workers run its conversations again and a new worker takes 
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import field
 from functools import partial
 from itertools import count
 
@@ -22,6 +23,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.session import RunSession, connect, local_gates, stopping
 from agentest.runner.sources import Origin
 from agentest.support.errors import ConfigError, UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
 from agentest.workers.channel import ConversationOrder, packed, remote
 from agentest.workers.forwarding import COLLECTORS, OutputForwarder, RunCollectors
@@ -51,33 +53,29 @@ class WorkerDied(Exception):
     """The conversation's slot. It has been freed if the conversation had waited for others."""
 
 
+@dataclass(eq=False)
 class WorkerPool:
     """The worker pool of a run, which runs its conversations (`runner.conversation_run.Holder`)."""
 
-    def __init__(
-        self,
-        fleet: WorkerSource,
-        session: RunSession,
-        origin: Origin,
-        desks: RunCollectors,
-        models: LeaseCoordinator,
-    ) -> None:
-        self._worker_source = fleet
-        self.session = session
-        self._origin = origin
-        self._collectors = desks
-        self._models = models
-        self._output_forwarder = OutputForwarder(session.prepared.managed_servers.printed, self._send_all)
-        self.roster = WorkerScheduler()
-        self._order_ids = count(1)
-        self._seen_notes: set[str] = set()
-        self._stop_for = stopping(session)
-        self._problem: UsageError | None = None
-        self._dead_before_start: list[PooledWorker] = []
-        """Workers that died before the run began and still have to be replaced."""
-        self._failed_starts = 0  # number of workers in a row that died before they became ready
-        self._tasks: TaskGroup | None = None
-        self._closing = False
+    _worker_source: WorkerSource
+    session: RunSession
+    _origin: Origin
+    _collectors: RunCollectors
+    _models: LeaseCoordinator
+    roster: WorkerScheduler = field(default_factory=WorkerScheduler)
+    _order_ids: Iterator[int] = field(default_factory=partial(count, 1))
+    _seen_notes: set[str] = field(default_factory=set)
+    _problem: UsageError | None = None
+    _dead_before_start: list[PooledWorker] = field(default_factory=list)
+    """Workers that died before the run began and still have to be replaced."""
+    _failed_starts: int = 0  # number of workers in a row that died before they became ready
+    _tasks: TaskGroup | None = None
+    _closing: bool = False
+
+    def __post_init__(self) -> None:
+        printed = self.session.prepared.managed_servers.printed
+        self._output_forwarder = OutputForwarder(printed, self._send_all)
+        self._stop_for = stopping(self.session)
 
     async def assemble(self) -> None:
         """Connect to workers and wait until enough are ready. Raises UsageError if one cannot start."""

@@ -87,9 +87,9 @@ class LeasedGate:
         self.state = ModelState(waits=True)
         self.capabilities = Capabilities()
 
-    def attempt(self, call: Call, tokens: int) -> LeasedAttempt:
+    def attempt(self, call: Call, tokens: Callable[[], int]) -> LeasedAttempt:
         """Create an attempt, to be entered once with `async with`."""
-        return LeasedAttempt(self, call, tokens, next(self.gates.leases))
+        return LeasedAttempt(self, call, tokens(), next(self.gates.leases))
 
     def refuse_all(self, problem: str) -> None:
         """Report that every request will fail: the key, the account or the model's name is wrong."""
@@ -228,7 +228,7 @@ class WorkerLeases:
         number, asker, is_user, is_odd, seconds = of_call
         call = Call(_RemoteTimeLimit(seconds), number, self._process, asker, is_user=is_user)
         call.is_odd = is_odd
-        attempt = self._gates.gates[gate].attempt(call, tokens)
+        attempt = self._gates.gates[gate].attempt(call, lambda: tokens)
         if attempt.enter_now():
             self._grant(lease, attempt)
         else:

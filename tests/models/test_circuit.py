@@ -287,10 +287,10 @@ def test_an_answer_that_was_under_way_ends_no_outage() -> None:
 
     async def use() -> None:
         async def fail() -> None:
-            async with gate.attempt(Call(limit), 0) as attempt:
+            async with gate.attempt(Call(limit), int) as attempt:
                 attempt.failed(UNREACHABLE, alone=False)
 
-        async with gate.attempt(Call(limit), 0) as slow:
+        async with gate.attempt(Call(limit), int) as slow:
             for _ in range(4):  # the last one is a probe
                 await fail()
             assert (gate.state.is_open, len(told)) == (True, 1)
@@ -300,7 +300,7 @@ def test_an_answer_that_was_under_way_ends_no_outage() -> None:
         for _ in range(3):
             await fail()
         assert len(told) == 1
-        async with gate.attempt(Call(limit), 0) as probe:
+        async with gate.attempt(Call(limit), int) as probe:
             probe.succeeded(0, None, None)
         assert not gate.state.is_open
         assert [each.split(" (")[0] for each in told[1:]] == [f"model {MODEL} answers again"]

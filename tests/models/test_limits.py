@@ -46,7 +46,7 @@ class Place:
     """One attempt to pass a gate, and its outcome."""
 
     def __init__(self, gate: LocalGate, tokens: int = 0, call: Call | None = None) -> None:
-        self.attempt = gate.attempt(call or Call(NoLimit()), tokens)
+        self.attempt = gate.attempt(call or Call(NoLimit()), lambda: tokens)
 
     async def __aenter__(self) -> Self:
         await self.attempt.__aenter__()

@@ -225,7 +225,7 @@ def test_429s_that_are_a_requests_own_lower_nothing(is_odd: bool) -> None:
     async def use() -> None:
         gate, call = LocalGate("m", quota=Quota(eager=True)), Call(NoLimit())
         call.is_odd = is_odd
-        async with gate.attempt(call, 0) as attempt:
+        async with gate.attempt(call, int) as attempt:
             attempt.failed(TransientError("429", 1.0, throttled=True), alone=False)
         assert gate.quota.lowered == (not is_odd)
 

@@ -236,7 +236,7 @@ def test_of_a_custom_error_only_what_the_limits_need_is_sent(error: ModelError, 
     messages: list[Any] = []
     call: Any = None
     attempt = (
-        LeasedGates(messages.append).of(ModelSpec("m", "m", "https://models.example.com")).attempt(call, 0)
+        LeasedGates(messages.append).of(ModelSpec("m", "m", "https://models.example.com")).attempt(call, int)
     )
 
     async def fail() -> None:

@@ -67,7 +67,7 @@ def test_a_failed_attempt_is_reported_without_its_secrets() -> None:
     """The main process gets every field that decides about retries and outages."""
     sent: list[Any] = []
     gates = LeasedGates(sent.append, lambda text: text.replace("hunter2", "***"))
-    attempt = gates.of(ModelSpec("m", "m", "https://models.example.com")).attempt(None, 0)  # type: ignore[arg-type]
+    attempt = gates.of(ModelSpec("m", "m", "https://models.example.com")).attempt(None, int)  # type: ignore[arg-type]
     attempt.failed(TransientError("429: key hunter2", 2.5, throttled=True, misaddressed=True), alone=True)
     asyncio.run(attempt.__aexit__(None, None, None))
     _, method, (_, answer, error), options = pickle.loads(packed(sent[-1]))

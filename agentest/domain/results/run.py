@@ -429,19 +429,6 @@ class QuotaUse:
     allowed_requests_per_minute: float | None = None  # by the provider's headers; None: they do not say
     allowed_tokens_per_minute: float | None = None
 
-    def __add__(self, other: QuotaUse) -> QuotaUse:
-        """Return the use of two parts of a run that ran at the same time."""
-        return QuotaUse(
-            self.model,
-            self.requests + other.requests,
-            self.tokens + other.tokens,
-            self.refused + other.refused,
-            max(self.waited_ms, other.waited_ms),
-            (self.learnt_per_minute or 0) + (other.learnt_per_minute or 0) or None,
-            self.allowed_requests_per_minute or other.allowed_requests_per_minute,
-            self.allowed_tokens_per_minute or other.allowed_tokens_per_minute,
-        )
-
     @property
     def message(self) -> str:
         """Say how the quota held up the run; "" if it did not."""
