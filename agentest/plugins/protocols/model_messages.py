@@ -26,13 +26,17 @@ _ROLES = {
     **dict.fromkeys(("tool", "function", "toolmessage", "functionmessage"), "tool"),
     **dict.fromkeys(("system", "developer"), "instructions"),
 }
-_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "tool-call")
+CLIENT_TOOLS = {
+    "computer_call": "computer",
+    "shell_call": "shell",
+    "local_shell_call": "local_shell",
+    "apply_patch_call": "apply_patch",
+}
+"""Types of calls in Responses to tools that the provider defines and the client runs → the tool."""
+_CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "tool-call", *CLIENT_TOOLS)
 _RESULTS = (
-    "tool_result",
-    "tool_call_response",
-    "function_call_output",
-    "custom_tool_call_output",
-    "tool-result",
+    *("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output", "tool-result"),
+    *(f"{kind}_output" for kind in CLIENT_TOOLS),
 )
 _SILENT = ("reasoning", "reasoning_text", "summary_text", "thinking")
 _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
@@ -52,11 +56,6 @@ class MessagePart(NamedTuple):
     name: str = ""  # the tool of a call; that of a result, if the result names it
     value: Any = None  # the text; the arguments, or the result, as they are written
     id: Any = None  # the id of a call, or of the call that a result answers; None if it has none
-
-    @property
-    def is_custom(self) -> bool:
-        """True for the call of a tool that takes a text; its argument is `input`."""
-        return str(self.raw.get("type")).startswith("custom")
 
     @property
     def ids(self) -> Iterator[str]:
@@ -142,11 +141,15 @@ def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
 
 
 def _call(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:
-    named = ("arguments", "args", "input")
+    kind = str(raw.get("type"))
+    named = ("arguments", "args", "input", *(("action", "operation") if kind in CLIENT_TOOLS else ()))
     arguments = next((given[key] for key in named if given.get(key) is not None), None)
-    name = str(given.get("name") or given.get("toolName") or given.get("function_name") or "")
-    part = MessagePart("call", raw, place, name, arguments, _id(given))
-    return part._replace(value={"input": given.get("input")}) if part.is_custom else part
+    if kind.startswith("custom"):  # a tool that takes a text
+        arguments = {"input": given.get("input")}
+    elif kind == "computer_call" and "actions" in given:
+        arguments = {"actions": given["actions"]}
+    name = given.get("name") or given.get("toolName") or given.get("function_name") or CLIENT_TOOLS.get(kind)
+    return MessagePart("call", raw, place, str(name or ""), arguments, _id(given))
 
 
 def _result(raw: Mapping[str, Any], given: Mapping[str, Any], place: int) -> MessagePart:

@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 
 from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import is_list_of_objects, read_event, read_json, read_result, text_at
+from agentest.agents.json_reader import (
+    excerpt,
+    is_list_of_objects,
+    read_arguments,
+    read_event,
+    read_json,
+    read_result,
+    text_at,
+)
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.domain.messages import Attachment, UserText
@@ -167,6 +175,51 @@ async def read_json_body(response: DirectResponse, location: str, if_stream: str
         raise NoReply(if_stream)
 
     return await read_body(response, False, lambda body: read_json(body, location), refuse)
+
+
+TOOL_USE = "tool_use"
+"""The type of Anthropic's calls for the caller. Those of the server end with it, as `mcp_tool_use` does."""
+
+
+def is_call(block: Mapping[str, Any]) -> bool:
+    """Return whether a block of Anthropic's API is a call."""
+    return text_at(block, "type").endswith(TOOL_USE)
+
+
+def is_result(block: Mapping[str, Any]) -> bool:
+    """Return whether a block of Anthropic's API is a result, such as `web_search_tool_result`."""
+    return text_at(block, "type").endswith("tool_result")
+
+
+def made_calls(blocks: Sequence[Mapping[str, Any]], turn_index: int) -> tuple[ToolCall, ...]:
+    """Return the calls in blocks of Anthropic's API that have a result, or that the server makes itself."""
+    results, made = results_by_id(blocks), list[ToolCall]()
+    for block in filter(is_call, blocks):
+        name, identifier = block.get("name"), block.get("id")
+        result = results.get(excerpt(identifier))
+        if not isinstance(name, str) or (result is None and block["type"] == TOOL_USE):
+            continue
+        args, problem = read_arguments(block.get("input"))
+        content = result.get("content") if result else None
+        kind = content.get("type") if isinstance(content, Mapping) else None
+        failed = result and (result.get("is_error") or str(kind).endswith("_error"))
+        made.append(
+            agent_call(
+                name,
+                args,
+                read_tool_result(content),
+                turn_index=turn_index,
+                invalid_arguments=problem,
+                error=excerpt(content) if failed else None,
+                call_id=identifier if isinstance(identifier, str) else None,
+            )
+        )
+    return tuple(made)
+
+
+def results_by_id(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the results in blocks of Anthropic's API by the ids of their calls."""
+    return {excerpt(block.get("tool_use_id")): block for block in blocks if is_result(block)}
 
 
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}

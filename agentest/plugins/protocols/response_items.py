@@ -6,6 +6,7 @@ that the agent made itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,8 +28,9 @@ from agentest.agents.json_reader import (
 )
 from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, ToolCall
-from agentest.plugins.protocols.model_messages import usage_of
+from agentest.plugins.protocols.model_messages import CLIENT_TOOLS, usage_of
 from agentest.plugins.protocols.protocol_client import agent_call, content_parts, json_events
 from agentest.support.errors import AgentError
 
@@ -51,27 +53,16 @@ _FIELD_EVENTS = {
 }
 _TEXT_EVENTS = {"response.output_text": ("output_text", "text"), "response.refusal": ("refusal", "refusal")}
 """Events `….delta` and `….done` → the type and key of the message part that they extend."""
-_REDUNDANT_EVENTS = (
-    "response.content_part.",
-    "response.output_text.annotation",
-    "response.reasoning",
-    "response.web_search_call.",
-    "response.file_search_call.",
-    "response.code_interpreter_call.",
-    "response.image_generation_call.",
-    "response.mcp_call.",
-    "response.mcp_list_tools.",
-    "response.shell_call_",
-    "response.audio",
-    "response.compaction",
-    "keepalive",
-    "ping",
+_REDUNDANT_EVENTS = re.compile(
+    r"response\.(content_part\.|output_text\.annotation|reasoning|mcp_list_tools\.|\w+_call[._]|audio|compaction)"
+    r"|keepalive|ping"
 )
 
 Item = Mapping[str, Any]  # an item of a response's `output`, as received
 
 _CALL = "_call"
 _OUTPUT = "_output"
+_APPROVAL_REQUEST = "mcp_approval_request"
 _METADATA_KEYS = {
     "type",
     "id",
@@ -86,13 +77,14 @@ _METADATA_KEYS = {
     "namespace",
     "environment",
     "pending_safety_checks",
+    "approval_request_id",
 }
 _RESULT_KEYS = ("output", "outputs", "result", "results")
 _SILENT_ITEMS = (
     "reasoning",
     "compaction",
     "mcp_list_tools",
-    "mcp_approval_request",
+    _APPROVAL_REQUEST,
     "mcp_approval_response",
     "additional_tools",
     "program",
@@ -104,14 +96,7 @@ _REASONING_PARTS = ("reasoning_text", "summary_text")
 _RECIPIENT = "an agent that speaks Responses"
 
 
-_CALLER_TOOLS = {
-    "function_call": "",
-    "custom_tool_call": "",
-    "computer_call": "computer",
-    "shell_call": "shell",
-    "local_shell_call": "local_shell",
-    "apply_patch_call": "apply_patch",
-}
+_CALLER_TOOLS = {"function_call": "", "custom_tool_call": "", **CLIENT_TOOLS}
 """Types of items that the caller answers → the tool, "" to use the item's `name`. The server answers other
 calls itself (`web_search_call`)."""
 _JSON_OUTPUTS = ("computer_call", "shell_call")
@@ -149,7 +134,7 @@ def reply_of(
         items = items_of(response)
         check_outputs(items, before)
         for item in items:
-            if item.get("type") == "mcp_approval_request":
+            if item.get("type") == _APPROVAL_REQUEST:
                 raise AgentError(
                     f"the agent asks for approval to call the MCP tool {item.get('name')!r}, which "
                     f"Agentest does not give; set require_approval: never for its server, in "
@@ -254,7 +239,7 @@ class ResponseAssembly:
         elif step in ("delta", "done") and name in _TEXT_EVENTS:
             if self._add_text(event, *_TEXT_EVENTS[name], step):
                 on_text()
-        elif not kind.startswith(_REDUNDANT_EVENTS):
+        elif not _REDUNDANT_EVENTS.match(kind):
             self._ignored.note("event", kind)
         return False
 
@@ -303,7 +288,7 @@ def is_call(item: Item) -> bool:
 def read_calls(
     items: Sequence[Item], turn_index: int
 ) -> tuple[tuple[ToolRequest, ...], tuple[ToolCall, ...]]:
-    """Return the calls that the caller answers, and those that the agent made itself.
+    """Return the calls that the caller answers, and those that the agent made itself or asks approval for.
 
     Raises AgentError for a call without a tool's name.
     """
@@ -314,7 +299,7 @@ def read_calls(
     requests: list[ToolRequest] = []
     made: list[ToolCall] = []
     for item in items:
-        if not _kind(item).endswith(_CALL):
+        if not _kind(item).endswith((_CALL, _APPROVAL_REQUEST)):
             continue
         waiting = outputs.get((_kind(item), _call_id(item)))
         output = waiting.pop(0) if waiting else None
@@ -359,7 +344,7 @@ def _call_id(item: Item) -> str:
 
 def _tool_name(item: Item) -> str:
     kind = _kind(item)
-    tool = _CALLER_TOOLS.get(kind, "" if kind == "mcp_call" else kind.removesuffix(_CALL))
+    tool = _CALLER_TOOLS.get(kind, "" if kind.startswith("mcp_") else kind.removesuffix(_CALL))
     return tool or text_at(item, "name")
 
 
@@ -383,6 +368,7 @@ def _arguments(item: Item) -> tuple[Any, str | None]:
 def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
     args, problem = _arguments(item)
     failed = "the call failed" if item.get("status") == "failed" else None
+    asked = text_at(item, "approval_request_id")
     return agent_call(
         name=_required_name(item),
         args=args,
@@ -390,7 +376,12 @@ def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
         result=_result(item) if output is None else read_result(output.get("output")),
         invalid_arguments=problem,
         error=excerpt(item["error"]) if item.get("error") else failed,
-        call_id=text_at(item, "call_id") or text_at(item, "id") or None,
+        call_id=asked or text_at(item, "call_id") or text_at(item, "id") or None,
+        approval=Approval.PENDING
+        if _kind(item) == _APPROVAL_REQUEST
+        else Approval.GRANTED
+        if asked
+        else None,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import NO_RECORDED_ANSWER
+from agentest.mocks.changed_answers import leaves
 from agentest.models.port import CallKey
 from agentest.models.tape import (
     CassetteEntry,
@@ -84,14 +85,14 @@ class AgentTape:
 
     def nearest(self, request: AgentRequest) -> CassetteEntry | None:
         """Return the recorded request that has most in common with one, first of those not yet asked."""
-        key, leaves = self.key, set(_leaves(request.content))
+        key, wanted = self.key, set(leaves(request.content))
         page = self.tape.page(key.scope, key.conversation)
         of_conversation = [
             each for each in page.recorded if replace(each.request.key, turn=None, sample=key.sample) == key
         ]
 
         def likeness(entry: CassetteEntry) -> tuple[bool, int, int]:
-            common = len(leaves & set(_leaves(_sent(entry))))
+            common = len(wanted & set(leaves(_sent(entry))))
             return entry.request.slot not in self.used, common, -_distance(entry, request.request)
 
         return max(of_conversation, key=likeness, default=None)
@@ -200,17 +201,6 @@ def _short(value: Any) -> str:
         return "missing"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
-    )
-    if items is None:
-        yield path, str(value)
-        return
-    for key, item in items:
-        yield from _leaves(item, f"{path}.{key}")
 
 
 def _sent(entry: CassetteEntry) -> Any:

@@ -50,6 +50,8 @@ class ServedCall:
     """True if the caller itself runs the real tool, if there is no mock and the tool may run."""
     would_run: bool = False
     """True if the server can call the real tool, which happens if there is no mock and the tool may run."""
+    made: ToolCall | None = None
+    """The call with its result, if the model's provider made it, so that no mock is called."""
 
 
 class CallOutcome(StrEnum):

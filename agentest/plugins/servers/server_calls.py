@@ -136,6 +136,9 @@ class MockServerCalls(CallSource):
     async def answer(self, call: port.ServedCall) -> port.ServedAnswer:
         """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
         try:
+            if call.made:
+                self._mocks.observe([replace(call.made, turn_index=self.turn_index, seen_by=self.seen_by)])
+                return port.ServedAnswer(how=port.CallOutcome.REAL)
             recorded, result = await self._mocks.serve(
                 call.tool, call.arguments, self.turn_index, call.call_id, call.problem, self.seen_by
             )
@@ -148,11 +151,10 @@ class MockServerCalls(CallSource):
         if known.invalid_arguments:
             return port.ServedAnswer(how=port.CallOutcome.INVALID, message=known.invalid_arguments)
         if not known.mocked:
+            number = len(self._forwarded)
             self._forwarded.append((recorded, call.caller_runs or call.would_run))
             approve = self._approve.get(call.tool) if isinstance(self._approve, Mapping) else self._approve
-            return port.ServedAnswer(
-                how=port.CallOutcome.REAL, number=len(self._forwarded) - 1, approve=approve
-            )
+            return port.ServedAnswer(how=port.CallOutcome.REAL, number=number, approve=approve)
         if (http := recorded.http) is not None:
             how = port.CallOutcome.FAILED if http.failed else port.CallOutcome.ANSWERED
             headers = tuple(http.headers.items())

@@ -183,7 +183,8 @@ class _RemoteServing:
 
     async def answer(self, call: port.ServedCall) -> port.ServedAnswer:
         if not can_be_sent(call):
-            call = replace(call, arguments=None, problem="the arguments are nested too deeply")
+            made = call.made and replace(call.made, args=None, result=None)
+            call = replace(call, arguments=None, made=made, problem="the arguments are nested too deeply")
         return await self._ask("answer", call)
 
     async def answered(self, number: int, answer: port.RealAnswer) -> None:

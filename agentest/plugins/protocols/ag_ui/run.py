@@ -5,6 +5,7 @@ Interrupts are the agent's questions to the user and their answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
@@ -38,17 +39,8 @@ from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
 _REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
-_IGNORED_PREFIXES = (
-    "STEP_",
-    "REASONING_",
-    "THINKING_",
-    "ACTIVITY_",
-    "SUBAGENT_",
-    "RAW",
-    "RUN_STARTED",
-    "TEXT_MESSAGE_END",
-)
-"""Prefixes of event types that do not change reply, calls or state."""
+_IGNORED = re.compile("(STEP|REASONING|THINKING|ACTIVITY|SUBAGENT)_|RAW|RUN_STARTED|TEXT_MESSAGE_END")
+"""Beginnings of event types that do not change reply, calls or state."""
 REPORTED_ERROR_PREFIX = "the agent reports an error"  # the beginning of errors that the agent reports
 _MAX_ENTRIES = 2000
 """The limit for messages and calls in one run. Real agents have tens; more would only use up time."""
@@ -272,7 +264,7 @@ class AgUiRun:
             handler(event)
             if len(self._calls) + max(len(self._texts), len(self.thread.new)) > _MAX_ENTRIES:
                 raise AgentError(f"the agent's run has more than {_MAX_ENTRIES:,} messages and tool calls")
-        return handler is not None or kind.startswith(_IGNORED_PREFIXES)
+        return handler is not None or _IGNORED.match(kind) is not None
 
     @property
     def begun(self) -> bool:

@@ -30,13 +30,16 @@ from agentest.domain.transcript import Remark, ToolCall
 from agentest.plugins.protocols.anthropic_messages.settings import AnthropicMessagesAgent
 from agentest.plugins.protocols.model_messages import usage_of
 from agentest.plugins.protocols.protocol_client import (
+    TOOL_USE,
     ProtocolEndpoint,
     ProtocolTurn,
     StreamedBlocks,
-    agent_call,
     content_parts,
+    is_call,
+    is_result,
     json_events,
-    read_tool_result,
+    made_calls,
+    results_by_id,
 )
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -53,9 +56,6 @@ _CUT_HINTS = {
     "max_tokens": "raise body.max_tokens",
     "model_context_window_exceeded": "the conversation is longer than its model can read",
 }
-_CALL = "tool_use"
-"""The type of calls for the caller, and the suffix of those of the server, such as `mcp_tool_use`."""
-_RESULT_SUFFIX = "tool_result"  # the suffix of types of results: `tool_result`, `web_search_tool_result`
 _SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
 
 WrittenMessage = dict[str, Any]
@@ -109,7 +109,7 @@ class _MessagesConversation:
         try:
             reply = read_blocks(blocks, ctx.turn_index, self.name, self._endpoint.ignored, self._call_ids)
         except AgentError as error:
-            raise turn.no_reply(error, _made(blocks, ctx.turn_index)) from None
+            raise turn.no_reply(error, made_calls(blocks, ctx.turn_index)) from None
         self._endpoint.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._history.append(as_received(blocks))
         self._call_ids |= _ids_of_calls(blocks)
@@ -127,22 +127,22 @@ class _MessagesConversation:
                 turn.usage += usage_of(message)
                 blocks += blocks_of(message)
             except RecursionError:
-                raise turn.no_reply(TOO_DEEP, _made(blocks, turn_index)) from None
+                raise turn.no_reply(TOO_DEEP, made_calls(blocks, turn_index)) from None
             except AgentError as error:
-                calls = (*_made(blocks, turn_index), *made_so_far(assembly.message(), turn_index))
+                calls = (*made_calls(blocks, turn_index), *made_so_far(assembly.message(), turn_index))
                 raise turn.no_reply(error, calls) from None
             if cut := _cut_reason(message):
                 self._endpoint.notes.add(cut, f"answers were cut before their end {cut}")
             if message.get("stop_reason") != _PAUSED:
                 return
         problem = f"the agent paused more than {_MAX_PAUSES} times (stop_reason: {_PAUSED})"
-        raise turn.no_reply(problem, _made(blocks, turn_index))
+        raise turn.no_reply(problem, made_calls(blocks, turn_index))
 
 
 def as_received(blocks: Sequence[Block]) -> WrittenMessage:
     """Return the agent's message for further requests, in which the `input` of calls must be an object."""
     content = [
-        {**block, "input": {}} if _is_call(block) and not isinstance(block.get("input"), Mapping) else block
+        {**block, "input": {}} if is_call(block) and not isinstance(block.get("input"), Mapping) else block
         for block in blocks
     ]
     return {"role": "assistant", "content": content}
@@ -181,7 +181,7 @@ def _written(message: Message) -> WrittenMessage:
 
 def _tool_use(request: ToolRequest) -> Block:
     arguments, problem = read_arguments(request.arguments)
-    return {"type": _CALL, "id": request.id, "name": request.name, "input": {} if problem else arguments}
+    return {"type": TOOL_USE, "id": request.id, "name": request.name, "input": {} if problem else arguments}
 
 
 def _file(file: Attachment) -> Block:
@@ -281,7 +281,7 @@ def _without_nulls(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def made_so_far(message: ReceivedMessage, turn_index: int) -> tuple[ToolCall, ...]:
     """Return the calls that already have results, in a message of any state. Never raises."""
-    return _made(objects_at(message, "content"), turn_index)
+    return made_calls(objects_at(message, "content"), turn_index)
 
 
 def blocks_of(message: ReceivedMessage) -> tuple[Block, ...]:
@@ -297,8 +297,8 @@ def blocks_of(message: ReceivedMessage) -> tuple[Block, ...]:
         raise AgentError(f"the `content` of the agent's message is not a list of blocks: {excerpt(content)}")
     prefix = f"toolu_{message.get('id') or 'of_agent'}"
     blocks = tuple(
-        {**block, "id": f"{prefix}_{index}"} if _kind(block) == _CALL and not text_at(block, "id") else block
-        for index, block in enumerate(content)
+        {**block, "id": f"{prefix}_{at}"} if _kind(block) == TOOL_USE and not text_at(block, "id") else block
+        for at, block in enumerate(content)
     )
     if problem := _problem(message, blocks):
         raise AgentError(problem)
@@ -323,7 +323,7 @@ def _cut_reason(message: ReceivedMessage) -> str | None:
 
 def _problem(message: ReceivedMessage, blocks: tuple[Block, ...]) -> str | None:
     has_text = any(str(block.get("text") or "").strip() for block in blocks)
-    ends_in_call = bool(blocks) and _is_call(blocks[-1])
+    ends_in_call = bool(blocks) and is_call(blocks[-1])
     if (cut := _cut_reason(message)) and (not has_text or ends_in_call):
         what = "in the middle of a call" if ends_in_call else "before it said anything"
         return f"the agent's answer was cut {what} {cut}"
@@ -350,22 +350,22 @@ def read_blocks(
     """
     texts = [""]
     for block in blocks:
-        if _is_call(block) or _is_result(block):
+        if is_call(block) or is_result(block):
             texts.append("")
         else:
             texts[-1] += _text(block, ignored)
     nonblank = tuple(text for text in texts if text.strip())
     _check_calls(blocks, called)
-    answered = _results_by_id(blocks)
+    answered = results_by_id(blocks)
     return AgentReply(
         text=nonblank[-1] if nonblank else None,
         remarks=tuple(Remark(author, text) for text in nonblank[:-1]),
         tool_requests=tuple(
             ToolRequest(block["id"], block["name"], arguments_text(block.get("input")))
             for block in blocks
-            if _kind(block) == _CALL and excerpt(block.get("id")) not in answered
+            if _kind(block) == TOOL_USE and excerpt(block.get("id")) not in answered
         ),
-        observed=_made(blocks, turn_index),
+        observed=made_calls(blocks, turn_index),
     )
 
 
@@ -382,57 +382,19 @@ def _text(block: Block, ignored: IgnoredCounter) -> str:
 def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
     """Raise AgentError for unidentified calls, because checks of forbidden calls would miss them."""
     for block in blocks:
-        if _is_call(block) and not text_at(block, "name"):
+        if is_call(block) and not text_at(block, "name"):
             raise AgentError(f"a {_kind(block)} of the agent has no name: {excerpt(block)}")
     known = {*called, *_ids_of_calls(blocks)}
     for block in blocks:
-        if _is_result(block) and excerpt(block.get("tool_use_id")) not in known:
+        if is_result(block) and excerpt(block.get("tool_use_id")) not in known:
             raise AgentError(
                 f"a {_kind(block)} of the agent belongs to no call: {excerpt(block)} (expected a block "
                 "with its `tool_use_id` as `id`, and the tool's name)"
             )
 
 
-def _made(blocks: Sequence[Block], turn_index: int) -> tuple[ToolCall, ...]:
-    results = _results_by_id(blocks)
-    made = []
-    for block in blocks:
-        result = results.get(excerpt(block.get("id"))) if _is_call(block) else None
-        is_made = _is_call(block) and (_kind(block) != _CALL or result is not None)
-        if is_made and isinstance(block.get("name"), str):
-            made.append(_made_call(block, result or {}, turn_index))
-    return tuple(made)
-
-
-def _made_call(block: Block, result: Block, turn_index: int) -> ToolCall:
-    args, problem = read_arguments(block.get("input"))
-    content, identifier = result.get("content"), block.get("id")
-    failed = result.get("is_error") or _kind(mapping_at(result, "content")).endswith("_error")
-    return agent_call(
-        name=block["name"],
-        args=args,
-        turn_index=turn_index,
-        result=read_tool_result(content),
-        invalid_arguments=problem,
-        error=excerpt(content) if failed else None,
-        call_id=identifier if isinstance(identifier, str) else None,
-    )
-
-
-def _results_by_id(blocks: Sequence[Block]) -> dict[str, Block]:
-    return {excerpt(block.get("tool_use_id")): block for block in blocks if _is_result(block)}
-
-
 def _ids_of_calls(blocks: Sequence[Block]) -> set[str]:
-    return {excerpt(block.get("id")) for block in blocks if _is_call(block)}
-
-
-def _is_call(block: Block) -> bool:
-    return _kind(block).endswith(_CALL)
-
-
-def _is_result(block: Block) -> bool:
-    return _kind(block).endswith(_RESULT_SUFFIX)
+    return {excerpt(block.get("id")) for block in blocks if is_call(block)}
 
 
 def _kind(block: Block) -> str:

@@ -6,6 +6,7 @@ belong to a turn and which of them is the reply.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -45,27 +46,9 @@ _KINDS = {
 _TEXT_BLOCKS = ("text", "output_text", "refusal")
 _PROVIDER_CALLS = ("server_tool_call", "server_tool_use")
 """Types of blocks for calls that the model's provider made, such as a web search."""
-_BLOCKS_WITHOUT_TEXT = (
-    "thinking",
-    "redacted_thinking",
-    "reasoning",
-    "reasoning_content",
-    "tool_use",
-    "tool_call",
-    "tool_call_chunk",
-    "invalid_tool_call",
-    "function_call",
-    "input_json_delta",
-    "server_tool_call_chunk",
-    "server_tool_result",
-    "web_search_tool_result",
-    "image",
-    "image_url",
-    "audio",
-    "video",
-    "file",
-    "non_standard",
-    *_PROVIDER_CALLS,
+_BLOCKS_WITHOUT_TEXT = re.compile(
+    r"(thinking|reasoning(_content)?|tool_use|(tool|function)_call(_chunk)?|_result)$"
+    r"|^(input_json_delta|image(_url)?|audio|video|file|non_standard)$"
 )
 OnUnknown = Callable[[str, object], None]  # called for each ignored value with its category and its type
 PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
@@ -107,7 +90,7 @@ def _block_text(block: Any, on_unknown: OnUnknown) -> str:
         text = block.get("text", block.get("refusal"))
         if isinstance(text, str):
             return text
-    elif kind not in _BLOCKS_WITHOUT_TEXT:
+    elif not _BLOCKS_WITHOUT_TEXT.search(str(kind)):
         on_unknown("content block", kind)
     return ""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 
+from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.model_messages import (
     Json,
     count,
@@ -13,7 +14,7 @@ from agentest.plugins.protocols.model_messages import (
     read_message,
     texts_of,
 )
-from agentest.plugins.protocols.protocol_client import StreamedBlocks
+from agentest.plugins.protocols.protocol_client import TOOL_USE, StreamedBlocks, made_calls
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
@@ -27,41 +28,29 @@ class AnthropicMessages(wire.WireForm):
     name = "Anthropic messages"
     schema_keys = ("input_schema",)
     effort_key = "output_config"
+    token_keys = ("input_tokens", "output_tokens", "")
 
-    def facts(self, body: Json, path: str) -> Json:
-        del path
+    def facts(self, body: Json, _: str) -> Json:
         choice = entry(body, "tool_choice")
         return {"forced": wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")}
 
-    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
-        if not any(answer.hides for answer in answers):
-            return request.body
-        given = objects(request.body.get("messages"))
-        messages: list[Json] = []
+    def put_back(self, groups: Iterable[tuple[list[Json], wire.PassedAnswer | None]]) -> Iterator[Json]:
         owed: list[Json] = []
-        seen = self.seen([[each] for each in given], answers)
-        for message, answer in zip(given, wire.matched(answers, seen), strict=True):
-            if (
-                answer is not None
-                and answer.hides
-                and _calls_in(answer.shown.body)
-                and not _calls_in(message)
-            ):
-                # The framework wrote a call as text, such as that of an output tool.
-                messages += answer.before
-                if answer.owed:
+        for [message], answer in groups:
+            if answer is not None and answer.hides:
+                yield from answer.before
+                if _calls_in(message) or not _calls_in(answer.shown.body):
+                    yield from _with_cache_mark(answer.message, message)
+                    owed = answer.owed
+                    continue
+                if answer.owed:  # the framework wrote a call as text, such as that of an output tool
                     blocks = _blocks(answer.message[0])
                     hidden = [blocks[call.place] for call in answer.hidden_calls]
-                    messages.append({"role": "assistant", "content": hidden})
-                    messages.append({"role": "user", "content": answer.owed})
-            elif answer is not None and answer.hides:
-                messages += [*answer.before, *_with_cache_mark(answer.message, message)]
-                owed = answer.owed
-                continue
-            if owed:  # results come before any text
-                message, owed = {**message, "content": [*owed, *_blocks(message)]}, []
-            messages.append(message)
-        return {**request.body, "messages": messages}
+                    yield {"role": "assistant", "content": hidden}
+                    yield {"role": "user", "content": answer.owed}
+            # Results come before any text.
+            yield {**message, "content": [*owed, *_blocks(message)]} if owed else message
+            owed = []
 
     def in_messages(self, owed: list[Json]) -> list[Json]:
         return [{"role": "user", "content": owed}]
@@ -84,16 +73,15 @@ class AnthropicMessages(wire.WireForm):
     def message(self, body: Json) -> list[Json]:
         return [{"role": "assistant", "content": body.get("content") or []}]
 
+    def made(self, body: Json) -> Sequence[ToolCall]:
+        blocks = [block for block in objects(body.get("content")) if block.get("type") != TOOL_USE]
+        return made_calls([{**each, "name": each.get("name") or each.get("type")} for each in blocks], 0)
+
     def without(self, body: Json, places: Collection[int]) -> Json:
         content = objects(body.get("content"))
         return {"content": [block for place, block in enumerate(content) if place not in places]}
 
-    def counted(self, usage: Json, output_tokens: int) -> Json:
-        del usage
-        return {"output_tokens": output_tokens}
-
-    def stream(self, request: wire.WireRequest) -> _MessageStream:
-        del request
+    def stream(self, _: wire.WireRequest) -> _MessageStream:
         return _MessageStream()
 
     def error(self, status: int, message: str) -> Json:
@@ -160,7 +148,7 @@ class _MessageStream(wire.AnswerStream):
     def round(self) -> Json:
         now = self._round
         if now.final is None:
-            raise wire.CutStream(told=self.told)
+            raise wire.CutStream(wire.CUT)
         usage = {**entry(now.message, "usage"), **entry(now.final, "usage")}
         content = now.content.blocks
         body = {**now.message, **entry(now.final, "delta"), "content": content, "usage": usage}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
 
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
@@ -25,10 +26,10 @@ class ChatCompletions(wire.WireForm):
     finds_calls_in_text = True
 
     def declared(self, body: Json) -> list[Json]:
-        return [*map(_function, objects(body.get("tools"))), *objects(body.get("functions"))]
+        tools = [_function(tool) or tool for tool in objects(body.get("tools"))]
+        return [*tools, *objects(body.get("functions"))]
 
-    def facts(self, body: Json, path: str) -> Json:
-        del path
+    def facts(self, body: Json, _: str) -> Json:
         choice = body.get("tool_choice")
         unmockable = "it asks for several answers at once (`n`)" if count(body.get("n")) > 1 else None
         if body.get("functions"):
@@ -36,26 +37,20 @@ class ChatCompletions(wire.WireForm):
         forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
         return {"forced": forced, "unmockable": unmockable, "observed": partial(_observed, body)}
 
-    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
-        if not any(answer.hides for answer in answers):
-            return request.body
-        given = objects(request.body.get("messages"))
-        messages: list[Json] = []
-        seen = self.seen([[each] for each in given], answers)
-        for message, answer in zip(given, wire.matched(answers, seen), strict=True):
+    def put_back(self, groups: Iterable[tuple[list[Json], wire.PassedAnswer | None]]) -> Iterator[Json]:
+        for [message], answer in groups:
             if answer is None or not answer.hides:
-                messages.append(message)
+                yield message
                 continue
-            messages += answer.before
+            yield from answer.before
             if _calls_in(message) or not answer.shown.ids:
-                messages += [*answer.message, *answer.owed]
-            elif answer.owed:  # the framework wrote its calls as text
+                yield from (*answer.message, *answer.owed)
+                continue
+            if answer.owed:  # the framework wrote its calls as text
                 calls = _calls_in(answer.message[0])
                 hidden = [calls[call.place] for call in answer.hidden_calls]
-                messages += [{**answer.message[0], "tool_calls": hidden}, *answer.owed, message]
-            else:
-                messages.append(message)
-        return {**request.body, "messages": messages}
+                yield from ({**answer.message[0], "tool_calls": hidden}, *answer.owed)
+            yield message
 
     def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
         return [
@@ -68,29 +63,22 @@ class ChatCompletions(wire.WireForm):
         # Providers send these with an answer and refuse them in a history.
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
+    def made(self, body: Json) -> Sequence[ToolCall]:
+        # This API shows a search only by what the answer cites.
+        cited = objects(entry(_choice(body), "message").get("annotations"))
+        call = wire.provider_call("web_search", {}, cited, invalid_arguments=ARGUMENTS_UNKNOWN)
+        return [call] if cited else ()
+
     def without(self, body: Json, places: Collection[int]) -> Json:
         choice = _choice(body)
         message = entry(choice, "message")
         calls = [call for place, call in enumerate(_calls_in(message)) if place not in places]
         return {"choices": [{**choice, "message": {**message, "tool_calls": calls}}]}
 
-    def counted(self, usage: Json, output_tokens: int) -> Json:
-        total = count(usage.get("prompt_tokens")) + output_tokens
-        return {"completion_tokens": output_tokens, "total_tokens": total}
-
     def stream(self, request: wire.WireRequest) -> _ChatStream:
         # A client that expects JSON cannot read text that the model wrote before a hidden call.
         structured = entry(request.body, "response_format").get("type", "text") != "text"
         return _ChatStream(request.tools, holds_text=structured)
-
-    def error(self, status: int, message: str) -> Json:
-        return openai_error(status, message)
-
-
-def openai_error(status: int, message: str) -> Json:
-    """Return the body of an error response of OpenAI's APIs."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": "agentest_gateway"}}
 
 
 def _observed(body: Json) -> tuple[wire.CallResult, ...]:
@@ -174,7 +162,7 @@ class _ChatStream(wire.AnswerStream):
     def round(self) -> Json:
         now = self._round
         if now.finish is None:
-            raise wire.CutStream(told=self.told)
+            raise wire.CutStream(wire.CUT)
         if now.calls.has_doubtful_name:
             raise ValueError("a name of a call without an id came in pieces, which may be two calls")
         message = {"role": "assistant", "content": None, **now.message}
@@ -192,8 +180,7 @@ class _ChatStream(wire.AnswerStream):
         self._last, self._round = now, _ChatRound(StreamedCalls(self._names))
         return body
 
-    def end(self, shown: Json, hidden: Sequence[wire.ModelCall]) -> bytes:
-        del hidden
+    def end(self, shown: Json, _: Sequence[wire.ModelCall]) -> bytes:
         finish, choice = self._last.finish or {}, objects(shown.get("choices"))[0]
         events = [wire.sse(chunk) for chunk in self._last.held]
         if calls := _calls_in(choice["message"]):
@@ -228,8 +215,8 @@ def _collect(now: _ChatRound, delta: Json) -> None:
     for key, value in delta.items():
         if key == "tool_calls":
             now.calls.add(objects(value))
-        elif isinstance(value, str) and key != "role" and isinstance(before := now.message.get(key), str):
-            now.message[key] = before + value
+        elif isinstance(value, (str, list)) and key != "role" and type(now.message.get(key)) is type(value):
+            now.message[key] += value
         elif value is not None:
             now.message[key] = value
 

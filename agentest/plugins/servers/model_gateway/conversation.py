@@ -16,13 +16,13 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from agentest.domain.messages import ToolSpec
-from agentest.domain.transcript import Usage
+from agentest.domain.transcript import ToolCall, Usage
 from agentest.plugins.protocols.model_messages import Json, messages_of
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
-from agentest.support.errors import AgentError, AgentestError, MockError, ModelError
+from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
@@ -154,12 +154,10 @@ class GatewayConversation:
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
     bypass: str | None = None  # says that the agent called its model past the gateway in this turn
-    lost: str | None = None
-    """Which result of a mock the agent or its model was not given, although the call was made."""
     hangs: str | None = None
     """Which model has not answered for most of that time, if a request for the last message met one."""
     tape: AgentTape | None = None
-    problem: ModelError | None = None
+    problem: AgentestError | None = None  # ends the conversation. The agent is not to blame.
     log: RequestLog = field(default_factory=RequestLog)
     faults: ConversationFaults | None = None
     fault: str | None = None
@@ -251,7 +249,7 @@ class GatewayConversation:
         history = request.history
         strange = (history.names[known] for known in history.new_calls if known not in self.ids)
         if name := next(filter(self.mock_name, strange), None):
-            self.lost = self.lost or (
+            self.fail(
                 f"the agent's history has a call of the mocked tool {name!r} that did not pass the gateway, "
                 f"so the real tool ran: a part of the agent calls a model elsewhere. For it, {WAY_TO_REACH}"
             )
@@ -305,8 +303,13 @@ class GatewayConversation:
         """Note if a history lacks results of mocks although it has their turn, or their calls in this one."""
         if not self.has_calls or request.chained:
             return
-        messages = {id(each) for each in messages_of(body)}
-        lost = [each for each in answers if each.turn < self.turn and each.is_left_out(request, messages)]
+        messages, earlier = {id(each) for each in messages_of(body)}, request.user_texts[:-1]
+        lost = [
+            each
+            for each in answers
+            if each.turn < self.turn and each.hides and each.before and id(each.before[0]) not in messages
+            if each.user_text in earlier and each.all_hidden[0][0] in request.tools
+        ]
         if any(
             {other.turn for other in answers if other.user_text == each.user_text} == {each.turn}
             for each in lost
@@ -321,9 +324,9 @@ class GatewayConversation:
             )
 
     def _note_lost(self, answers: Iterable[wire.PassedAnswer]) -> None:
-        if not self.lost and (lost := next(iter(answers), None)):
+        if lost := next(iter(answers), None):
             name, _ = lost.all_hidden[0]
-            self.lost = (
+            self.fail(
                 f"the result of the mock of {name!r} is lost: the agent hands over to another agent as plain "
                 "text, and the gateway cannot insert mock results there. Run the agent in process, or give "
                 "it the tool by mcp_mock"
@@ -400,8 +403,6 @@ class GatewayConversation:
     async def error_of(self, agent_error: Exception | None) -> AgentestError | None:
         if self.problem:
             return self.problem
-        if self.lost:
-            return MockError(self.lost)
         self.note_hanging()
         if self.hangs and agent_error and not self.recovered:
             return MockError(f"{self.hangs}, and the agent did not reply")
@@ -450,9 +451,9 @@ class GatewayConversation:
         self.turn += 1
         return traces
 
-    def fail(self, error: ModelError) -> None:
-        """End the conversation, because of no fault of the agent."""
-        self.problem = self.problem or error
+    def fail(self, error: AgentestError | str) -> None:
+        """End the conversation, because of no fault of the agent. A text is the message of a MockError."""
+        self.problem = self.problem or (MockError(error) if isinstance(error, str) else error)
 
     async def answer(
         self, call: wire.ModelCall, *, cut: bool = False, forced: bool = False
@@ -500,8 +501,21 @@ class GatewayConversation:
         if not failed and self.wrapper and not isinstance(result, dict):
             result = {self.wrapper: result}
         return wire.CallResult(
-            name=call.name, result=result, call_id=call.call_id, failed=failed, custom=call.custom
+            name=call.name, result=result, call_id=call.call_id, failed=failed, kind=call.kind
         )
+
+    async def note_made(self, calls: Sequence[ToolCall]) -> None:
+        """Record calls that the model's provider made itself. Raises CallsEnded for one of a mocked tool."""
+        for call in calls if not self.over else ():
+            name = self.plain_name(call.name) or call.name
+            made = replace(call, name=name, by_real_tool=call.ran)
+            await self.serving.answer(port.ServedCall(tool=name, arguments=call.args, made=made))
+            if call.ran and self.mock_name(name):
+                self.fail(
+                    f"the model's provider ran {name!r} itself, which a mock cannot answer: remove the mock, "
+                    "or give the agent a function of that name in place of the provider's tool"
+                )
+                raise CallsEnded(str(self.problem))
 
     async def read_results(self, request: wire.WireRequest) -> None:
         """Record the results of calls that the agent ran itself, which its next request contains."""

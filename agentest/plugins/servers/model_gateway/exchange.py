@@ -138,10 +138,10 @@ class GatewayRefusal(GatewayError):
 _HIDDEN = "the gateway blocked a model response with tool calls that it cannot mock: {}"
 _CALL = re.compile(
     rb'"(?:[tT]ool|[fF]unction)_?(?:[cC]all|[uU]se)s?"\s*+:\s*+(?:\[\s*+)?\{|'
-    rb'"type"\s*+:\s*+"(?:function_call|custom_tool_call|tool_use)"'
+    rb'"type"\s*+:\s*+"(?:(?:function|custom_tool|computer|(?:local_)?shell|apply_patch)_call|tool_use)"'
 )
 
-_OF_CALLS = (b"ool", b"unction", b"\\u00", b"\0")
+_OF_CALLS = (b"ool", b"unction", b"_call", b"\\u00", b"\0")
 """One of these is in all that `_CALL` finds in `_plain` data, which takes longer."""
 _DISGUISE = re.compile(rb"\\u00([4-7][0-9a-fA-F])|\0|\s+(?:data:\s*)?")
 """What may stand in JSON between or in place of its letters: escapes, the halves of UTF-16, blanks."""
@@ -189,7 +189,7 @@ class ModelExchange:
         except GatewayError as error:
             await self._fault(str(error), stream, error.status)
         except wire.CutStream as error:
-            if not error.told:
+            if stream is not None and not stream.told:  # the model told the agent of no error
                 await self._fault(f"{error} ({self.address})", stream)
         except (*CONNECTION_ERRORS, BadBody) as error:
             await self._fault(f"the model's answer cannot be read: {describe(error)}", stream)
@@ -219,6 +219,7 @@ class ModelExchange:
             if answered is None:  # an error of the model, which was passed on
                 return
             response, data, answer = answered
+            await self.conversation.note_made(answer.made)
             results = await self._results(answer, rounds, outputs)
             rounds.output_tokens += answer.usage.completion_tokens
             hidden = [each for each in results if each is not None]
@@ -306,7 +307,7 @@ class ModelExchange:
                     await self._feed(stream, parser.feed(piece))
                 await self._feed(stream, parser.rest())
                 answer = self.form.answer(stream.round())
-                if stream.called and not answer.calls:
+                if stream.called and not answer.names:
                     raise GatewayRefusal(_HIDDEN.format("they are at places of no API"))
                 stream.called = False
         finally:
@@ -364,7 +365,7 @@ class ModelExchange:
             body = self.form.shown(self.request, answer, hidden, rounds.output_tokens)
             shown = self.form.answer(body) if hidden else answer
             leaves = encoded(body) if stream is None else stream.end(body, hidden)
-        _check_calls(leaves, [call.name for call in shown.calls], streams=stream is not None)
+        _check_calls(leaves, shown.names, streams=stream is not None)
         if stream is None:
             self.reply.whole(response, leaves)
         else:

@@ -204,8 +204,7 @@ def _responses(answer: _Invented, body: Json) -> tuple[Json, Events]:
     return whole, [(each["type"], {**each, "sequence_number": at}) for at, each in enumerate(events)]
 
 
-def _messages(answer: _Invented, body: Json) -> tuple[Json, Events]:
-    del body
+def _messages(answer: _Invented, _: Json) -> tuple[Json, Events]:
     block: Json = {"type": "text", "text": answer.text}
     empty: Json = {"type": "text", "text": ""}
     delta: Json = {"type": "text_delta", "text": answer.text}
@@ -245,8 +244,7 @@ def _messages(answer: _Invented, body: Json) -> tuple[Json, Events]:
     return whole, [(each["type"], each) for each in events]
 
 
-def _gemini(answer: _Invented, body: Json) -> tuple[Json, Events]:
-    del body
+def _gemini(answer: _Invented, _: Json) -> tuple[Json, Events]:
     candidate: Json = {"index": 0, "finishReason": "SAFETY"}
     if answer.tool:  # calls of this API have arguments as an object, and it reports broken ones itself
         message = f"Malformed function call: {answer.tool.name}({answer.cut_arguments}"

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
+from itertools import groupby
 from typing import Any
 
 from agentest.config.agents.companion_servers import Override
+from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.model_messages import Json, count, entry, inner, objects, read_message
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 _MODEL = re.compile(r"(?<![^/])([^/]+):\w+(?:\?|$)")
 _SIGNATURE = "thoughtSignature"
+_DECLARED = ("functionDeclarations", "function_declarations")
+_GROUNDS = (
+    ("google_search", "web", "webSearchQueries"),
+    ("google_search", "image", "imageSearchQueries"),
+    ("file_search", "retrievedContext", "retrievalQueries"),
+    ("google_maps", "maps", ""),
+    ("url_context", "retrievedUrl", ""),
+)
+"""Tool of Google, and what an answer says of its use: the key of its sources, and that of its queries."""
+_METADATA = ("groundingMetadata", "urlContextMetadata")
+_SHOWING = {*_METADATA, "executableCode", "toolCall", "codeExecutionResult", "toolResponse"}
+"""Keys of candidates and parts that show calls of Google's own tools."""
+_HUMP = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 class Gemini(wire.WireForm):
@@ -23,13 +38,19 @@ class Gemini(wire.WireForm):
     name = "Gemini"
     history_key = "contents"
     identifies_calls = True
+    token_keys = ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
     schema_keys = ("parametersJsonSchema", "parameters_json_schema", "parameters")
 
     def declared(self, body: Json) -> list[Json]:
+        tools = objects(body.get("tools"))
         return [
-            each
-            for tool in objects(body.get("tools"))
-            for each in objects(tool.get("functionDeclarations", tool.get("function_declarations")))
+            *(each for tool in tools for key in _DECLARED for each in objects(tool.get(key))),
+            *(
+                {"name": _HUMP.sub("_", key).lower()}
+                for tool in tools
+                for key in tool
+                if key not in _DECLARED
+            ),
         ]
 
     def facts(self, body: Json, path: str) -> Json:
@@ -63,20 +84,20 @@ class Gemini(wire.WireForm):
         key = "generation_config" if "generation_config" in body else "generationConfig"
         return {**body, key: {**entry(body, key), **settings}}
 
-    def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
-        if not any(answer.hides for answer in answers):
-            return request.body
-        groups = list(_grouped(objects(request.body.get("contents"))))
-        contents: list[Json] = []
+    def grouped(self, messages: Sequence[Json], _: Sequence[wire.PassedAnswer]) -> list[list[Json]]:
+        """Join neighbouring contents of the model: some clients keep each chunk of a stream as one."""
+        runs = groupby(enumerate(messages), lambda each: -1 if each[1].get("role") == "model" else each[0])
+        return [[content for _, content in run] for _, run in runs]
+
+    def put_back(self, groups: Iterable[tuple[list[Json], wire.PassedAnswer | None]]) -> Iterator[Json]:
         owing: wire.PassedAnswer | None = None
-        for group, answer in zip(groups, wire.matched(answers, self.seen(groups, answers)), strict=True):
+        for group, answer in groups:
             if answer is not None and answer.hides:
-                contents += [*answer.before, *answer.message]
+                yield from (*answer.before, *answer.message)
                 owing = answer if answer.owed else None
                 continue
-            contents += _with_owed(group, owing) if owing else group
+            yield from _with_owed(group, owing) if owing else group
             owing = None
-        return {**request.body, "contents": contents}
 
     def in_messages(self, owed: list[Json]) -> list[Json]:
         return [{"role": "user", "parts": owed}]
@@ -100,17 +121,39 @@ class Gemini(wire.WireForm):
     def message(self, body: Json) -> list[Json]:
         return [{"role": "model", "parts": _parts(_content(body))}]
 
+    def made(self, body: Json) -> Sequence[ToolCall]:
+        candidate, calls = _candidate(body), list[ToolCall]()
+        parts = _parts(_content(body))
+        if all(map(_SHOWING.isdisjoint, (candidate, *parts))):  # as for most answers
+            return calls
+        for part in parts:
+            code, tool = entry(part, "executableCode"), entry(part, "toolCall")
+            if code or tool:
+                name = re.sub("_(WEB|IMAGE)$", "", str(tool.get("toolType", "code_execution"))).lower()
+                calls.append(wire.provider_call(name, code or entry(tool, "args"), None))
+            elif result := entry(part, "codeExecutionResult") or entry(part, "toolResponse"):
+                # It follows its call, or all that were made at once.
+                waiting = (place for place, call in enumerate(calls) if call.result is None)
+                if (place := next(waiting, None)) is not None:
+                    failed = result.get("outcome", "OUTCOME_OK") != "OUTCOME_OK"
+                    error = str(result["outcome"]) if failed else None
+                    calls[place] = replace(calls[place], result=result.get("response", result), error=error)
+        # A search without a call is known by what the answer is based on.
+        grounding, made = entry(candidate, "groundingMetadata"), {call.name for call in calls}
+        sources = objects(grounding.get("groundingChunks"))
+        sources += objects(entry(candidate, "urlContextMetadata").get("urlMetadata"))
+        for name, kind, asked in _GROUNDS:
+            found, queries = [each for each in sources if kind in each], grounding.get(asked)
+            if (found or queries) and name not in made:
+                args = {"queries": queries} if queries else {}
+                calls.append(wire.provider_call(name, args, found or None))
+        return calls
+
     def without(self, body: Json, places: Collection[int]) -> Json:
         content = {**_content(body), "parts": _without(_parts(_content(body)), places)}
         return {"candidates": [{**_candidate(body), "content": content}]}
 
-    def counted(self, usage: Json, output_tokens: int) -> Json:
-        output = output_tokens - count(usage.get("thoughtsTokenCount"))
-        total = count(usage.get("promptTokenCount")) + output_tokens
-        return {"candidatesTokenCount": output, "totalTokenCount": total}
-
-    def stream(self, request: wire.WireRequest) -> _GeminiStream:
-        del request
+    def stream(self, _: wire.WireRequest) -> _GeminiStream:
         return _GeminiStream(self)
 
     def error(self, status: int, message: str) -> Json:
@@ -121,6 +164,7 @@ class Gemini(wire.WireForm):
 @dataclass(slots=True)
 class _GeminiRound:
     body: Json = field(default_factory=dict)
+    grounds: Json = field(default_factory=dict)  # the candidate's metadata of all chunks
     parts: list[Json] = field(default_factory=list)
     held: list[tuple[int, Json]] = field(default_factory=list)
 
@@ -151,6 +195,8 @@ class _GeminiStream(wire.AnswerStream):
         before = len(self._round.parts)
         self._round.parts += parts
         self._round.body = {**self._round.body, **chunk}
+        found = _candidate(chunk)
+        self._round.grounds |= {key: found[key] for key in _METADATA if found.get(key)}
         late = [part for _, part in self._last.held if not inner(part, "functionCall")]
         self._last.held = []
         shown = [*late, *(part for place, part in enumerate(parts, before) if not self._holds(place, part))]
@@ -178,16 +224,19 @@ class _GeminiStream(wire.AnswerStream):
     def round(self) -> Json:
         now = self._round
         if not _candidate(now.body).get("finishReason") and not _blocked(now.body):
-            raise wire.CutStream(told=self.told)
+            raise wire.CutStream(wire.CUT)
         self._last, self._round = now, _GeminiRound()
         self._note_passed()
         if not _candidate(now.body):
             return now.body
-        return _chunk(now.body, now.parts, last=True)
+        body = _chunk(now.body, now.parts, last=True)
+        body["candidates"][0] |= now.grounds
+        return body
 
     def end(self, shown: Json, hidden: Sequence[wire.ModelCall]) -> bytes:
         if not _candidate(shown):
             return wire.sse(self._kept) if self._kept else b""
+        shown = {**shown, "candidates": self._last.body["candidates"]}  # with its own metadata
         parts = [part for _, part in self._last.held]
         answered = {call.place for call in hidden}
         held = _without(parts, {i for i, (place, _) in enumerate(self._last.held) if place in answered})
@@ -226,18 +275,6 @@ def _chunk(body: Json, parts: list[Json], *, last: bool = False) -> Json:
     return {**body, "candidates": [candidate]}
 
 
-def _grouped(contents: Sequence[Json]) -> Iterable[list[Json]]:
-    """Join neighbouring contents of the model, because some clients keep each chunk of a stream as one."""
-    group: list[Json] = []
-    for content in contents:
-        if group and (content.get("role") != "model" or group[-1].get("role") != "model"):
-            yield group
-            group = []
-        group.append(content)
-    if group:
-        yield group
-
-
 def _without(parts: Sequence[Json], places: Collection[int]) -> list[Json]:
     signature = next((parts[i].get(_SIGNATURE) for i in sorted(places) if parts[i].get(_SIGNATURE)), None)
     left: list[Json] = []
@@ -252,19 +289,13 @@ def _without(parts: Sequence[Json], places: Collection[int]) -> list[Json]:
 
 def _with_owed(group: Sequence[Json], answer: wire.PassedAnswer) -> list[Json]:
     first, *others = group
-    parts = _parts(first)
-    given = [part for part in parts if inner(part, "functionResponse")]
-    rest = [part for part in parts if part not in given]
+    given = [part for part in _parts(first) if inner(part, "functionResponse")]
+    rest = [part for part in _parts(first) if part not in given]
     hidden, owed = {call.place for call in answer.hidden_calls}, list(answer.owed)
     ordered: list[Json] = []
     for place, part in enumerate(_parts(answer.message[0])):
-        if call := inner(part, "functionCall"):
-            source = owed if place in hidden else given
-            named = next(
-                (each for each in source if inner(each, "functionResponse").get("name") == call.get("name")),
-                None,
-            )
-            if named is not None:
-                source.remove(named)
-                ordered.append(named)
+        name, source = inner(part, "functionCall").get("name"), owed if place in hidden else given
+        places = (at for at, each in enumerate(source) if inner(each, "functionResponse").get("name") == name)
+        if name is not None and (at := next(places, None)) is not None:
+            ordered.append(source.pop(at))
     return [{**first, "parts": [*ordered, *owed, *given, *rest]}, *others]

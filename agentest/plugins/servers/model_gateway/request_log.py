@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import takewhile
 from operator import eq, itemgetter
 from time import perf_counter
@@ -35,6 +36,7 @@ _DESCRIPTION_CHARS = 1_000
 _SCHEMA_CHARS = 8_000
 _MOST_TOOLS = 500
 MOST_CHARS = 2_000
+_shortened = partial(port.shortened_without_secrets, most=MOST_CHARS)
 MOST_PROMPT_CHARS = 4_000
 _MOST_CALLS = 20
 _MOST_NAME = 200
@@ -69,22 +71,22 @@ class RequestRecord:
         """Note the model's answer."""
         texts = (texts_of(each.get("content", each.get("parts"))) for each in answer.message)
         self._facts["usage"] = answer.usage
-        self._facts["answer"] = _shortened("".join(texts), self._log.redact.transcript)
+        self._facts["answer"] = _shortened("".join(texts), redact=self._log.redact.transcript)
         self._facts["model"] = _name(model_of(answer.body)) or self._facts["model"]
         self.note_calls(answer.calls, [False] * len(answer.calls))
 
     def failed(self, error: str) -> None:
         """Note why there is no usable answer."""
-        self._facts["error"] = _shortened(error, self._log.redact)
+        self._facts["error"] = _shortened(error, redact=self._log.redact)
 
     def note_calls(self, calls: Sequence[ModelCall], inside: Sequence[bool]) -> None:
         """Note the calls of the answer, and which of them the gateway answered."""
         hide = self._log.redact.transcript
+        told = [(each.name, each.arguments) for each in calls[:_MOST_CALLS]]
+        texts = [(name, args if isinstance(args, str) else json_or_repr(args)) for name, args in told]
+        shown = [(_shortened(name, redact=hide), _shortened(args, redact=hide)) for name, args in texts]
         self._facts["calls"] = tuple(
-            [
-                ModelToolCall(_shortened(call.name, hide), _shortened(_json(call.arguments), hide), answered)
-                for call, answered in zip(calls[:_MOST_CALLS], inside, strict=False)
-            ]
+            [ModelToolCall(*each, by) for each, by in zip(shown, inside, strict=False)]
         )
 
 
@@ -159,7 +161,7 @@ class RequestLog:
         left = MOST_PROMPT_CHARS
         for item in reversed(new):
             message = PromptMessage(
-                well_formed(_role(item)[:_MOST_NAME]), _shortened(_text(item), self.redact.transcript)
+                well_formed(_role(item)[:_MOST_NAME]), _shortened(_text(item), redact=self.redact.transcript)
             )
             left -= len(message.text) + _MESSAGE_CHARS
             if left < 0 and prompt:
@@ -213,19 +215,11 @@ def _text(item: Json) -> str:
     is_text = all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts)
     if not item.get("tool_calls") and (isinstance(content, str) or is_text):
         return texts_of(content)
-    return _json({key: value for key, value in item.items() if key != "role" and value is not None})
-
-
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json_or_repr(value)
+    return json_or_repr({key: value for key, value in item.items() if key != "role" and value is not None})
 
 
 def _name(model: str | None) -> str | None:
     return model and well_formed(model[:_MOST_NAME])
-
-
-def _shortened(text: str, redact: Callable[[str], str]) -> str:
-    return port.shortened_without_secrets(text, MOST_CHARS, redact)
 
 
 class ConversationFaults:

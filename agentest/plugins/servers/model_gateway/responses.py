@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.domain.messages import ToolResult
+from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.model_messages import (
+    CLIENT_TOOLS,
     Json,
     count,
     entry,
@@ -15,16 +18,20 @@ from agentest.plugins.protocols.model_messages import (
     read_message,
     texts_of,
 )
+from agentest.plugins.protocols.response_items import made_so_far, output_item
 from agentest.plugins.servers.model_gateway import wire_form as wire
-from agentest.plugins.servers.model_gateway.chat_completions import openai_error
 from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _CONTENT = "encrypted_content"
 _BEGIN = ("response.created", "response.in_progress", "response.queued")
-_CALL_EVENTS = ("response.function_call_", "response.custom_tool_call_")
+_CALLS = ("function_call", "custom_tool_call", *CLIENT_TOOLS)
+_OUTPUTS = tuple(f"{kind}_output" for kind in _CALLS)
+_CALL_EVENTS = tuple(f"response.{kind}_" for kind in _CALLS)
 _END = ("response.completed", "response.incomplete")
+_MODELS_OWN = ("message", "reasoning", "compaction", "function_call", "custom_tool_call")
+"""Types of items of which no tool of the provider is a part."""
 
 
 class Responses(wire.WireForm):
@@ -33,9 +40,9 @@ class Responses(wire.WireForm):
     name = "responses"
     history_key = "input"
     effort_key = "reasoning"
+    token_keys = ("input_tokens", "output_tokens", "total_tokens")
 
-    def facts(self, body: Json, path: str) -> Json:
-        del path
+    def facts(self, body: Json, _: str) -> Json:
         choice = body.get("tool_choice")
         return {
             "ids": (*filter(None, (body.get("previous_response_id"), conversation_id(body))),),
@@ -48,6 +55,13 @@ class Responses(wire.WireForm):
     def ids_of(self, body: Json) -> Iterable[str]:
         return filter(None, (body.get("id"), conversation_id(body)))
 
+    def made(self, body: Json) -> Sequence[ToolCall]:
+        items = objects(body.get("output"))
+        if all(item.get("type") in _MODELS_OWN for item in items):
+            return ()
+        named = [{**item, "name": item.get("name") or "mcp"} for item in items]
+        return made_so_far({**body, "output": named}, 0)
+
     def is_of_model(self, message: Json) -> bool:
         if message.get("role") is not None:
             return bool(message["role"] == "assistant")
@@ -55,12 +69,10 @@ class Responses(wire.WireForm):
 
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         body = request.body
-        hides = any(answer.hides for answer in answers)
         if _is_chained(body):
-            return _continued(body, answers) if hides else body
-        hides = hides or any(answer.forgotten for answer in answers)
-        if hides and isinstance(body.get("input"), list):
-            body = {**body, "input": self._put_back(messages_of(body), answers)}
+            return _continued(body, answers) if any(answer.hides for answer in answers) else body
+        if isinstance(body.get("input"), list):
+            body = super().completed(request, answers)
         included = body.get("include") or []
         if body.get("store") is False and _ENCRYPTED not in included:
             # Without it, the provider cannot read its own reasoning in the next round.
@@ -78,29 +90,30 @@ class Responses(wire.WireForm):
         return changed, new
 
     def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
-        return [
-            {
-                "type": "custom_tool_call_output" if each.custom else "function_call_output",
-                "call_id": each.call_id,
-                "output": wire.result_text(each),
-            }
-            for each in results
-        ]
+        texts = [ToolResult(each.call_id or "", each.name, wire.result_text(each)) for each in results]
+        return [output_item(text, {"type": each.kind}) for text, each in zip(texts, results, strict=True)]
 
-    def _put_back(self, items: Sequence[Json], answers: Sequence[wire.PassedAnswer]) -> list[Json]:
-        groups = _grouped(items, answers, self.is_of_model)
-        whole: list[Json] = []
-        for group, answer in zip(groups, wire.matched(answers, self.seen(groups, answers)), strict=True):
+    def put_back(self, groups: Iterable[tuple[list[Json], wire.PassedAnswer | None]]) -> Iterator[Json]:
+        for group, answer in groups:
             if answer is not None and answer.hides:
-                others = [item for item in group if not self.is_of_model(item)]
-                whole += [*answer.before, *answer.message, *answer.owed, *others]
-            elif answer is not None and answer.forgotten:
-                # Reasoning may not stand without the calls that followed it.
-                hidden = {item.get("id") for item in answer.before}
-                whole += [item for item in group if item.get("id", "") not in hidden]
+                others = (item for item in group if not self.is_of_model(item))
+                yield from (*answer.before, *answer.message, *answer.owed, *others)
             else:
-                whole += group
-        return whole
+                # Reasoning may not stand without the calls that followed it.
+                forgotten = {item.get("id") for item in (answer.before if answer else ())}
+                yield from (item for item in group if item.get("id", "") not in forgotten)
+
+    def grouped(self, messages: Sequence[Json], answers: Sequence[wire.PassedAnswer]) -> list[list[Json]]:
+        groups: list[list[Json]] = []
+        current = None
+        for item in messages:
+            owner = _owner(item, answers) if self.is_of_model(item) else None
+            if groups and current is not None and (owner is current or _is_result(item)):
+                groups[-1].append(item)
+                continue
+            current = owner
+            groups.append([item])
+        return groups
 
     def message(self, body: Json) -> list[Json]:
         return objects(body.get("output"))
@@ -122,15 +135,8 @@ class Responses(wire.WireForm):
         items = objects(body.get("output"))
         return {"output": [item for place, item in enumerate(items) if place not in places]}
 
-    def counted(self, usage: Json, output_tokens: int) -> Json:
-        total = count(usage.get("input_tokens")) + output_tokens
-        return {"output_tokens": output_tokens, "total_tokens": total}
-
     def stream(self, request: wire.WireRequest) -> _ResponseStream:
         return _ResponseStream(asks_for_encrypted=_asks_for_encrypted(request.body))
-
-    def error(self, status: int, message: str) -> Json:
-        return openai_error(status, message)
 
 
 @dataclass(slots=True)
@@ -165,6 +171,7 @@ class _ResponseStream(wire.AnswerStream):
         self._round, self._last = _ResponseRound(), _ResponseRound()
         self._id: str | None = None  # the id that the agent knows the answer by
         self._items: list[Json] = []
+        self._calls: Collection[int] = ()  # the places of calls among them that the provider has not answered
         self._shown: list[Json] = []
         """The items that the agent has received of the rounds before it, whose calls were all hidden."""
         self._indices = 0
@@ -177,7 +184,7 @@ class _ResponseStream(wire.AnswerStream):
             if self._id is None and response_id:
                 self._id = response_id
                 self.ids.append(response_id)
-            held = self._released({place for place, item in enumerate(self._items) if _is_call(item)})
+            held = self._released(self._calls)
             return held + (self._sent(data, event.data) if response_id == self._id else b"")
         if kind in _END:
             self._round.final = data
@@ -221,14 +228,18 @@ class _ResponseStream(wire.AnswerStream):
     def round(self) -> Json:
         now = self._round
         if now.final is None:
-            raise wire.CutStream(told=self.told)
+            raise wire.CutStream(wire.CUT)
         response = entry(now.final, "response")
-        self._shown += [item for item in self._items if not _is_call(item)]
+        self._shown += [item for place, item in enumerate(self._items) if place not in self._calls]
         items, given = [item for _, item in sorted(now.items.items())], objects(response.get("output"))
         # Some servers leave items out at the end, which changes the places of the others.
         whole = sum(map(_is_call, items)) >= max(1, sum(map(_is_call, given)))
         self._items = items if whole or not given else given
-        self.ids += [known for item in self._items if not _is_call(item) for known in read_message(item).ids]
+        answered = {item.get("call_id") for item in self._items if _is_result(item)}
+        calls = ((place, item) for place, item in enumerate(self._items) if _is_call(item))
+        self._calls = {place for place, item in calls if item.get("call_id") not in answered}
+        others = (item for place, item in enumerate(self._items) if place not in self._calls)
+        self.ids += [known for item in others for known in read_message(item).ids]
         self._last, self._round = now, _ResponseRound()
         return {**response, "output": self._items}
 
@@ -256,11 +267,11 @@ def _is_chained(body: Json) -> bool:
 
 
 def _is_call(item: Json) -> bool:
-    return item.get("type") in ("function_call", "custom_tool_call")
+    return item.get("type") in _CALLS
 
 
 def _is_result(item: Json) -> bool:
-    return item.get("type") in ("function_call_output", "custom_tool_call_output")
+    return item.get("type") in _OUTPUTS
 
 
 def _asks_for_encrypted(body: Mapping[str, Any]) -> bool:
@@ -284,21 +295,6 @@ def _continued(body: Json, answers: Sequence[wire.PassedAnswer]) -> Json:
         if before in each.shown.ids and each.answer_id:
             body = {**body, "previous_response_id": each.answer_id}
     return {**body, "input": [*owed, *items]} if owed else body
-
-
-def _grouped(
-    items: Sequence[Json], answers: Sequence[wire.PassedAnswer], is_of_model: Callable[[Json], bool]
-) -> list[list[Json]]:
-    groups: list[list[Json]] = []
-    current = None
-    for item in items:
-        owner = _owner(item, answers) if is_of_model(item) else None
-        if groups and current is not None and (owner is current or _is_result(item)):
-            groups[-1].append(item)
-            continue
-        current = owner
-        groups.append([item])
-    return groups
 
 
 def _owner(item: Json, answers: Sequence[wire.PassedAnswer]) -> wire.PassedAnswer | None:

@@ -14,17 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_arguments
 from agentest.config.agents.companion_servers import Override
 from agentest.domain.messages import ToolSpec
-from agentest.domain.transcript import Usage
+from agentest.domain.transcript import ToolCall, Usage
 from agentest.plugins.protocols.model_messages import (
+    CLIENT_TOOLS,
     Json,
     MessageHistory,
     MessagePart,
+    count,
     entry,
     inner,
     instructions_of,
@@ -40,7 +42,11 @@ from agentest.support.json_text import encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
 
 ANY_TOOL = "*"
+CUT = "the model's stream ended before its last event"
+provider_call = partial(ToolCall, mocked=False, turn_index=0)  # makes a call that the provider made
 _SHORT_ID = 5
+_VERSION = re.compile(r"^\w++:|(_use)?_preview.*|_?20\d\d.*|^(function|custom)$")
+"""What the types of the provider's tools have around their names, and the types of the agent's."""
 _CUT = {"finish_reason": "length", "status": "incomplete"}
 _CUT |= {"stop_reason": "max_tokens", "finishReason": "MAX_TOKENS"}
 
@@ -54,7 +60,7 @@ class ModelCall:
     call_id: str | None = None
     problem: str | None = None  # why the arguments cannot be read; None if they are an object
     place: int = 0  # its place among the parts of the answer
-    custom: bool = False  # True for a tool that takes a text; in `arguments`, it is the argument `input`
+    kind: str = ""  # the type of its part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,7 @@ class CallResult:
     result: Any
     call_id: str | None = None
     failed: bool = False
-    custom: bool = False
+    kind: str = ""  # the type of the call's part
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,6 +116,9 @@ class WireAnswer:
     body: Json  # the whole response as it comes without streaming
     text: str = ""  # what identifies the answer if it has no ids: its text, and its calls if they have none
     calls: tuple[ModelCall, ...] = ()
+    names: Sequence[str] = ()  # the tools of all calls that `called_in` finds
+    made: Sequence[ToolCall] = ()
+    """Calls that the provider made itself, or wants approval for."""
     ids: tuple[str, ...] = ()  # ids by which a later request may refer to the answer or to parts of it
     usage: Usage = Usage()
     message: list[Json] = field(default_factory=list)
@@ -152,16 +161,6 @@ class PassedAnswer:
         before = [(call.name, call.id) for each in self.before for call in read_message(each).calls]
         return [*before, *((call.name, call.call_id) for call in self.hidden_calls)]
 
-    def is_left_out(self, request: WireRequest, messages: Collection[int]) -> bool:
-        """Return True if what it hides is not among messages (their `id`s), but the user's text is."""
-        return (
-            self.hides
-            and bool(self.before)
-            and id(self.before[0]) not in messages
-            and self.user_text in request.user_texts[:-1]
-            and self.all_hidden[0][0] in request.tools
-        )
-
     def has_calls_in(self, texts: Sequence[str]) -> bool:
         """Return True if a text contains the id of a call that the agent received."""
         known = [call.call_id for call in self.shown.calls if call.call_id and len(call.call_id) > _SHORT_ID]
@@ -189,7 +188,7 @@ class AnswerStream(ABC):
     def feed(self, event: Event) -> bytes:
         """Take an event of the model. Returns what the agent receives at once."""
         data = json_or(event.data)
-        if not self.called and any(map(event.data.__contains__, ("unction", "ool", "\\u00"))):
+        if not self.called and any(map(event.data.__contains__, ("unction", "ool", "_call", "\\u00"))):
             self.called = any(called_in(data))
         return self.take(data, event) if isinstance(data, dict) else sse(event.data, event.name)
 
@@ -233,11 +232,7 @@ def released(
 
 
 class CutStream(Exception):
-    """A model's stream ended before its last event. `told`: an event of the model told the agent already."""
-
-    def __init__(self, *, told: bool = False) -> None:
-        super().__init__("the model's stream ended before its last event")
-        self.told = told
+    """A model's stream ended before its last event."""
 
 
 class WireForm(ABC):
@@ -249,6 +244,8 @@ class WireForm(ABC):
     finds_calls_in_text = False  # True if frameworks that use this API write calls with their ids as text
     schema_keys: tuple[str, ...] = ("parameters",)
     """The keys of a declared tool that may have the schema of its arguments."""
+    token_keys = ("prompt_tokens", "completion_tokens", "total_tokens")
+    """The numbers of tokens in an answer's usage: of the prompt, the output, and both, if it has that."""
     effort_key = ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort`
 
     def request(self, body: Json, path: str, history: MessageHistory | None = None) -> WireRequest:
@@ -273,7 +270,8 @@ class WireForm(ABC):
                 parameters=next((schema for key in self.schema_keys if (schema := entry(each, key))), {}),
             )
             for each in self.declared(marshal.loads(written))
-            if isinstance(name := each.get("name"), str) and name
+            # Tools of the provider have a type in place of a name, such as `web_search_preview`.
+            if (name := str(each.get("name") or _VERSION.sub("", str(each.get("type", "")))))
         }
 
     def declared(self, body: Json) -> Iterable[Json]:
@@ -288,18 +286,27 @@ class WireForm(ABC):
         written = self.message(body)
         messages = [read_message(each, place) for place, each in enumerate(written)]
         parts = [part for each in messages for part in each.parts]
-        return WireAnswer(
+        calls = tuple([_model_call(part) for part in parts if part.kind == "call"])
+        answer = WireAnswer(
             body=body,
             text=self.text_of(parts),
-            calls=tuple(_model_call(part) for part in parts if part.kind == "call"),
+            calls=calls,
+            names=[call.name for call in calls],
             ids=(*self.ids_of(body), *(known for each in messages for known in each.ids)),
             usage=usage_of(body),
             message=written,
         )
+        if made := self.made(body):
+            ids = {each.call_id for each in made if each.call_id}
+            answer.made, answer.calls = made, tuple(each for each in calls if each.call_id not in ids)
+        return answer
 
-    def ids_of(self, body: Json) -> Iterable[str]:
+    @abstractmethod
+    def made(self, body: Json) -> Sequence[ToolCall]:
+        """Return the calls in an answer that the provider made itself, as `WireAnswer.made`."""
+
+    def ids_of(self, _: Json) -> Iterable[str]:
         """Return further ids by which a later request may refer to an answer, or refers to one."""
-        del body
         return ()
 
     def is_of_model(self, message: Json) -> bool:
@@ -348,12 +355,24 @@ class WireForm(ABC):
                 settings[self.effort_key] = {**entry(body, self.effort_key), "effort": effort}
         return {**body, **settings}
 
-    @abstractmethod
     def completed(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
         """Return the request with everything that the agent did not receive of earlier answers.
 
         Returns the request's own body if nothing is missing.
         """
+        if not any(answer.hides or answer.forgotten for answer in answers):
+            return request.body
+        groups = self.grouped(objects(request.body.get(self.history_key)), answers)
+        was = zip(groups, matched(answers, self.seen(groups, answers)), strict=True)
+        return {**request.body, self.history_key: [*self.put_back(was)]}
+
+    def grouped(self, messages: Sequence[Json], _: Sequence[PassedAnswer]) -> list[list[Json]]:
+        """Return the messages of a history, those together that may be one answer."""
+        return [[each] for each in messages]
+
+    @abstractmethod
+    def put_back(self, groups: Iterable[tuple[list[Json], PassedAnswer | None]]) -> Iterator[Json]:
+        """Yield the messages of a history with what the agent did not receive of those answers."""
 
     def next_round(
         self, body: Json, answer: WireAnswer, results: Sequence[CallResult], *, lift: bool
@@ -394,9 +413,13 @@ class WireForm(ABC):
         del request
         body, left_out = answer.body, {call.place for call in hidden}
         shown = {**body, **self.without(body, left_out)} if left_out else dict(body)
+        prompt, output, total = self.token_keys
         for key in ("usage", "usageMetadata"):
             if isinstance(usage := body.get(key), dict):
-                shown[key] = {**usage, **self.counted(usage, output_tokens)}
+                counted = {output: output_tokens - count(usage.get("thoughtsTokenCount"))}
+                if total:
+                    counted[total] = count(usage.get(prompt)) + output_tokens
+                shown[key] = {**usage, **counted}
         return shown
 
     @abstractmethod
@@ -404,16 +427,13 @@ class WireForm(ABC):
         """Return the fields of an answer that have the calls at these places, without them."""
 
     @abstractmethod
-    def counted(self, usage: Json, output_tokens: int) -> Json:
-        """Return the fields of an answer's usage with the tokens of all rounds."""
-
-    @abstractmethod
     def stream(self, request: WireRequest) -> AnswerStream:
         """Begin to pass a streamed answer on, with calls, and what follows them, held back until its end."""
 
-    @abstractmethod
     def error(self, status: int, message: str) -> Json:
-        """Return the body of an error response."""
+        """Return the body of an error response: as of OpenAI's APIs, if the API has no other form."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return {"error": {"message": message, "type": kind, "param": None, "code": "agentest_gateway"}}
 
 
 def _model_call(part: MessagePart) -> ModelCall:
@@ -426,7 +446,7 @@ def _model_call(part: MessagePart) -> ModelCall:
         call_id=part.id,
         problem=problem,
         place=part.place,
-        custom=part.is_custom,
+        kind=str(part.raw.get("type", "")),
     )
 
 
@@ -446,7 +466,7 @@ def repeats_key(text: str | bytes) -> bool:
 
 def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
     response = inner(part.raw, "functionResponse").get("response")
-    value = texts_of(part.value) if isinstance(part.value, list) else part.value
+    value = (texts_of(part.value) or part.value) if isinstance(part.value, list) else part.value
     return CallResult(
         name=part.name or names.get(str(part.id), ""),
         result=json_or(value, value) if isinstance(value, str) else value,
@@ -554,8 +574,8 @@ def called_in(value: Any) -> Iterator[str]:
             yield from called_in(each)
     if not isinstance(value, dict):
         return
-    if value.get("type") in ("function_call", "custom_tool_call", "tool_use"):
-        yield str(value.get("name") or "")
+    if (kind := value.get("type")) in ("function_call", "custom_tool_call", "tool_use", *CLIENT_TOOLS):
+        yield str(value.get("name") or CLIENT_TOOLS.get(kind, ""))
         return
     for key, each in value.items():
         if _CALLS.fullmatch(key):

@@ -238,21 +238,15 @@ def _requested_calls(attributes: Mapping[str, Any]) -> Iterable[RequestedCall]:
     for key, value in attributes.items():  # OpenInference and Traceloop flatten lists to numbered keys
         if match := _REQUESTED_CALLS.fullmatch(key):
             calls[int(match[1]), int(match[2])][match[3]] = value
-    for _, each in sorted(calls.items()):
-        yield from _requested_call(each.get("name"), each.get("id"), each.get("arguments"))
     # OpenTelemetry's conventions have all messages as JSON, and the AI SDK has only the calls.
-    for message in objects(_parse_if_json(attributes.get("gen_ai.output.messages"))):
-        for part in read_message(message).calls:
-            yield from _requested_call(part.name, part.id, part.value)
-    for call in objects(_parse_if_json(attributes.get("ai.response.toolCalls"))):
-        arguments = call.get("input", call.get("args"))
-        yield from _requested_call(call.get("toolName"), call.get("toolCallId"), arguments)
-
-
-def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[RequestedCall]:
-    read = _parse_if_json(arguments)
-    if isinstance(name, str) and name and isinstance(read, Mapping):
-        yield RequestedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
+    messages = objects(_parse_if_json(attributes.get("gen_ai.output.messages")))
+    for listed in ([each for _, each in sorted(calls.items())], attributes.get("ai.response.toolCalls")):
+        messages.append({"tool_calls": listed})
+    for part in (part for message in messages for part in read_message(message).calls):
+        read = _parse_if_json(part.value)
+        if part.name and isinstance(read, Mapping):
+            call_id = part.id if isinstance(part.id, str) else None
+            yield RequestedCall(name=part.name, call_id=call_id, arguments=read)
 
 
 def _parse_if_json(value: Any) -> Any:

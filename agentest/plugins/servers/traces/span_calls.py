@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -309,7 +309,7 @@ class SpanWriter:
 
     def __init__(self, write: Callable[[bytes], object] | None, redact: Callable[[str], str]) -> None:
         self._write = write
-        self._redact = redact
+        self._text = partial(shortened_without_secrets, most=MOST_CHARS, redact=redact)
         self._waiting: dict[str, _WaitingSpans] = {}
 
     def add(self, identity: Identity, span: conventions.Span) -> None:
@@ -361,9 +361,6 @@ class SpanWriter:
             text = encoded({**at, **form}) + b"\n"
             waiting.room -= len(text)
             self._write(text if waiting.room >= 0 else encoded({**at, "cut": True}) + b"\n")
-
-    def _text(self, text: str) -> str:
-        return shortened_without_secrets(text, MOST_CHARS, self._redact)
 
     def _bounded(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, str):
