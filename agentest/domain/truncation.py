@@ -261,8 +261,7 @@ def _slim_reply(text: str) -> str:
 
 
 def _slim_arguments(args: Any) -> Any:
-    # A warning is about unreadable arguments; unknown ones are None.
-    return {} if isinstance(args, Mapping) else args and excerpt(str(args))
+    return {} if isinstance(args, Mapping) else excerpt(str(args))  # a warning is about unreadable ones
 
 
 _SLIM_FIELDS: Mapping[type, Mapping[str, Any]] = {

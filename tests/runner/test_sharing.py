@@ -237,6 +237,7 @@ def test_conversations_that_passed_alike_are_one_object() -> None:
     "different",
     [
         *(lambda call=each: passed(2, call) for each in CALLS[2:]),
+        lambda: passed(2, tool_call("book", "no arguments")),
         lambda: passed(2, tool_call("book"), tool_call("book")),
         lambda: passed(2, tool_call("book"), tells_calls=True),
         lambda: passed(2, tool_call("book"), requests=2),
@@ -245,6 +246,32 @@ def test_conversations_that_passed_alike_are_one_object() -> None:
 def test_what_a_report_tells_apart_is_not_shared(different: Callable[[], ConversationResult]) -> None:
     one, other = kept(passed(1, tool_call("book")), different())
     assert one is not other
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        replace(passed(1), failures=(labelled_failure("c-1-F1"),)),
+        replace(passed(1), criteria=CRITERIA[2:3]),
+        replace(passed(1), trajectory=MISSED, metrics={"trajectory_f1": scored(0.5)}),
+        conversation_result(held=replace(conversation(turns=[turn(agent=FOREIGN)]), session_id=OWN)),
+        conversation_result(held=conversation(failure=failure())),
+    ],
+    ids=["failure", "criterion", "counted trajectory", "foreign session", "error"],
+)
+def test_what_a_report_may_show_stays_whole(shown: ConversationResult) -> None:
+    assert kept(shown) == [shown]
+
+
+@pytest.mark.parametrize("calls", [(), *((each,) for each in CALLS)])
+@pytest.mark.parametrize("reply", ["Yes.", "Error: no such day", f"Session {OWN}"])
+def test_warnings_are_the_same_as_with_whole_conversations(calls: tuple[ToolCall, ...], reply: str) -> None:
+    said = turn(agent=reply, tool_calls=calls)
+    held = replace(conversation(turns=[said]), session_id=OWN, user_calls=calls)
+    result = conversation_result(held=held, turns=[turn_evaluation(0, {})], metrics={})
+    unit = replace(unit_of({}), scenario=scenario("s", turns=["Look."], tools={"book": 1, "idle": 2}))
+    assert without_unneeded_parts(result).slim
+    assert decided(unit, [result]) == decided(unit, [result], whole=True)
 
 
 def test_scores_are_shared_by_turn() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.domain.end_reason import Ending
+from agentest.domain.figures import totals_of
 from agentest.domain.reasons import conversation_passed, conversation_status, trajectory_status
 from agentest.domain.results import (
     DECIDED,
@@ -597,6 +598,17 @@ def test_latency_and_cost_have_upper_limits(limits: dict[str, float], reasons: l
     assert [(each.status, each.message.partition(": ")[2]) for each in verdict.reasons] == [
         (Status.FAILED, text) for text in reasons
     ]
+
+
+@pytest.mark.parametrize("limit", ["cost", "latency_p95_ms"])
+def test_limits_leave_out_invalid_conversations(limit: str) -> None:
+    """What they cost is nevertheless in the totals of the agent's cost."""
+    held = builders.conversation(turns=[builders.turn(latency_ms=900, model_calls=1, model_cost=9.0)])
+    invalid = replace(builders.conversation_result(held=held), invalid="made up a booking")
+    cheap = builders.conversation(turns=[builders.turn(latency_ms=1, model_calls=1, model_cost=1.0)])
+    found = [invalid, builders.conversation_result(held=cheap)]
+    assert [each.kind for each in decided(found, **{limit: 1}).reasons] == [ReasonKind.MODEL]
+    assert totals_of(found).agent_cost == 10.0
 
 
 @pytest.mark.parametrize("limit", ["cost", "latency_p95_ms"])
