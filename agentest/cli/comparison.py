@@ -25,11 +25,8 @@ from agentest.history.compared_runs import (
 )
 from agentest.history.comparison import WORSE, Comparison, ScenarioChange, compare_measured_runs
 from agentest.history.comparison_report import (
-    ComparedSubjects,
     as_json,
     as_markdown,
-    changed_rows,
-    comparison_for_page,
     conclusion,
     describe_change,
     headline,
@@ -41,7 +38,6 @@ from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
 from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import write_atomically, write_for_user
-from agentest.support.json_text import Json
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import Output, clean_rows, source, tell
 
@@ -247,11 +243,6 @@ class RunComparison:
         """Return the comparisons as Markdown, for a job summary."""
         return [as_markdown(each, "###") for each in self.comparisons]
 
-    def pages(self) -> list[Json]:
-        """Return the comparisons as data for the html report."""
-        between = ComparedSubjects.RUNS if self.baseline else ComparedSubjects.AGENTS
-        return [comparison_for_page(each, between) for each in self.comparisons]
-
     def regressions(self) -> list[Regression]:
         """Return the regressions against the baseline; [] if agents are compared with each other."""
         comparisons = self.comparisons if self.baseline else []
@@ -347,7 +338,7 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 
 def _regression(change: ScenarioChange) -> Regression:
     latest = change.pair.latest
-    figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in changed_rows(change)]
+    figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in change.tested]
     return Regression(
         name=latest.name,
         agent=latest.agent,

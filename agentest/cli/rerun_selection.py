@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from agentest.domain.events import ConversationFinished
 from agentest.domain.figures import PastRun, ScenarioResources
-from agentest.domain.results import ConversationResult, ScenarioResult, Status
+from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.shards import Shard, ShardedRun, split
-from agentest.domain.verdict import metric_verdicts
 from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, narrow_plan, with_units
 from agentest.runner.prepare import Prepared
 from agentest.scenarios.discovery import ENDINGS
@@ -184,7 +183,7 @@ def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) 
         id=run.id,
         answers=answers if (answers := run.path / ANSWERS).is_dir() else None,
         conversations=_Conversations(earlier, finished),
-        unclaimed=earlier.unclaimed,
+        unclaimed=earlier.end.summary.unclaimed_calls if earlier.end else (),
     )
     parts = list(_resumption_notes(prepared, run.id, earlier, plan.units))
     if kind is RunKind.EXPLORE:  # the conversations of changed scenarios have a journal of their own
@@ -286,25 +285,13 @@ def _finished_part(unit: Unit, earlier: StoredJournal) -> FinishedUnitPart:
         return part
     wanted = result.planned if unit.repeat else unit.conversations
     is_whole = [*earlier.lines(key)] == [*range(1, wanted + 1)]
-    return replace(part, result=_completed(result, unit, conversations)) if is_whole else part
+    result = replace(result, line=unit.scenario.line, conversations=conversations)
+    return replace(part, result=result) if is_whole else part
 
 
 def _is_same(unit: Unit, earlier: StoredJournal) -> bool:
     planned = earlier.planned.get(_key(unit))
     return planned is not None and bool(unit.fingerprint) and unit.fingerprint == planned.fingerprint
-
-
-def _completed(
-    result: ScenarioResult, unit: Unit, conversations: Sequence[ConversationResult]
-) -> ScenarioResult:
-    exact = unit.scenario.case is not None
-    return replace(
-        result,
-        line=unit.scenario.line,
-        case=unit.scenario.case,
-        conversations=conversations,
-        metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=exact),
-    )
 
 
 def _resumption_notes(

@@ -15,11 +15,11 @@ import click
 from agentest.cli.location import Location
 from agentest.cli.options import exits, flag, format_option, names_option, option, verbosity_options, where
 from agentest.config.fields import check_can_be_written, requested_reports
-from agentest.domain.events import ConversationFinished, ReportOptions, ReportRequest
+from agentest.domain.events import ConversationFinished, ReportOptions, ReportRequest, stored_events
 from agentest.domain.results import RunResult
 from agentest.plugin import PLUGINS
 from agentest.scenarios.discovery import matches_name
-from agentest.store.reader import StoredConversations, events_of, read_results
+from agentest.store.reader import StoredConversations, read_results
 from agentest.store.runs.folder import (
     RUNS,
     EndedRunNumbers,
@@ -140,7 +140,7 @@ def report_again(
         receives(each, ConversationFinished) and not getattr(each, "counts_conversations", False)
         for each in reporters
     )
-    for event in events_of(result, conversations=needed):
+    for event in stored_events(result, conversations=needed):
         for reporter in reporters:
             if receives(reporter, type(event)):
                 reporter.on_event(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Protocol
@@ -208,3 +208,37 @@ class ReportOptions:
     def shows_conversations(self) -> bool:
         """True if reports show conversations even of scenarios that passed."""
         return self.verbosity > 0
+
+
+def stored_events(result: RunResult, *, conversations: bool = True) -> Iterator[Event]:
+    """Yield the events of a stored run, scenario by scenario. Its concurrency is unknown, so it is 0.
+
+    Args:
+        conversations: yield an event for each conversation, too.
+    """
+    yield RunStarted(
+        version=result.version,
+        started_at=result.started_at,
+        agents={name: result.addresses.get(name, "") for name in result.agents},
+        scenarios=len(result.scenarios),
+        conversations=sum(scenario.planned for scenario in result.scenarios),
+        concurrency=0,
+        models=result.models,
+        comparison=result.comparison,
+        planned=tuple((each.name, each.agent, each.planned) for each in result.scenarios),
+        visibilities=result.visibilities,
+        calibrations=result.calibrations,
+    )
+    for scenario in result.scenarios:
+        yield ScenarioStarted(scenario.name, scenario.agent, scenario.planned)
+        for number, conversation in enumerate(scenario.conversations if conversations else (), start=1):
+            yield ConversationFinished(
+                name=scenario.name,
+                agent=scenario.agent,
+                result=conversation,
+                number=number,
+                case=scenario.case,
+                thresholds=scenario.thresholds,
+            )
+        yield ScenarioFinished(scenario)
+    yield RunFinished(result)

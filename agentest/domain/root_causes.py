@@ -437,9 +437,10 @@ def root_causes_of(
 def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
     by_pattern: dict[tuple[CauseKind, str], list[tuple[ScenarioResult, ScenarioCause]]] = {}
     for scenario in scenarios:
-        judged = any(reason.kind is ReasonKind.ERROR for reason in scenario.verdict.reasons)
+        reasons = scenario.verdict.reasons
         for cause in scenario_causes(scenario):
-            if not (judged and cause.kind in _SUMMARIES):
+            is_summary = cause.kind in _SUMMARIES
+            if not (is_summary and any(reason.kind is ReasonKind.ERROR for reason in reasons)):
                 by_pattern.setdefault((cause.kind, cause.pattern), []).append((scenario, cause))
     for (kind, pattern), causes in by_pattern.items():
         titles = {cause.title for _, cause in causes}

@@ -5,47 +5,46 @@ The values are small, so that conversations can be released from memory after me
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from agentest.domain.metrics import METRICS, Kind
 from agentest.domain.reasons import MeasuredConversation, measured_conversation
-from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
+from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status, Totals
 from agentest.domain.verdict import Severities
 from agentest.store.reader import StoredConversations
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.statistics.differences import Cluster
 from agentest.support.text import first_names
 
 _MAX_NAMES_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostAndTime:
-    """Cost and time of conversations.
+class Clusters(Sequence[Cluster]):
+    """Any number of clusters in little memory."""
 
-    Attributes:
-        cost: cost in USD of the models that play the user and judge; None if a price is unknown.
-        tokens: number of tokens of these models.
-        agent_ms: time spent waiting for the agent, in milliseconds, over `turns` turns.
-    """
+    def __init__(self) -> None:
+        self._sums, self._numbers = array("d"), array("q")
 
-    cost: float | None = 0.0
-    tokens: int = 0
-    turns: int = 0
-    agent_ms: float = 0.0
-    total_ms: float = 0.0
+    def append(self, cluster: Cluster) -> None:
+        self._sums.append(cluster[0])
+        self._numbers.append(cluster[1])
 
-    def __add__(self, other: CostAndTime) -> CostAndTime:
-        known = self.cost is not None and other.cost is not None
-        return CostAndTime(
-            cost=(self.cost or 0.0) + (other.cost or 0.0) if known else None,
-            tokens=self.tokens + other.tokens,
-            turns=self.turns + other.turns,
-            agent_ms=self.agent_ms + other.agent_ms,
-            total_ms=self.total_ms + other.total_ms,
-        )
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def __getitem__(self, index: Any, /) -> Any:
+        return self._sums[index], self._numbers[index]
+
+    def __iter__(self) -> Iterator[Cluster]:
+        return zip(self._sums, self._numbers, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Clusters) and tuple(self) == tuple(other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +59,23 @@ class MeasuredScenario:
     scripted: bool
     unfinished: bool = False  # True if only the early end of its run prevented a verdict
     repeated: bool = False  # True if conversations were added until the verdict was decided
-    conversations: tuple[MeasuredConversation, ...] = ()
-    spent: CostAndTime = CostAndTime()
+    conversations: int = 0
+    outcomes: Sequence[Cluster] = ()  # 1 for each conversation that passed, 0 for each that failed
+    sums: Mapping[str, Sequence[Cluster]] = field(default_factory=dict)
+    """Maps a metric to the sum and number of its values, for each conversation with any."""
+    latencies: Sequence[Cluster] = ()
+    costs: Sequence[Cluster] = ()
+    usage: ModelUsage = ModelUsage()
+    totals: Totals = Totals()
 
     @property
     def passed(self) -> int:
-        return sum(each.passed is True for each in self.conversations)
+        return round(sum(passed for passed, _ in self.outcomes))
 
     @property
     def known(self) -> int:
         """Number of conversations that passed or failed."""
-        return sum(each.passed is not None for each in self.conversations)
+        return len(self.outcomes)
 
     @property
     def state(self) -> str:
@@ -94,12 +99,7 @@ class MeasuredRun:
     @property
     def conversations(self) -> int:
         """Number of conversations of all scenarios."""
-        return sum(len(each.conversations) for each in self.scenarios)
-
-    @property
-    def spent(self) -> CostAndTime:
-        """Total cost and time of all scenarios."""
-        return sum((each.spent for each in self.scenarios), CostAndTime())
+        return sum(each.conversations for each in self.scenarios)
 
 
 def measure_run(
@@ -118,32 +118,55 @@ def measure_run(
     )
 
 
-def measure_scenario(result: ScenarioResult) -> MeasuredScenario:
-    """Measure a scenario whose result still contains its conversations, or finds them in a journal."""
-    severities = Severities.of(result.errors, graded=not result.severity_unknown)
+def measure_scenario(
+    result: ScenarioResult, measured: Iterable[MeasuredConversation] | None = None
+) -> MeasuredScenario:
+    """Measure a scenario.
+
+    Args:
+        measured: the measurements of its conversations; None if the result has these, or finds them in a
+            journal.
+    """
     stored = result.conversations
-    measured = list(
-        stored.measured() if isinstance(stored, StoredConversations) else map(measured_conversation, stored)
-    )
-    models = sum(result.usage.values(), ModelUsage())
+    if measured is None and isinstance(stored, StoredConversations):
+        measured = stored.measured()
+    elif measured is None:
+        measured = map(measured_conversation, stored)
+    severities = Severities.of(result.errors, graded=not result.severity_unknown)
     return MeasuredScenario(
         name=result.name,
         agent=result.agent,
         file=result.file,
         line=result.line,
         status=result.verdict.status,
-        scripted=any(each.scripted for each in measured),
         unfinished=result.unfinished,
         repeated=result.repeat is not None,
-        conversations=tuple(_counted(each, severities, result.information) for each in measured),
-        spent=CostAndTime(
-            cost=models.cost,
-            tokens=models.tokens.total_tokens,
-            turns=result.totals.turns,
-            agent_ms=result.totals.time.agent_ms,
-            total_ms=result.totals.time.total_ms,
-        ),
+        usage=sum(result.usage.values(), ModelUsage()),
+        totals=result.totals,
+        **_columns(measured, severities, result.information),
     )
+
+
+def _columns(
+    measured: Iterable[MeasuredConversation], severities: Severities, information: Collection[str]
+) -> dict[str, Any]:
+    number, scripted = 0, False
+    outcomes, latencies, costs = Clusters(), Clusters(), Clusters()
+    sums: dict[str, Clusters] = {}
+    for each in measured:
+        number += 1
+        scripted = scripted or each.scripted
+        if (passed := severities.passed(each)) is not None:
+            outcomes.append((float(passed), 1))
+        if all(each.latency):
+            latencies.append(each.latency)
+        if each.cost is not None:
+            costs.append((each.cost, 1))
+        for name, values in each.sums.items():
+            if name not in information:
+                sums.setdefault(name, Clusters()).append(values)
+    figures = {"outcomes": outcomes, "sums": sums, "latencies": latencies, "costs": costs}
+    return {"scripted": scripted, "conversations": number, **figures}
 
 
 def counts_failures(metric: str) -> bool:
@@ -214,15 +237,6 @@ def did_not_load(pair: ScenarioPair, new: MeasuredRun) -> bool:
         each.name for each in new.scenarios if each.status is Status.ERRORED and not each.conversations
     }
     return pair.new is None and pair.base is not None and pair.base.file in errored
-
-
-def _counted(
-    measured: MeasuredConversation, severities: Severities, information: Collection[str]
-) -> MeasuredConversation:
-    if not (measured.failures or information):
-        return measured
-    sums = {name: values for name, values in measured.sums.items() if name not in information}
-    return replace(measured, passed=severities.passed(measured), sums=sums)
 
 
 def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:

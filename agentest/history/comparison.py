@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 
 from agentest.domain.results import Status
 from agentest.history.compared_runs import (
@@ -84,6 +85,11 @@ class ScenarioChange:
     rows: tuple[ComparedFigure, ...] = ()
 
     @property
+    def tested(self) -> list[ComparedFigure]:
+        """The figures that changed by more than noise, according to their tests."""
+        return [row for row in self.rows if row.change in TESTED]
+
+    @property
     def decided(self) -> bool:
         """True if the scenario passed or failed in both runs."""
         return self.change not in (Change.NEW, Change.GONE, Change.NOT_COMPARED)
@@ -106,6 +112,13 @@ class Comparison:
 
     def of(self, *changes: Change) -> tuple[ScenarioChange, ...]:
         return tuple(each for each in self.scenarios if each.change in changes)
+
+    @property
+    def worst_first(self) -> list[ScenarioChange]:
+        """The scenarios with a change, worst first: by change, then by p-value."""
+        by_p = sorted(self.scenarios, key=lambda each: min([1.0, *(row.p or 0.0 for row in each.rows)]))
+        changes = [change for change in Change if change is not Change.UNCHANGED]
+        return [each for change in changes for each in by_p if each.change is change]
 
     @property
     def changes(self) -> frozenset[Change]:
@@ -183,12 +196,12 @@ def differing_conditions(
     both = [
         (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
     ]
-    other = [(b, n) for b, n in both if len(b.conversations) != len(n.conversations)]
+    other = [(b, n) for b, n in both if b.conversations != n.conversations]
     if other:
         first, second = other[0]
         yield (
             f"conversations: other numbers in {count(len(other), 'scenario')}, "
-            f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
+            f"{first.conversations} and now {second.conversations} in {second.name!r}"
         )
     ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
     if ended:
@@ -226,17 +239,15 @@ def _rows(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:
     known = [(base, new) for base, new in sides if base.known and new.known]
     if known:
         yield _pass_rate_row(known)
-    names = {
-        name: None for both in sides for side in both for each in side.conversations for name in each.sums
-    }
+    names = {name: None for both in sides for side in both for name in side.sums}
     for name in names:
-        if found := mean_difference(_strata(sides, partial(_clusters, metric=name))):
+        if found := _difference(sides, partial(_sums, name)):
             yield ComparedFigure(name=name, **asdict(found))
 
 
 def _pass_rate_row(sides: Sequence[Sides]) -> ComparedFigure:
     shares = [((base.passed, base.known), (new.passed, new.known)) for base, new in sides]
-    found = share_difference(*shares[0]) if len(sides) == 1 else mean_difference(_strata(sides, _outcomes))
+    found = share_difference(*shares[0]) if len(sides) == 1 else _difference(sides, attrgetter("outcomes"))
     assert found
     row = ComparedFigure(name=PASS_RATE, **asdict(found))
     enough = (
@@ -253,29 +264,19 @@ def _pass_rate_row(sides: Sequence[Sides]) -> ComparedFigure:
     return row
 
 
-def _strata(sides: Sequence[Sides], clusters: Callable[[MeasuredScenario], list[Cluster]]) -> list[Stratum]:
-    return [Stratum(before=clusters(base), after=clusters(new)) for base, new in sides]
+def _sums(metric: str, scenario: MeasuredScenario) -> Sequence[Cluster]:
+    return scenario.sums.get(metric, ())
 
 
-def _clusters(scenario: MeasuredScenario, metric: str) -> list[Cluster]:
-    return [each.sums[metric] for each in scenario.conversations if metric in each.sums]
-
-
-def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
-    return [(float(each.passed), 1) for each in scenario.conversations if each.passed is not None]
-
-
-def _latencies(scenario: MeasuredScenario) -> list[Cluster]:
-    return [each.latency for each in scenario.conversations if all(each.latency)]
-
-
-def _costs(scenario: MeasuredScenario) -> list[Cluster]:
-    return [(each.cost, 1) for each in scenario.conversations if each.cost is not None]
+def _difference(
+    sides: Sequence[Sides], clusters: Callable[[MeasuredScenario], Sequence[Cluster]]
+) -> Difference | None:
+    return mean_difference([Stratum(before=clusters(base), after=clusters(new)) for base, new in sides])
 
 
 def _resources(sides: Sequence[Sides]) -> Iterator[ComparedFigure]:
-    for name, clusters in ((LATENCY, _latencies), (COST, _costs)):
-        if found := mean_difference(_strata(sides, clusters)):
+    for name, clusters in ((LATENCY, attrgetter("latencies")), (COST, attrgetter("costs"))):
+        if found := _difference(sides, clusters):
             change = Change.WITHIN_NOISE if found.value else Change.UNCHANGED
             untested = replace(found, low=None, high=None, p=None)
             yield ComparedFigure(name=name, **asdict(untested), change=change)

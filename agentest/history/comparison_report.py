@@ -1,9 +1,8 @@
-"""Reports of a comparison: for the console, as Markdown, as JSON and for the page."""
+"""Reports of a comparison: for the console, as Markdown and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -27,8 +26,8 @@ from agentest.history.comparison import (
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, ConsoleLine, Part, line
 from agentest.report.markdown_text import inline, table_row
-from agentest.support.json_text import Json, json_document
-from agentest.support.text import count, duration
+from agentest.support.json_text import json_document
+from agentest.support.text import count
 
 HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")
 _MIN_P_SHOWN = 0.001
@@ -84,7 +83,7 @@ def _moved(row: ComparedFigure | None, comparison: Comparison, overall: str) -> 
         return f"{name} is the same in both runs, {100 * row.new:.3g}%"
     base, new = (f"{100 * value:.3g}%" if is_rate else f"{value:.2f}" for value in (row.base, row.new))
     moved = f"{overall}{name} {'fell' if row.value < 0 else 'rose'} from {base} to {new}"
-    sure = _points(row) if is_rate else f"95 % interval {interval(row)}"
+    sure = points(row) if is_rate else f"95 % interval {interval(row)}"
     if row.change in TESTED:
         return f"{moved} ({sure}, p {p_value_text(row.adjusted)})"
     if row.change is Change.WITHIN_NOISE:
@@ -104,7 +103,8 @@ def resource_lines(comparison: Comparison) -> Iterator[str]:
 _WIDE = 0.2  # from this width on, an interval of a pass rate's difference gets an explanation
 
 
-def _points(rate: ComparedFigure) -> str:
+def points(rate: ComparedFigure) -> str:
+    """Return the interval of a pass rate's difference in percentage points."""
     if rate.low is None or rate.high is None:
         return "interval unknown"
     return f"95 % interval {_signed(100 * rate.low, 0)} to {_signed(100 * rate.high, 0)} points"
@@ -174,11 +174,6 @@ def describe_change(change: ScenarioChange) -> str:
     return f"{status}, {passed_text} conversations passed"
 
 
-def changed_rows(change: ScenarioChange) -> Iterator[ComparedFigure]:
-    """Yield the figures of a scenario that changed by more than noise, according to their tests."""
-    yield from (row for row in change.rows if row.change in TESTED)
-
-
 def footnotes(comparison: Comparison) -> Iterator[str]:
     """Yield the notes that readers need to interpret the comparison."""
     unknown = len(comparison.of(Change.NOT_COMPARED))
@@ -201,13 +196,6 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
-    """Return the scenarios with a change, worst first: by change, then by p-value."""
-    by_p = sorted(comparison.scenarios, key=lambda each: min([1.0, *(row.p or 0.0 for row in each.rows)]))
-    changes = [change for change in Change if change is not Change.UNCHANGED]
-    return [each for change in changes for each in by_p if each.change is change]
-
-
 def print_text(comparison: Comparison, console: Console) -> None:
     """Print the comparison to the console."""
     printer = Printer(console)
@@ -227,7 +215,7 @@ def as_markdown(comparison: Comparison, heading: str = "##") -> str:
 
 
 def _passed(scenario: MeasuredScenario) -> str:
-    unknown = len(scenario.conversations) - scenario.known
+    unknown = scenario.conversations - scenario.known
     errored = f" ({unknown} errored)" if unknown and scenario.status is not Status.SKIPPED else ""
     return f"{scenario.passed}/{scenario.known}{errored}"
 
@@ -236,8 +224,7 @@ def _head(comparison: Comparison) -> Iterator[ConsoleLine]:
     yield line(0, ("Compared", "bold"))
     yield line(0, run_line(comparison.base), lead=(("base  ", "dim"),))
     yield line(0, run_line(comparison.new), lead=(("new   ", "dim"),))
-    for note in comparison.notes:
-        yield line(0, (note, "yellow"), lead=(("note  ", "dim"),))
+    yield from (line(0, (note, "yellow"), lead=(("note  ", "dim"),)) for note in comparison.notes)
     yield BLANK
 
 
@@ -256,7 +243,7 @@ def _table(rows: Sequence[ComparedFigure], printer: Printer) -> Table:
 def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[ConsoleLine]:
     if change is Change.UNCHANGED or not comparison.of(change):
         return
-    changes = [each for each in changes_worst_first(comparison) if each.change is change]
+    changes = [each for each in comparison.worst_first if each.change is change]
     listed = changes[: _MAX_WORSE if change in WORSE else _MAX_SCENARIOS]
     yield line(0, (str(change).capitalize(), f"bold {_LOOKS[change][0]}".strip()))
     for each in listed:
@@ -274,7 +261,7 @@ def _scenario(each: ScenarioChange, several: bool) -> Iterator[ConsoleLine]:
         ((scenario.name + agent,), ((f"{scenario.file}:{scenario.line}", "dim"),), (describe_change(each),)),
         gap="  ",
     )
-    for row in changed_rows(each):
+    for row in each.tested:
         what, before, after, *_ = cells(row)
         sure = interval(row)
         between = f" (95 % {sure})" if sure not in ("", "unknown") else ""
@@ -282,8 +269,7 @@ def _scenario(each: ScenarioChange, several: bool) -> Iterator[ConsoleLine]:
 
 
 def _foot(comparison: Comparison) -> Iterator[ConsoleLine]:
-    for text in footnotes(comparison):
-        yield line(0, (text, "dim"))
+    yield from (line(0, (text, "dim")) for text in footnotes(comparison))
     style = "red" if comparison.regressed else "yellow" if comparison.of(Change.NOT_COMPARED) else "green"
     yield from (line(0, text) for text in resource_lines(comparison))
     yield line(0, (conclusion(comparison), style))
@@ -297,7 +283,7 @@ def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
     yield from (f"{inline(text)}\n\n" for text in resource_lines(comparison))
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
     yield from _markdown_list(comparison.notes)
-    yield from _markdown_table(changes_worst_first(comparison), several=len(comparison.new.agents) > 1)
+    yield from _markdown_table(comparison.worst_first, several=len(comparison.new.agents) > 1)
     if comparison.overall:
         yield f"\n{table_row(name or 'over all' if not i else name for i, name in enumerate(HEAD))}"
         yield table_row(["---", *["---:"] * (len(HEAD) - 2), "---"])
@@ -319,7 +305,7 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
         scenario = each.pair.latest
         figures = (
             f"{name} {base} → {new} (95 % {interval or 'unknown'}), p {p}"
-            for name, base, new, _, interval, p, _ in map(cells, changed_rows(each))
+            for name, base, new, _, interval, p, _ in map(cells, each.tested)
         )
         details = "".join(f"<br>{inline(figure)}" for figure in figures)
         agent = [inline(scenario.agent)] if several else []
@@ -337,35 +323,6 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
 
 SCHEMA_VERSION = 1
 _KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
-
-
-class ComparedSubjects(StrEnum):
-    """Subjects of a comparison: two runs or two agents."""
-
-    RUNS = "runs"
-    AGENTS = "agents"
-
-
-def comparison_for_page(comparison: Comparison, between: ComparedSubjects) -> Json:
-    """Return a comparison for the page: the fields of `comparison.schema.json`, with formatted figures.
-
-    `figures` and `overall` are replaced by rows `{change, cells}` of those that differ. Each scenario
-    has its `story` and the agents of both `sides`, null if a run lacks it. The worst scenarios come
-    first.
-    """
-    document = as_document(comparison)
-    ordered = [*changes_worst_first(comparison), *comparison.of(Change.UNCHANGED)]
-    return {
-        **{key: document[key] for key in ("regressed", "base", "new", "notes", "counts")},
-        "between": str(between),
-        "verdict": _verdict(comparison),
-        "headline": headline(comparison),
-        "besides": [conclusion(comparison), *resource_lines(comparison), *footnotes(comparison)],
-        "overall": list(map(_page_row, comparison.overall)),
-        "differences": list(_differences(comparison, ordered)),
-        "totals": list(_totals(comparison.base, comparison.new)),
-        "scenarios": [_page_scenario(each) for each in ordered],
-    }
 
 
 def as_json(comparison: Comparison) -> str:
@@ -386,70 +343,6 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
         "resources": [_row_document(row) for row in comparison.resources],
         "scenarios": [_scenario_document(each) for each in comparison.scenarios],
     }
-
-
-def _verdict(comparison: Comparison) -> Json:
-    if comparison.regressed:
-        return {"status": "failed", "text": next(str(each) for each in WORSE if each in comparison.changes)}
-    if not any(each.decided for each in comparison.scenarios):
-        return {"status": "errored", "text": "nothing could be compared"}
-    if better := next((str(each) for each in BETTER if each in comparison.changes), ""):
-        return {"status": "passed", "text": better}
-    return {"status": "skipped", "text": "no difference that this many conversations can show"}
-
-
-_MOST_DRAWN = 20
-
-
-def _differences(comparison: Comparison, ordered: Sequence[ScenarioChange]) -> Iterator[Json]:
-    named = [("over all", row) for row in comparison.overall if row.name == PASS_RATE]
-    named += [
-        (each.pair.latest.name, row)
-        for each in ordered
-        for row in each.rows
-        if row.name == PASS_RATE and row.value
-    ]
-    for name, row in named[:_MOST_DRAWN]:
-        if row.low is not None and row.high is not None:
-            figures = {"value": row.value, "low": row.low, "high": row.high}
-            yield {"label": name, **figures, "words": f"{row.base:.0%} → {row.new:.0%} ({_points(row)})"}
-
-
-def _page_row(row: ComparedFigure) -> Json:
-    return {"change": str(row.change), "cells": list(cells(row)[:-1])}
-
-
-def _page_scenario(each: ScenarioChange) -> Json:
-    sides = (each.pair.base, each.pair.new)
-    return {
-        "name": each.pair.latest.name,
-        "agent": each.pair.latest.agent,
-        "change": str(each.change),
-        "story": describe_change(each),
-        "sides": [side and side.agent for side in sides],
-        "figures": [_page_row(row) for row in each.rows if row.value],
-    }
-
-
-def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
-    before, now = base.spent, new.spent
-    passed = (
-        f"{sum(each.passed for each in run.scenarios):,} of {run.conversations:,}" for run in (base, new)
-    )
-    yield ["conversations passed", *passed, ""]
-    yield ["cost of user and judge", *_both(before.cost, now.cost, lambda usd: f"${usd:.4f}")]
-    yield ["tokens of user and judge", *_both(before.tokens, now.tokens, lambda number: f"{number:,.0f}")]
-    per_turn = [each.agent_ms / each.turns if each.turns else None for each in (before, now)]
-    yield ["agent's time for a turn", *_both(per_turn[0], per_turn[1], duration)]
-    yield ["time of all conversations", *_both(before.total_ms, now.total_ms, duration)]
-
-
-def _both(base: float | None, new: float | None, text: Callable[[float], str]) -> list[str]:
-    known = ["unknown" if each is None else text(each) for each in (base, new)]
-    if base is None or new is None:
-        return [*known, ""]
-    sign = "+" if new > base else "−" if new < base else ""
-    return [*known, f"{sign}{text(abs(new - base))}"]
 
 
 def _run_document(run: MeasuredRun) -> dict[str, Any]:
@@ -485,7 +378,7 @@ def _side_document(side: MeasuredScenario | None) -> dict[str, Any] | None:
         return None
     return {
         "status": str(side.status),
-        "conversations": len(side.conversations),
+        "conversations": side.conversations,
         "passed": side.passed,
         "failed": side.known - side.passed,
     }

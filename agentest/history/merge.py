@@ -6,9 +6,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from agentest.domain.events import (
     Event,
@@ -19,7 +20,6 @@ from agentest.domain.events import (
     ScenarioStarted,
 )
 from agentest.domain.results import (
-    JudgeCalibration,
     QuotaUse,
     RunResult,
     RunWarning,
@@ -137,7 +137,8 @@ def check_parts(parts: Sequence[MergedPart]) -> None:
     _check_same(not_merged, "kind", lambda part: part.record.kind)
     _check_same(parts, "version of Agentest", lambda part: part.record.version)
     _check_same(parts, "commit", lambda part: part.record.commit)
-    _check_models(parts)
+    for role in dict.fromkeys(role for part in parts for role in part.record.models):
+        _check_same(parts, f"model of the {role}", partial(_model, role))
     shards = [part for part in parts if part.record.part]
     if shards and len(shards) < len(parts):
         others = [part for part in parts if part.record.part is None]
@@ -215,16 +216,8 @@ def _check_same(parts: Sequence[MergedPart], what: str, value_of: Callable[[Merg
             )
 
 
-def _check_models(parts: Sequence[MergedPart]) -> None:
-    known: dict[str, tuple[MergedPart, str | None]] = {}
-    for part in parts:
-        for role, model in part.record.models.items():
-            other, before = known.setdefault(role, (part, model))
-            if model != before:
-                raise UsageError(
-                    f"merge: the runs used different models as {role}: {other.name} {before or 'none'}, "
-                    f"{part.name} {model or 'none'}"
-                )
+def _model(role: str, part: MergedPart) -> str | None:
+    return part.record.models[role] or "none" if role in part.record.models else None
 
 
 def _check_shards(parts: Sequence[MergedPart]) -> None:
@@ -336,11 +329,6 @@ class MergedRun:
         return {each.place[1]: addresses.get(each.place[1], "") for each in self.entries if each.planned}
 
     @property
-    def comparison(self) -> bool:
-        """True if several agents were compared."""
-        return any(part.journal.run.mode is Mode.COMPARISON for part in self.parts)
-
-    @property
     def models(self) -> dict[str, str | None]:
         return {role: model for part in self.parts for role, model in part.journal.run.models.items()}
 
@@ -350,29 +338,20 @@ class MergedRun:
         return min(part.journal.run.started_at for part in self.parts)
 
     @property
-    def duration_ms(self) -> float:
-        """Duration of the longest part, because parts run in parallel. Unknown durations count as 0."""
-        return max(part.journal.end.summary.duration_ms if part.journal.end else 0.0 for part in self.parts)
-
-    @property
-    def calibrations(self) -> dict[str, JudgeCalibration]:
-        return {metric: each for end in self._ends for metric, each in end.calibration.items()}
+    def _common(self) -> dict[str, Any]:
+        """What the start and the end of the run have in common."""
+        journals = [part.journal for part in self.parts]
+        return {
+            "version": self.parts[0].record.version,
+            "started_at": self.started_at,
+            "models": self.models,
+            "comparison": any(each.run.mode is Mode.COMPARISON for each in journals),
+            "calibrations": {metric: each for end in self._ends for metric, each in end.calibration.items()},
+        }
 
     @property
     def _ends(self) -> list[RunHead]:
         return [part.journal.end for part in self.parts if part.journal.end]
-
-    @property
-    def stopped(self) -> str | None:
-        """Reason why the run is incomplete; None if it is complete."""
-        whys = [part.journal.end.stopped if part.journal.end else KILLED for part in self.parts]
-        return "; ".join(dict.fromkeys(why for why in (self.missing, *whys) if why)) or None
-
-    @property
-    def interrupted(self) -> bool:
-        """True if a shard is missing, or a part was interrupted or killed."""
-        ends = self._ends
-        return bool(self.missing) or len(ends) < len(self.parts) or any(end.interrupted for end in ends)
 
     def events(self) -> Iterator[Event]:
         """Yield the events of the run, scenario by scenario, with one scenario's conversations in memory.
@@ -400,19 +379,15 @@ class MergedRun:
         planned = [each.planned for each in self.entries if each.planned]
         agents = {name: each for part in self.parts for name, each in part.journal.run.agents.items()}
         return RunStarted(
-            version=self.parts[0].record.version,
-            started_at=self.started_at,
             agents=self.agents,
             scenarios=len(self.entries),
             conversations=sum(each.conversations for each in planned),
             concurrency=0,
-            models=self.models,
-            comparison=self.comparison,
             planned=tuple((each.scenario, each.agent, each.conversations) for each in planned),
             fingerprints={(each.scenario, each.agent): each.fingerprint for each in planned},
             used={(each.scenario, each.agent): each.usage for each in planned if each.usage},
             visibilities={name: each.tool_calls for name, each in agents.items() if each.tool_calls},
-            calibrations=self.calibrations,
+            **self._common,
         )
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
@@ -421,26 +396,27 @@ class MergedRun:
         called = {
             agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls
         }
-        warnings = _unique(part.journal.end.summary.silent_agents for part in self.parts if part.journal.end)
+        ends, is_whole = self._ends, len(self._ends) == len(self.parts) and not self.missing
+        warnings = _unique(end.summary.silent_agents for end in ends)
+        whys = [
+            self.missing,
+            *(part.journal.end.stopped if part.journal.end else KILLED for part in self.parts),
+        ]
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
-            comparison=self.comparison,
-            started_at=self.started_at,
-            duration_ms=self.duration_ms,
-            version=self.parts[0].record.version,
-            models=self.models,
-            interrupted=self.interrupted,
-            stopped=self.stopped,
+            duration_ms=max((end.summary.duration_ms for end in ends), default=0.0),  # they ran at once
+            interrupted=not is_whole or any(end.interrupted for end in ends),
+            stopped="; ".join(dict.fromkeys(filter(None, whys))) or None,
             visibilities={name: each for name, each in visibilities.items() if each},
             silent=tuple(warning for warning in warnings if warning.agent not in called),
-            unanswered=_unique(end.summary.unanswered_calls for end in self._ends),
-            unclaimed=_unique(end.summary.unclaimed_calls for end in self._ends),
-            calibrations=self.calibrations,
+            unanswered=_unique(end.summary.unanswered_calls for end in ends),
+            unclaimed=_unique(end.summary.unclaimed_calls for end in ends),
             addresses=self.agents,
-            joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
-            joining=total_usage(end.joining for end in self._ends),
-            quotas=_quotas_of(self._ends),
+            joins=tuple(join for end in ends for join in joins_of(end.root_causes)),
+            joining=total_usage(end.joining for end in ends),
+            quotas=_quotas_of(ends),
+            **self._common,
         )
 
 

@@ -36,7 +36,6 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, Conversation
 from agentest.domain.verdict import run_status
 from agentest.store.run_results import causes_of_run
-from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, quoted_names, shortened, turn_name
 
@@ -186,7 +185,7 @@ class RunReport:
         return [(each, text) for each in self.scenarios for text in each.result.warnings]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScenarioReport:
     """The content of reports about a scenario with one agent."""
 
@@ -234,15 +233,17 @@ class ScenarioReport:
     @property
     def headline(self) -> str:
         """What kept the scenario from passing, in one short row."""
-        others = (shortened(reason.message.split("\n", 1)[0]) for reason in self.reasons)
-        return next((title for _, title in self.causes), "") or next(others, str(self.status))
+        title = next((title for _, title in self.causes), "")
+        reasons = (each for each in self.result.verdict.reasons if each.status is self.status)
+        others = (shortened(each.message.split("\n", 1)[0]) for each in reasons)
+        return title or next(others, str(self.status))
 
     @property
     def reasons(self) -> list[Reason]:
         """The reasons for the scenario's status."""
         return [reason for reason in self.result.verdict.reasons if reason.status is self.status]
 
-    @property
+    @cached_property
     def reasons_by_conversation(self) -> dict[str, list[Reason]]:
         """Conversation id → its reasons. Reasons that belong to no single conversation are missing."""
         reasons: dict[str, list[Reason]] = {}
@@ -312,9 +313,6 @@ class ComparedRun(Protocol):
 
     def markdown(self) -> Sequence[str]:
         """Return the comparisons as Markdown, for a job's summary."""
-
-    def pages(self) -> Sequence[Json]:
-        """Return the comparisons in the page's format: `history.comparison_report.for_page`."""
 
     def regressions(self) -> Sequence[Regression]:
         """Return the scenarios that broke or regressed against a baseline."""
@@ -404,7 +402,8 @@ def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
     warnings = (
         warning
         for each in result.scenarios
-        if not any(reason.kind is ReasonKind.WARNING for reason in each.verdict.reasons)
+        if each.verdict_warnings
+        and not any(reason.kind is ReasonKind.WARNING for reason in each.verdict.reasons)
         for warning in each.verdict_warnings
         if not warning.note
     )

@@ -35,7 +35,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ModelBriefing
-from agentest.domain.verdict import changes_since, metric_verdicts, undecisive_problems
+from agentest.domain.verdict import changes_since, undecisive_problems
 from agentest.judging.judgement import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.known_tools import NOTHING_KNOWN, agent_traits, known_tools
@@ -273,9 +273,6 @@ def scenario_result(
         line=scenario.line,
         verdict=verdict,
         thresholds=unit.thresholds,
-        metric_verdicts=metric_verdicts(
-            values.get("averages", {}), unit.thresholds, exact=scenario.case is not None
-        ),
         information=unit.information,
         tags=scenario.tags,
         case=scenario.case,

@@ -17,7 +17,7 @@ from agentest.domain.results import (
     TurnEvaluation,
 )
 from agentest.domain.transcript import ToolCall, Turn
-from agentest.domain.verdict import turn_verdict
+from agentest.domain.verdict import metric_verdicts, turn_verdict
 
 Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
@@ -28,12 +28,13 @@ _UNKNOWN_TO_ADK = {PASS_RATE, *TRAJECTORY_METRICS}
 
 def case_json(case: CaseId, result: ScenarioResult) -> Json:
     """Return the keys of a scenario that is a case."""
+    verdicts = metric_verdicts(result.averages, result.thresholds, exact=True)
     return {
         "evalSetId": case.eval_set_id,
         "evalId": case.eval_id,
         "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
         "overallEvalMetricResults": [
-            *(_metric(verdict) for verdict in result.metric_verdicts if verdict.name not in _UNKNOWN_TO_ADK),
+            *(_metric(verdict) for verdict in verdicts if verdict.name not in _UNKNOWN_TO_ADK),
             *(_informational(name, result.averages.get(name)) for name in result.information),
         ],
     }

@@ -57,10 +57,9 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
 )
-from agentest.domain.verdict import metric_verdicts, with_severe_failures
+from agentest.domain.verdict import with_severe_failures
 from agentest.store.dataclass_codec import Codecs, Layout
 from agentest.store.shapes import (
-    ConversationLine,
     Counts,
     RunHead,
     RunUsage,
@@ -188,15 +187,11 @@ def _scenario_keys(result: ScenarioResult) -> Json:
 
 
 def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> ScenarioResult:
-    scenario = replace(
-        result,
-        decided_after=data.get("decidedAfter"),
-        metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=result.case is not None),
-    )
     read = tuple(CODECS.read(ConversationResult, each) for each in data.get("conversations", ()))
-    groups = Deduplication(scenario.errors, graded=not scenario.severity_unknown)
+    groups = Deduplication(result.errors, graded=not result.severity_unknown)
     conversations = with_severe_failures(read, groups)
-    return replace(scenario, conversations=conversations, totals=totals_of(conversations))
+    more: dict[str, Any] = {"decided_after": data.get("decidedAfter"), "totals": totals_of(conversations)}
+    return replace(result, conversations=conversations, **more)
 
 
 def _with_summary(result: TrajectoryResult, _: Mapping[str, Any]) -> TrajectoryResult:
@@ -281,7 +276,7 @@ CODECS = Codecs(
         ),
         ScenarioResult: Layout(
             order=("agent", "name", "file", "line", "tags", "goal", "profile", "duration_ms", "planned"),
-            left_out=("conversations", "metric_verdicts", "totals", "decided_after"),
+            left_out=("conversations", "totals", "decided_after"),
             required=("tags", "duration_ms", "averages", "thresholds", "skipped_metrics", "errors", "usage"),
             flat=("verdict", "case"),
             always=("planned", "warnings"),
@@ -305,7 +300,6 @@ CODECS = Codecs(
         StoredSlowTurn: Layout(flat=("turn",)),
         StoredAgent: Layout(always=("tool_calls",)),
         ScenarioLine: Layout(always=("type",)),
-        ConversationLine: Layout(always=("type",)),
         MeasuredConversation: Layout(always=("latency",)),
     }
 )

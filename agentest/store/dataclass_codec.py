@@ -99,13 +99,14 @@ class Codecs:
             return _Form(_written_number, read_number)
         if get_origin(hint) in (Union, UnionType):
             return self._union(get_args(hint))
-        if (kind := get_origin(hint)) in (tuple, frozenset):
+        if (kind := get_origin(hint)) in (tuple, frozenset, Sequence):
             items = get_args(hint)
             if kind is tuple and items[-1] is not ...:
                 writes, reads = zip(*map(self.form, items), strict=True)
                 return _Form(_item_by_item(list, writes), _item_by_item(tuple, reads))
             write, read = self.form(items[0])
-            return _Form(_each_item(list if kind is tuple else sorted, write), _each_item(kind, read))
+            in_file, in_memory = (sorted, frozenset) if kind is frozenset else (list, tuple)
+            return _Form(_each_item(in_file, write), _each_item(in_memory, read))
         if get_origin(hint) is Mapping:
             write, read = self.form(get_args(hint)[1])
             return _Form(_each_value(write), _each_value(read))

@@ -178,8 +178,7 @@ class BoundedLog:
         self._warn = warn
         self._most = most
         self._file: BinaryIO | None = None
-        self._size = 0
-        self._head = 0  # the end of the beginning; 0 if nothing was removed yet
+        self._note = b""  # stands between the beginning and the end
         self._left_out = 0
         self._broken = False
 
@@ -187,11 +186,11 @@ class BoundedLog:
         """Write whole lines."""
         if self._broken:
             return
-        data = f"{text}\n".encode("utf-8", "backslashreplace")
         try:
-            self._write(data)
-            if self._size > self._most:
-                self._shorten()
+            file = self._file = self._file or cast("BinaryIO", open_new(self._path))
+            _write_whole(file, f"{text}\n".encode("utf-8", "backslashreplace"))
+            if file.tell() > self._most:
+                self._shorten(file)
         except OSError as error:
             self._broken = True
             self._warn(f"{self._path} is not complete ({error.strerror or error})")
@@ -202,35 +201,23 @@ class BoundedLog:
         if self._file:
             self._file.close()
 
-    def _write(self, data: bytes) -> None:
-        if self._file is None:
-            self._file = cast("BinaryIO", open_new(self._path))
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._file.write(rest) :]
-        self._size += len(data)
+    def _shorten(self, file: BinaryIO) -> None:
+        file.seek(0)
+        content = file.read()
+        begin, end = (
+            line_end + 1 if (line_end := content.find(b"\n", at, at + 65_536)) >= 0 else at
+            for at in (self._most // 5, len(content) - self._most * 2 // 5)
+        )
+        self._left_out += end - begin - len(self._note)
+        self._note = f"… {self._left_out:,} bytes left out …\n".encode()
+        file.truncate(begin)
+        _write_whole(file, self._note + content[end:])
 
-    def _shorten(self) -> None:
-        assert self._file
-        if not self._head:
-            self._head = self._line_after(self._most // 5)
-        begins = self._line_after(self._size - self._most * 2 // 5)
-        self._file.seek(begins)
-        end = self._file.read(self._size - begins)
-        self._left_out += begins - self._head - len(self._mark)  # the note that is being replaced
-        self._file.truncate(self._head)
-        self._size = self._head
-        self._write(self._mark + end)
 
-    @property
-    def _mark(self) -> bytes:
-        return f"… {self._left_out:,} bytes left out …\n".encode() if self._left_out else b""
-
-    def _line_after(self, position: int) -> int:
-        assert self._file
-        self._file.seek(position)
-        line_end = self._file.read(65_536).find(b"\n")
-        return position if line_end < 0 else position + line_end + 1
+def _write_whole(file: BinaryIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 CONVERSATION_START = re.compile(

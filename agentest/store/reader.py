@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
+from itertools import islice, pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self, TypeVar
 
 from agentest.domain.end_reason import Ending
-from agentest.domain.events import (
-    ConversationFinished,
-    Event,
-    RunFinished,
-    RunStarted,
-    ScenarioFinished,
-    ScenarioStarted,
-)
+from agentest.domain.events import ConversationFinished
 from agentest.domain.figures import totals_of
 from agentest.domain.reasons import MeasuredConversation, measured_conversation
 from agentest.domain.results import (
@@ -29,7 +25,6 @@ from agentest.domain.results import (
     Reason,
     ReasonKind,
     RunResult,
-    RunWarning,
     ScenarioResult,
     Status,
     Verdict,
@@ -155,6 +150,7 @@ _LINES: Mapping[Any, type[Line]] = {
     "end": EndLine,
 }
 Place = tuple[str, str]  # names of a scenario and its agent
+_name: Callable[[bytes], str] = lru_cache(maxsize=16_384)(json.loads)
 
 
 class JournalError(ValueError):
@@ -178,8 +174,8 @@ class StoredJournal:
     scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
     """Without conversations, in the order in which they ended; an earlier version wrote no totals."""
     order: tuple[Place, ...] = ()  # that of the plan; empty if the run was killed
-    places: dict[Place, array[int]] = field(default_factory=dict)
-    """Number, start and length of each conversation's line, in a flat array."""
+    places: dict[Place, array[int] | tuple[int, int]] = field(default_factory=dict)
+    """Number, start and length of each conversation's line, flat: in memory, or where the index has them."""
 
     @cached_property
     def planned(self) -> Mapping[Place, PlannedConversations]:
@@ -196,22 +192,82 @@ class StoredJournal:
         reasons = self.scenarios[key].verdict.reasons if key in self.scenarios else None
         return reasons is not None and not any(each.kind is ReasonKind.INTERRUPTED for each in reasons)
 
-    @property
-    def unclaimed(self) -> tuple[RunWarning, ...]:
-        """Warnings about unclaimed calls, if the run came to its end."""
-        return self.end.summary.unclaimed_calls if self.end else ()
+    @classmethod
+    def begun(cls, path: Path, line: bytes) -> StoredJournal:
+        """Return a journal of which only the first line was read. Raises JournalError."""
+        run = _read_line(line)
+        if not isinstance(run, RunLine):
+            raise JournalError("is not the first line of a journal")
+        if run.schema_version != SCHEMA_VERSION:
+            raise JournalError(f"it has form {run.schema_version}, this version {SCHEMA_VERSION}")
+        return cls(path=path, run=run)
+
+    def take(self, line: bytes, start: int) -> None:
+        """Note what a further line has. Raises JournalError."""
+        if (begin := CONVERSATION_START.match(line)) and line.endswith(b"}}\n"):
+            self._add((_name(begin[1]), _name(begin[2])), int(begin[3]), start, len(line))
+            return
+        content, reasons = _without_reasons(line, self.path, start)
+        match read := _read_line(content):
+            case EndLine(run=dict(head)):
+                self.document, self.end, self.order = head, CODECS.read(RunHead, head), read.order
+            case ConversationLine(
+                scenario=str(name), agent=str(agent), number=int(number), conversation=dict()
+            ):
+                self._add((name, agent), number, start, len(line))
+            case ScenarioLine(scenario={"name": str(name), "agent": str(agent)}):
+                result = CODECS.read(ScenarioResult, read.scenario)
+                if reasons:
+                    result = replace(result, verdict=replace(result.verdict, reasons=reasons))
+                self.scenarios[name, agent] = replace(result, totals=read.totals or result.totals)
+            case _:
+                raise JournalError("is not a line of a journal")
+
+    def _add(self, key: Place, *place: int) -> None:
+        flat = self.places.setdefault(key, array("q"))
+        assert isinstance(flat, array)
+        flat.extend(place)
 
     def lines(self, key: Place) -> dict[int, tuple[int, int]]:
         """Return number → start and length of the lines with a scenario's conversations, in order."""
-        flat = self.places.get(key, ())
-        return dict(sorted(zip(flat[::3], zip(flat[1::3], flat[2::3], strict=True), strict=True)))
+        flat = self.in_order(key)
+        return dict(zip(flat[::3], zip(flat[1::3], flat[2::3], strict=True), strict=True))
 
-    def _in_order(self, key: Place) -> array[int]:
-        return array("q", (part for number, line in self.lines(key).items() for part in (number, *line)))
+    def in_order(self, key: Place) -> array[int]:
+        """Return number, start and length of the lines in order, flat; of two with one number the later."""
+        flat, ordered = self.places.get(key, array("q")), array("q")
+        if isinstance(flat, tuple):
+            text = _read_at(self.path, flat)
+            flat = array("q", (int(each[0]) for each in _NUMBER.finditer(text)))
+        for at in sorted(range(len(flat) // 3), key=flat[::3].__getitem__):
+            if ordered[-3:-2] == flat[3 * at : 3 * at + 1]:
+                del ordered[-3:]
+            ordered += flat[3 * at : 3 * at + 3]
+        return ordered
 
-    def conversations(self, key: Place, most: int) -> StoredConversations:
-        """Return the first stored conversations of a scenario as they were judged, in order."""
-        return StoredConversations(self.path, self._in_order(key)[: 3 * most])
+    def conversations(
+        self,
+        key: Place,
+        most: int | None = None,
+        finish: Callable[[ConversationResult], ConversationResult] = lambda read: read,
+        *,
+        silent: bool = False,
+    ) -> StoredConversations:
+        """Return the first stored conversations of a scenario, in order, as they were judged.
+
+        Args:
+            finish: completes a conversation with what is known only at the end of its scenario.
+            silent: see `so_far`.
+        """
+
+        def decode(line: bytes) -> ConversationResult:
+            data = json.loads(line)["conversation"]
+            return finish(CODECS.read(ConversationResult, mark_vacuous(data) if silent else data))
+
+        last = None if most is None else 3 * most
+        stored = StoredConversations(self.path, lambda: self.in_order(key)[:last], decode)
+        stored.is_changed = self.run.version != __version__
+        return stored
 
     def events(self, key: Place, numbers: Iterable[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
@@ -228,79 +284,60 @@ class StoredJournal:
         Args:
             silent: mark expected calls that matched only because none was visible in the whole run.
         """
-        flat = self._in_order(key)
         planned = self.planned[key].conversations if key in self.planned else 0
-        result = self.scenarios.get(key) or unfinished(key, len(flat) // 3, planned)
+        result = self.scenarios.get(key) or unfinished(key, len(self.lines(key)), planned)
         severities = Severities.of(result.errors, graded=not result.severity_unknown)
-        is_changed = self.run.version != __version__
-        stored = StoredConversations(self.path, flat, severities.mark, silent=silent, is_changed=is_changed)
-        is_summed = result.totals.conversations or not flat
+        stored = self.conversations(key, finish=severities.mark, silent=silent)
+        is_summed = result.totals.conversations or key not in self.places
         return replace(result, conversations=stored, totals=result.totals if is_summed else totals_of(stored))
 
 
-_LINES_AT_ONCE = 100
+_NUMBER = re.compile(rb"\d+")
+_DURATION = re.compile(rb'\w+Ms": [\d.]+[]}]*')
+_AT_ONCE = 100
 _MOST_KNOWN = 20_000
+_Item = TypeVar("_Item")
 
 
-class StoredConversations(Sequence[ConversationResult]):
-    """The conversations of a stored scenario, each of which is read from the journal when it is used.
+class StoredItems(Sequence[_Item]):
+    """Parts of a journal, each of which is read when it is used.
 
     Reading raises UsageError if the journal is damaged or was removed.
 
     Args:
-        places: number, start and length of each conversation's line, in a flat array.
-        finish: completes a conversation with what is known only at the end of its scenario and its run.
-        is_changed: whether what the journal has is no longer, or not yet, what this version writes.
+        find: returns number, start and length of each part, in a flat array.
+        decode: returns the value of a part.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        places: array[int],
-        finish: Callable[[ConversationResult], ConversationResult] = lambda read: read,
-        *,
-        silent: bool = False,
-        is_changed: bool = False,
-    ) -> None:
+    is_changed = False  # whether these values are no longer, or not yet, what this version writes
+
+    def __init__(self, path: Path, find: Callable[[], array[int]], decode: Callable[[bytes], _Item]) -> None:
         self._path = path
-        self.is_changed = is_changed
-        self._places = places
-        self._finish = finish
-        self._silent = silent
+        self._find = find
+        self._decode = decode
 
-    def mapped(self, change: Callable[[ConversationResult], ConversationResult]) -> StoredConversations:
-        """Return the conversations with a change that is made when one is read."""
-        finish = self._finish
-        return StoredConversations(
-            self._path, self._places, lambda read: change(finish(read)), silent=self._silent, is_changed=True
-        )
+    @cached_property
+    def _places(self) -> array[int]:
+        return self._find()
 
-    def as_stored(self) -> Iterator[bytes] | None:
-        """Return the conversations without what is known only at the end of the run; None if changed."""
-        return None if self.is_changed else (conversation_in(line)[0] for line in self._read())
+    def mapped(self, change: Callable[[_Item], _Item]) -> Self:
+        """Return the items with a change that is made when one is read."""
+        mapped, decode = copy(self), self._decode
+        mapped._decode = lambda part: change(decode(part))
+        mapped.is_changed = True
+        return mapped
 
     def stored_texts(self) -> Iterator[str]:
-        """Yield the parts of the conversations' lines, many at once, and each only once: few are new."""
+        """Yield the pieces of the parts, those of many at once, and each only once: few are new."""
         known: set[bytes] = set()
-        for first in range(0, len(self), _LINES_AT_ONCE):
-            lines = self._read(range(len(self))[first : first + _LINES_AT_ONCE])
+        parts = self._read()
+        while several := list(islice(parts, _AT_ONCE)):
             # No text in JSON contains this separator, because its quotation marks are escaped.
-            new = {part for line in lines for part in line.split(b', "')} - known
+            pieces = set(b', "'.join(several).split(b', "')) - known
+            new = {each for each in pieces if not _DURATION.fullmatch(each)}
             if len(known) < _MOST_KNOWN:
                 known |= new
             yield b"\n\0\n".join(new).decode(errors="replace")
-
-    def measured(self) -> Iterator[MeasuredConversation]:
-        """Yield the measurements of each conversation, which are read without it where the line has them."""
-        for line in self._read():
-            begin = CONVERSATION_START.match(line)
-            if begin is None or not begin[4]:
-                yield measured_conversation(self._decoded(line))
-                continue
-            try:
-                yield CODECS.read(MeasuredConversation, json.loads(begin[4]))
-            except _UNREADABLE as error:
-                raise _damaged(self._path, error) from None
 
     def __len__(self) -> int:
         return len(self._places) // 3
@@ -310,7 +347,7 @@ class StoredConversations(Sequence[ConversationResult]):
         found = list(map(self._decoded, self._read(at if isinstance(at, range) else [at])))
         return found if isinstance(at, range) else found[0]
 
-    def __iter__(self) -> Iterator[ConversationResult]:
+    def __iter__(self) -> Iterator[_Item]:
         return map(self._decoded, self._read())
 
     def __eq__(self, other: object) -> bool:
@@ -322,36 +359,71 @@ class StoredConversations(Sequence[ConversationResult]):
                 for at in range(len(self)) if numbers is None else numbers:
                     yield _at(journal, (self._places[3 * at + 1], self._places[3 * at + 2]))
         except OSError as error:
-            raise _damaged(self._path, error) from None
+            raise self._damaged(error) from None
 
-    def _decoded(self, line: bytes) -> ConversationResult:
+    def _decoded(self, part: bytes) -> _Item:
         try:
-            data = json.loads(line)["conversation"]
-            result = CODECS.read(ConversationResult, mark_vacuous(data) if self._silent else data)
+            return self._decode(part)
         except _UNREADABLE as error:
-            raise _damaged(self._path, error) from None
-        return self._finish(result)
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Exception) -> UsageError:
+        return UsageError(f"{self._path} is damaged: a conversation cannot be read ({error})")
 
 
-def _damaged(path: Path, error: Exception) -> UsageError:
-    return UsageError(f"{path} is damaged: a conversation cannot be read ({error})")
+class StoredConversations(StoredItems[ConversationResult]):
+    """The conversations of a stored scenario, which are lines of the journal."""
+
+    def as_stored(self) -> Iterator[bytes] | None:
+        """Return the conversations without what is known only at the end of the run; None if changed."""
+        return None if self.is_changed else (conversation_in(line)[0] for line in self._read())
+
+    def measured(self) -> Iterator[MeasuredConversation]:
+        """Yield the measurements of each conversation, which are read without it where the line has them."""
+        for line in self._read():
+            begin = CONVERSATION_START.match(line)
+            if begin is None or not begin[4]:
+                yield measured_conversation(self._decoded(line))
+                continue
+            try:
+                yield CODECS.read(MeasuredConversation, json.loads(begin[4]))
+            except _UNREADABLE as error:
+                raise self._damaged(error) from None
 
 
-def read_line(data: Any) -> Line:
-    """Decode one line of a journal. Raises JournalError."""
-    cls = _LINES.get(data.get("type")) if isinstance(data, dict) else None
-    if cls is None:
-        raise JournalError("is not a line of a journal")
+_LONG_LINE = 8192
+# What others wrote comes behind these in a scenario's line, and in a text the quotation marks are escaped.
+_REASONS, _NEXT_REASON = b', "reasons": [', re.compile(rb', (?=\{"status": )')
+_FAILURES = re.compile(
+    rb'\], "passed": (?:true|false), "failures": \[(?:"(?:[^"\\]++|\\.)*+"(?:, )?)*+\]', re.DOTALL
+)
+
+
+def _without_reasons(line: bytes, path: Path, start: int) -> tuple[bytes, Sequence[Reason]]:
+    """Return a long line of a scenario without reasons and failures, and the reasons, to be read later."""
+    is_long = len(line) > _LONG_LINE and line.startswith(b'{"type": "scenario", ')
+    end = _FAILURES.search(line) if is_long else None
+    begin = line.find(_REASONS, 0, end.start()) if end else -1
+    if end is None or begin < 0:
+        return line, ()
+    span = begin + len(_REASONS), end.start()
+
+    def find() -> array[int]:
+        content = _read_at(path, (start + span[0], span[1] - span[0]))
+        cuts = [(0, 0), *(each.span() for each in _NEXT_REASON.finditer(content)), (len(content), 0)]
+        bounds = ((before[1], after[0]) for before, after in pairwise(cuts))
+        return array("q", (n for first, last in bounds for n in (0, start + span[0] + first, last - first)))
+
+    reasons = StoredItems(path, find, lambda part: CODECS.read(Reason, json.loads(part)))
+    return line[:begin] + b', "passed": false, "failures": []' + line[end.end() :], reasons
+
+
+def _read_line(line: bytes) -> Line:
+    data = json.loads(line)
     try:
-        line = CODECS.read(cls, data)
+        return CODECS.read(_LINES[data["type"]], data)
     except (LookupError, TypeError, ValueError, AttributeError):
         raise JournalError("is not a line of a journal") from None
-    match line:
-        case RunLine() | EndLine(run=dict()) | ScenarioLine(scenario={"name": str(), "agent": str()}):
-            return line
-        case ConversationLine(scenario=str(), agent=str(), number=int(), conversation=dict()):
-            return line
-    raise JournalError("is not a line of a journal")
 
 
 def index_journal(path: Path, unreadable: list[str] | None = None) -> StoredJournal:
@@ -369,20 +441,14 @@ def index_journal(path: Path, unreadable: list[str] | None = None) -> StoredJour
             if indexed := _through_index(path, journal):
                 return indexed
         index, start = None, journal.seek(0)
-        keys: dict[tuple[bytes, bytes], Place] = {}
         for number, line in enumerate(journal, start=1):
             if not line.endswith(b"\n"):
                 break
-            begin = CONVERSATION_START.match(line) if line.endswith(b"}}\n") else None
             try:
-                if begin is None or index is None:
-                    index = _with_line(index, read_line(json.loads(line)), path, start, len(line))
+                if index is None:
+                    index = StoredJournal.begun(path, line)
                 else:
-                    names = begin[1], begin[2]
-                    if names not in keys:
-                        keys[names] = json.loads(names[0]), json.loads(names[1])
-                    flat = index.places.setdefault(keys[names], array("q"))
-                    flat.extend((int(begin[3]), start, len(line)))
+                    index.take(line, start)
             except _UNREADABLE as error:
                 if index is None or unreadable is None:
                     raise JournalError(f"line {number}: {error}") from None
@@ -393,39 +459,38 @@ def index_journal(path: Path, unreadable: list[str] | None = None) -> StoredJour
     return index
 
 
+_INDEXED = re.compile(
+    rb'\[("(?:[^"\\]|\\.)*+"), ("(?:[^"\\]|\\.)*+"), (\d+), (\d+), "([\d ]*)"\](?:, |\]\}\n\Z)'
+)
+"""An entry of the index: scenario, agent, start and length of its line, the places of its conversations."""
+
+
 def _through_index(path: Path, journal: BinaryIO) -> StoredJournal | None:
-    """Read a journal through the index in its last line; None if it has none, or has changed since."""
+    """Read a journal through the index in its last line; None if it has none, or has changed since.
+
+    The places of conversations stay in the file until they are used.
+    """
     with mmap(journal.fileno(), 0, access=ACCESS_READ) as content:
         start = content.rfind(b"\n", 0, len(content) - 1) + 1
-        end = json_or(content[start:-1])
-        if not isinstance(end, dict) or end.get("start") != start:
+        mark = b', "start": %d, "index": [' % start
+        if (at := content.rfind(mark, start)) < 0:
             return None
-        index, first = None, (0, content.find(b"\n") + 1)
-        for at, length in [first, *((at, length) for *_, at, length, _ in end["index"] if length)]:
-            line = read_line(json.loads(content[at : at + length]))
-            index = _with_line(index, line, path, at, length)
-    index = _with_line(index, read_line(end), path, start, 0)
-    places = {(name, agent): array("q", map(int, text.split())) for name, agent, *_, text in end["index"]}
-    return replace(index, places={key: flat for key, flat in places.items() if flat})
-
-
-def _with_line(index: StoredJournal | None, line: Line, path: Path, start: int, length: int) -> StoredJournal:
-    if isinstance(line, RunLine):
-        if line.schema_version != SCHEMA_VERSION:
-            raise JournalError(f"it has form {line.schema_version}, this version {SCHEMA_VERSION}")
-        return StoredJournal(path=path, run=line)
-    if index is None:
-        raise JournalError("is not the first line of a journal")
-    match line:
-        case EndLine():
-            index.document, index.end = line.run, CODECS.read(RunHead, line.run)
-            index.order = line.order
-        case ConversationLine():
-            flat = index.places.setdefault((line.scenario, line.agent), array("q"))
-            flat.extend((line.number, start, length))
-        case ScenarioLine():
-            result = CODECS.read(ScenarioResult, line.scenario)
-            index.scenarios[result.name, result.agent] = replace(result, totals=line.totals or result.totals)
+        end = content[start:at] + b"}"
+        lines = [(0, content.find(b"\n") + 1)]
+        places: dict[Place, array[int] | tuple[int, int]] = {}
+        at += len(mark)
+        while entry := _INDEXED.match(content, at):
+            at = entry.end()
+            lines += [(int(entry[3]), int(entry[4]))] if entry[4] != b"0" else []
+            if entry[5]:
+                places[json.loads(entry[1]), json.loads(entry[2])] = entry.start(5), len(entry[5])
+        if at != len(content):
+            return None
+    index = StoredJournal.begun(path, _at(journal, lines[0]))
+    for place in lines[1:]:
+        index.take(_at(journal, place), place[0])
+    index.take(end, start)
+    index.places = places
     return index
 
 
@@ -471,45 +536,18 @@ def unfinished(key: Place, finished: int, planned: int) -> ScenarioResult:
     )
 
 
-def events_of(result: RunResult, *, conversations: bool = True) -> Iterator[Event]:
-    """Yield the events of a stored run, scenario by scenario. Its concurrency is unknown, so it is 0.
-
-    Args:
-        conversations: yield an event for each conversation, too.
-    """
-    yield RunStarted(
-        version=result.version,
-        started_at=result.started_at,
-        agents={name: result.addresses.get(name, "") for name in result.agents},
-        scenarios=len(result.scenarios),
-        conversations=sum(scenario.planned for scenario in result.scenarios),
-        concurrency=0,
-        models=result.models,
-        comparison=result.comparison,
-        planned=tuple((each.name, each.agent, each.planned) for each in result.scenarios),
-        visibilities=result.visibilities,
-        calibrations=result.calibrations,
-    )
-    for scenario in result.scenarios:
-        yield ScenarioStarted(scenario.name, scenario.agent, scenario.planned)
-        for number, conversation in enumerate(scenario.conversations if conversations else (), start=1):
-            yield ConversationFinished(
-                name=scenario.name,
-                agent=scenario.agent,
-                result=conversation,
-                number=number,
-                case=scenario.case,
-                thresholds=scenario.thresholds,
-            )
-        yield ScenarioFinished(scenario)
-    yield RunFinished(result)
-
-
-def _at(journal: Any, line: tuple[int, int]) -> bytes:
+def _at(journal: BinaryIO, line: tuple[int, int]) -> bytes:
     start, length = line
     journal.seek(start)
-    content: bytes = journal.read(length)
-    return content
+    return journal.read(length)
+
+
+def _read_at(path: Path, place: tuple[int, int]) -> bytes:
+    try:
+        with path.open("rb") as journal:
+            return _at(journal, place)
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def read_finished(path: Path) -> StoredJournal:

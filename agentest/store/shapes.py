@@ -10,7 +10,6 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from agentest.domain.reasons import MeasuredConversation
 from agentest.domain.results import (
     Changes,
     Figure,
@@ -174,8 +173,6 @@ class ConversationLine:
     scenario: str
     agent: str
     number: int
-    measured: MeasuredConversation | None = None
-    """Comparisons read it instead of the conversation; None if an earlier version wrote the line."""
     conversation: AlreadyJson
 
 

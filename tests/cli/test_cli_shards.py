@@ -155,7 +155,7 @@ def test_incomplete_shards_are_refused(split: Project) -> None:
         "not of one commit": {"commit": "abc"},
         "not of one version of Agentest": {"version": "0.0.1"},
         "not of one kind": {"kind": "eval"},
-        "different models as judge": {"models": {"judge": "m"}},
+        "not of one model of the judge": {"models": {"judge": "m"}},
         "shards of different splits": {"part": {**known["part"], "shard": {"number": 2, "of": 4}}},
         f"shard 1/3 is there twice: {one} and {two}": {
             "part": {**known["part"], "shard": {"number": 1, "of": 3}}

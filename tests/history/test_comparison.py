@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.reasons import MeasuredConversation
-from agentest.domain.results import Reason, ReasonKind, Status, Verdict
+from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.history.compared_runs import (
     MeasuredRun,
     MeasuredScenario,
@@ -47,16 +47,16 @@ def held(passed: bool | None = True, **averages: float) -> MeasuredConversation:
 
 
 def a_scenario(
-    name: str, conversations: Sequence[MeasuredConversation], status: Status | None = None, **more: Any
+    name: str,
+    conversations: Sequence[MeasuredConversation],
+    status: Status | None = None,
+    agent: str = "shop",
+    file: str = "a.sim.py",
+    **more: Any,
 ) -> MeasuredScenario:
     decided = Status.PASSED if all(each.passed for each in conversations) else Status.FAILED
-    values: dict[str, Any] = {"agent": "shop", "file": "a.sim.py", "line": 3, "scripted": False, **more}
-    return MeasuredScenario(
-        name=name,
-        status=status or decided,
-        conversations=tuple(conversations),
-        **values,
-    )
+    result = ScenarioResult(name=name, agent=agent, file=file, line=3, verdict=Verdict(status or decided))
+    return replace(measure_scenario(result, conversations), **more)
 
 
 def times(n: int, passed: int, name: str = "books", **more: Any) -> MeasuredScenario:
@@ -361,7 +361,7 @@ def test_measuring_a_scenario() -> None:
         replace(builders.conversation_result(held=builders.conversation("c3")), invalid="rude"),
     ]
     found = measure_scenario(builders.scenario_result("books", conversations))
-    assert [each.passed for each in found.conversations] == [True, False, None]
+    assert (list(found.outcomes), found.conversations) == ([(1.0, 1), (0.0, 1)], 3)
     assert (found.passed, found.known, found.scripted) == (1, 2, True)
     run = builders.run_result(builders.scenario_result("books", conversations))
     assert measure_run(run, "r", [found]).scenarios == (found,)

@@ -60,7 +60,7 @@ from agentest.history.compared_runs import measure_scenario
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal, RetryingLineFile
-from agentest.store.reader import index_journal, read_finished, read_results
+from agentest.store.reader import StoredItems, index_journal, read_finished, read_results
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
 from agentest.support.redaction import CredentialFilter
@@ -143,12 +143,11 @@ def test_the_index_has_what_the_lines_have(result: RunResult) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = tell(events(result), Path(folder))
         indexed = index_journal(path)
+        places = {key: list(indexed.lines(key)) for key in indexed.places}
         path.write_bytes(path.read_bytes().replace(b'"type": "run", ', b'"type":  "run", ', 1))
         read = index_journal(path)
     assert (indexed.scenarios, indexed.document, indexed.order) == (read.scenarios, read.document, read.order)
-    assert {key: list(indexed.lines(key)) for key in indexed.places} == {
-        key: list(read.lines(key)) for key in read.places
-    }
+    assert places == {key: list(read.lines(key)) for key in read.places}
 
 
 def test_the_index_finds_lines_without_reading_others(tmp_path: Path) -> None:
@@ -164,6 +163,20 @@ def test_the_index_finds_lines_without_reading_others(tmp_path: Path) -> None:
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(UsageError, match="line 2: is not a line of a journal"):
         read_results(path)
+
+
+def test_many_reasons_are_read_when_they_are_used(tmp_path: Path) -> None:
+    """They stay in the file, and a damaged or removed one is named."""
+    result = run_result(scenario_result("s", [failing_conversation(f"c{n}") for n in range(99)]))
+    path = tell(events(result), tmp_path)
+    (found,) = read_results(path).scenarios
+    assert isinstance(found.verdict.reasons, StoredItems)
+    assert (len(found.verdict.reasons), found.verdict) == (99, result.scenarios[0].verdict)
+    assert read_json(path) == json.loads(json_document(to_json(result)))
+    (again,) = read_results(path).scenarios
+    path.unlink()
+    with pytest.raises(UsageError, match="cannot be read"):
+        tuple(again.verdict.reasons)
 
 
 def test_conversations_are_in_order() -> None:
@@ -709,7 +722,7 @@ def test_comparisons_measure_a_journal_as_they_measure_the_run(tmp_path: Path) -
     assert measured == [
         measure_scenario(replace(each, conversations=tuple(each.conversations))) for each in scenarios
     ]
-    assert [[each.passed for each in one.conversations] for one in measured] == [[True, None], [False]]
+    assert [(each.passed, each.known, each.conversations) for each in measured] == [(1, 1, 2), (0, 1, 1)]
     begun = replace(next(events(result)), planned=(("s", "booking", 2),))  # type: ignore[type-var]
     first = tell(iter([begun, *list(events(result))[1:]]), tmp_path / "first")
     kept = read_finished(first).events(("s", "booking"), iter([1, 2]))

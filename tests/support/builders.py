@@ -41,7 +41,7 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.domain.verdict import averages, decide, metric_verdicts, skipped_metrics
+from agentest.domain.verdict import averages, decide, skipped_metrics
 
 TIME = TimeSpent(total_ms=1000.0, agent_ms=120.5, user_ms=200.0, tools_ms=1.5, judges_ms=600.0)
 """Where the time of a conversation went; 78 ms were our own."""
@@ -151,7 +151,6 @@ def scenario_result(
         "line": 7,
         "verdict": decide(conversations, Deduplication(tuple(errors)), thresholds or {}, fail_on),
         "averages": averages(conversations),
-        "metric_verdicts": metric_verdicts(averages(conversations), thresholds or {}, exact="case" in more),
         "skipped_metrics": skipped_metrics(conversations),
         "totals": totals_of(conversations),
         "tags": ("booking",),

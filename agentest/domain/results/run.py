@@ -85,7 +85,7 @@ class MetricVerdict:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     status: Status
-    reasons: tuple[Reason, ...] = ()
+    reasons: Sequence[Reason] = ()
 
     @property
     def passed(self) -> bool:
@@ -364,7 +364,6 @@ class ScenarioResult:
     conversations: Sequence[ConversationResult] = ()
     averages: Mapping[str, float] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    metric_verdicts: tuple[MetricVerdict, ...] = ()  # one for each metric with a threshold
     information: tuple[str, ...] = ()  # the metrics whose scores are informational: they decide nothing
     errors: tuple[UniqueError, ...] = ()
     severity_unknown: bool = False

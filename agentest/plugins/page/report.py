@@ -7,16 +7,42 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, field
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from agentest.domain.events import Event, ReportRequest, RunFinished
-from agentest.domain.results import RunResult, ScenarioResult, Status
-from agentest.domain.transcript import Conversation
+from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
+from agentest.domain.transcript import Conversation, TimeSpent
 from agentest.domain.verdict import run_status
-from agentest.plugins.page.viewer.overview import brief, overview, scenario_row, show_command
+from agentest.history.compared_runs import MeasuredRun
+from agentest.history.comparison import (
+    BETTER,
+    PASS_RATE,
+    WORSE,
+    Change,
+    ComparedFigure,
+    Comparison,
+    ScenarioChange,
+)
+from agentest.history.comparison_report import (
+    as_document,
+    cells,
+    conclusion,
+    describe_change,
+    footnotes,
+    headline,
+    points,
+    resource_lines,
+)
+from agentest.plugins.page.viewer.overview import (
+    ConversationNumbers,
+    brief,
+    overview,
+    scenario_row,
+    show_command,
+)
 from agentest.plugins.page.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
 from agentest.report.agent import rerun
-from agentest.report.content import WORST_FIRST, ComparedRun
+from agentest.report.content import WORST_FIRST
 from agentest.scenarios.source_code import (
     export_script,
     exported_name,
@@ -35,9 +61,10 @@ from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import tell
-from agentest.support.text import count, shortened
+from agentest.support.text import count, duration, shortened
 
 if TYPE_CHECKING:
+    from agentest.cli.comparison import RunComparison
     from agentest.report.registry import ReporterContext
 
 MOST_BYTES = 25_000_000  # the maximum bytes of transcripts in the file
@@ -75,7 +102,7 @@ def make_reporter(context: ReporterContext, path: Path) -> HtmlReporter:
         about=about(record) if record else {},
         trend=trend_of,
         spans=SpanIndex(folder).of,
-        compared=context.compared,
+        compared=cast("RunComparison | None", context.compared),
         next_step=(resume_command(record) if record and context.run_id else "") or context.next_step,
         tell=lambda text: context.tell(f"agentest: {text}"),
     )
@@ -110,7 +137,7 @@ class HtmlReporter:
     about: Json = field(default_factory=dict)
     trend: Callable[[RunResult], Sequence[Json]] = lambda _: ()
     spans: Callable[[str, str, str], Sequence[Json]] = lambda *_: ()
-    compared: ComparedRun | None = None
+    compared: RunComparison | None = None
     next_step: str = ""
     tell: Callable[[str], object] = lambda _: None
     most: int = MOST_BYTES
@@ -155,8 +182,9 @@ class HtmlReporter:
         )
         yield shell.head
         yield data_element("overview", packed(first))
-        if comparisons := self.compared.pages() if self.compared else ():
-            yield data_element("comparison", packed(comparisons))
+        if self.compared and (found := self.compared.comparisons):
+            between = "runs" if self.compared.baseline else "agents"
+            yield data_element("comparison", packed([comparison_for_page(each, between) for each in found]))
         for name, texts in (("details", run.details.packed), ("chunk", run.transcripts.packed)):
             for number, text in enumerate(texts):
                 if text is not None:
@@ -200,7 +228,11 @@ class _PackedRun:
 
     def _pack(self, scenario: ScenarioResult) -> tuple[Json, Place | None]:
         # First, because a reason may quote a credential without the words by which it is known.
-        rows = [brief(self.hide(json.loads(piece))) for piece in self.conversations(scenario)]
+        rows, numbers = [], ConversationNumbers()
+        for piece in self.conversations(scenario):
+            conversation = self.hide(json.loads(piece))
+            rows.append(brief(conversation))
+            numbers.add(conversation)
         stored: Json = self.hide(CODECS.write(scenario))
         detail = {
             "scenario": stored,
@@ -209,7 +241,7 @@ class _PackedRun:
             "command": rerun(stored, self.several),
             "show": show_command(self.run_id, stored["name"]),
         }
-        return scenario_row(stored, rows), self.details.add(encoded(detail))
+        return scenario_row(stored, numbers), self.details.add(encoded(detail))
 
     def _places(self, scenario: ScenarioResult, name: str, passed: Sequence[bool]) -> list[Place | None]:
         places: list[Place | None] = [None] * len(passed)
@@ -257,3 +289,95 @@ def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
         except (ValueError, RecursionError) as error:
             why_not = f"which contains a value that has no source: {shortened(str(error))}"
     return {"script": script, "noScript": why_not}
+
+
+def comparison_for_page(comparison: Comparison, between: str) -> Json:
+    """Return a comparison for the page: the fields of `comparison.schema.json`, with formatted figures.
+
+    `figures` and `overall` are replaced by rows `{change, cells}` of those that differ. Each scenario
+    has its `story` and the agents of both `sides`, null if a run lacks it. The worst scenarios come
+    first.
+
+    Args:
+        between: `runs` or `agents`.
+    """
+    document = as_document(comparison)
+    ordered = [*comparison.worst_first, *comparison.of(Change.UNCHANGED)]
+    return {
+        **{key: document[key] for key in ("regressed", "base", "new", "notes", "counts")},
+        "between": between,
+        "verdict": _verdict(comparison),
+        "headline": headline(comparison),
+        "besides": [conclusion(comparison), *resource_lines(comparison), *footnotes(comparison)],
+        "overall": list(map(_page_row, comparison.overall)),
+        "differences": list(_differences(comparison, ordered)),
+        "totals": list(_totals(comparison.base, comparison.new)),
+        "scenarios": [_page_scenario(each) for each in ordered],
+    }
+
+
+def _verdict(comparison: Comparison) -> Json:
+    if comparison.regressed:
+        return {"status": "failed", "text": next(str(each) for each in WORSE if each in comparison.changes)}
+    if not any(each.decided for each in comparison.scenarios):
+        return {"status": "errored", "text": "nothing could be compared"}
+    if better := next((str(each) for each in BETTER if each in comparison.changes), ""):
+        return {"status": "passed", "text": better}
+    return {"status": "skipped", "text": "no difference that this many conversations can show"}
+
+
+_MOST_DRAWN = 20
+
+
+def _differences(comparison: Comparison, ordered: Sequence[ScenarioChange]) -> Iterator[Json]:
+    named = [("over all", row) for row in comparison.overall if row.name == PASS_RATE]
+    named += [
+        (each.pair.latest.name, row)
+        for each in ordered
+        for row in each.rows
+        if row.name == PASS_RATE and row.value
+    ]
+    for name, row in named[:_MOST_DRAWN]:
+        if row.low is not None and row.high is not None:
+            figures = {"value": row.value, "low": row.low, "high": row.high}
+            yield {"label": name, **figures, "words": f"{row.base:.0%} → {row.new:.0%} ({points(row)})"}
+
+
+def _page_row(row: ComparedFigure) -> Json:
+    return {"change": str(row.change), "cells": list(cells(row)[:-1])}
+
+
+def _page_scenario(each: ScenarioChange) -> Json:
+    sides = (each.pair.base, each.pair.new)
+    return {
+        "name": each.pair.latest.name,
+        "agent": each.pair.latest.agent,
+        "change": str(each.change),
+        "story": describe_change(each),
+        "sides": [side and side.agent for side in sides],
+        "figures": [_page_row(row) for row in each.rows if row.value],
+    }
+
+
+def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
+    runs = base, new
+    passed = (f"{sum(each.passed for each in run.scenarios):,} of {run.conversations:,}" for run in runs)
+    yield ["conversations passed", *passed, ""]
+    models = [sum((each.usage for each in run.scenarios), ModelUsage()) for run in runs]
+    yield ["cost of user and judge", *_both([each.cost for each in models], lambda usd: f"${usd:.4f}")]
+    tokens = [each.tokens.total_tokens for each in models]
+    yield ["tokens of user and judge", *_both(tokens, lambda number: f"{number:,.0f}")]
+    times = [sum((each.totals.time for each in run.scenarios), TimeSpent()) for run in runs]
+    turns = [sum(each.totals.turns for each in run.scenarios) for run in runs]
+    per_turn = [time.agent_ms / n if n else None for time, n in zip(times, turns, strict=True)]
+    yield ["agent's time for a turn", *_both(per_turn, duration)]
+    yield ["time of all conversations", *_both([each.total_ms for each in times], duration)]
+
+
+def _both(sides: Sequence[float | None], text: Callable[[float], str]) -> list[str]:
+    base, new = sides
+    known = ["unknown" if each is None else text(each) for each in sides]
+    if base is None or new is None:
+        return [*known, ""]
+    sign = "+" if new > base else "−" if new < base else ""
+    return [*known, f"{sign}{text(abs(new - base))}"]

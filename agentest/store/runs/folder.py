@@ -205,11 +205,8 @@ def moment_of(id: str) -> datetime:
 def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> StoredRunFolder | None:
     """Return the latest run with a readable file. `kinds` restricts the kinds of runs."""
     wanted = set(kinds)
-    for run in reversed(list_stored_runs(output_dir)):
-        record = run.record if wanted else None
-        if run.file and (not wanted or (record and record.kind in wanted)):
-            return run
-    return None
+    runs = (run for run in reversed(list_stored_runs(output_dir)) if run.file)
+    return next((run for run in runs if not wanted or (run.record and run.record.kind in wanted)), None)
 
 
 def latest_complete_run(output_dir: Path, kind: str) -> StoredRunFolder | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,8 +11,6 @@ from typing import NamedTuple
 
 from agentest.domain.figures import PastRun, ScenarioResources
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
-from agentest.store.codec import CODECS
-from agentest.store.run_results import entries
 from agentest.store.runs.folder import (
     JOURNAL,
     RESULTS,
@@ -29,7 +26,6 @@ from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
-_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class ScenarioWithAgent(NamedTuple):
@@ -107,7 +103,7 @@ def verdicts_of_selection(
 def _verdicts(
     run: StoredRunFolder, unreadable: list[str]
 ) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    from agentest.store.reader import JournalError, index_journal
+    from agentest.store.reader import JournalError, index_journal, read_checked
 
     journal, lines = run.path / JOURNAL, list[str]()
     begun, results = list[tuple[str, str]](), list[ScenarioResult]()
@@ -116,15 +112,14 @@ def _verdicts(
         begun, results = [*index.planned], [*index.scenarios.values()]
     if lines or not (begun or results):
         try:
-            stored = entries(json.loads((run.path / RESULTS).read_bytes()))
-            results = [CODECS.read(ScenarioResult, {**each, "conversations": ()}) for each in stored]
-        except (OSError, *_UNREADABLE):  # the run was killed: the other lines count
+            results = [*read_checked(run.path / RESULTS)[1].scenarios]
+        except UsageError:  # the run was killed: the other lines count
             unreadable += (f"{journal} is damaged, and was read without {line}" for line in lines)
     yield from ((ScenarioWithAgent("", *place), None) for place in begun)
     for result in results:
         status = result.verdict.status
-        cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
-        undecided = cut_short and status is not Status.FAILED
+        kinds = (reason.kind for reason in result.verdict.reasons)
+        undecided = status is not Status.FAILED and ReasonKind.INTERRUPTED in kinds
         yield ScenarioWithAgent(result.file, result.name, result.agent), None if undecided else status
 
 

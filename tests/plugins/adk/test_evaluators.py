@@ -33,6 +33,7 @@ from agentest.adk import (
     TrajectoryEvaluator,
 )
 from agentest.domain.results import Status
+from agentest.domain.verdict import metric_verdicts
 from agentest.support.errors import ConfigError, UsageError
 from agentest.testing import ScriptedModel
 
@@ -196,7 +197,8 @@ async def test_the_evaluators_of_the_page_run_after_translation() -> None:
         echo, SEARCH, {"custom_metric": {}, "intent_match": None}, evaluators=both
     )
     found = await verdict_of({"custom_metric": 0.9, "intent_match": 1}, both)
-    assert [verdict.status for verdict in found.metric_verdicts] == [Status.FAILED, Status.PASSED]
+    verdicts = metric_verdicts(found.averages, found.thresholds, exact=True)
+    assert [verdict.status for verdict in verdicts] == [Status.FAILED, Status.PASSED]
     assert found.averages == {"custom_metric": 0.85, "intent_match": 1.0}
 
 

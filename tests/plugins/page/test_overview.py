@@ -16,7 +16,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
+from agentest.plugins.page.viewer.overview import ConversationNumbers, brief, overview, scenario_row
 from agentest.store.codec import CODECS
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import replace
@@ -28,7 +28,7 @@ def _stored(scenario: ScenarioResult) -> Json:
 
 
 def _row(scenario: ScenarioResult) -> Json:
-    return scenario_row(_stored(scenario), [])
+    return scenario_row(_stored(scenario), ConversationNumbers())
 
 
 def _figures(*scenarios: ScenarioResult) -> Json:
@@ -145,10 +145,15 @@ def test_a_row_leads_to_the_call_that_differs() -> None:
     found = brief(conversation)
     assert (found["broke"], found["why"]) == (1, "expected calls are missing: book; book: time: no")
     failed = {**_stored(builders.scenario_result()), "failures": [f"trajectory: {reason}"]}
-    assert scenario_row(failed, [found])["failure"] == "trajectory: expected calls are missing: book"
+    assert (
+        scenario_row(failed, ConversationNumbers())["failure"]
+        == "trajectory: expected calls are missing: book"
+    )
     causes = [{"kind": kind, "pattern": "…", "title": kind.title()} for kind in ("errored", "trajectory")]
     titled = {status: {**failed, "causes": causes, "status": status} for status in ("failed", "errored")}
-    found_titles = {status: scenario_row(each, [found])["failure"] for status, each in titled.items()}
+    found_titles = {
+        status: scenario_row(each, ConversationNumbers())["failure"] for status, each in titled.items()
+    }
     assert found_titles == {"failed": "Trajectory", "errored": "Errored"}
 
 

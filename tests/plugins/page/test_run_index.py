@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentest.domain.events import RunStarted
 from agentest.domain.results import RunResult
-from agentest.plugins.page.server.journal_index import RunIndex
+from agentest.plugins.page.server.run_index import RunIndex
 from agentest.store.journal import Journal
 from agentest.support.errors import UsageError
 from agentest.version import __version__
@@ -42,17 +42,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-def index_of(path: Path) -> RunIndex:
-    return RunIndex(path, lambda conversation: {"conversationId": conversation["conversationId"]})
-
-
 def opened(index: RunIndex) -> list[Any]:
     """All conversations, each read again."""
-    return [
-        index.conversation(name, agent, number)
-        for (name, agent), kept in index.scenarios.items()
-        for number in kept.rows
-    ]
+    return [each for key in index.scenarios for each in index.conversations(key)]
 
 
 def conversations(run: RunResult) -> list[Any]:
@@ -74,15 +66,15 @@ def test_a_journal_is_followed_however_it_is_cut(
     """For any partial writes, in the end every line is read exactly once."""
     path = tmp_path_factory.mktemp("cut") / "journal.jsonl"
     path.touch()
-    index = index_of(path)
+    index = RunIndex(path)
     for piece in pieces(written, cuts):
         with path.open("ab") as journal:
             journal.write(piece)
         index.refresh()
-        assert len(opened(index)) == sum(len(each.rows) for each in index.scenarios.values())
-    assert not index.refresh()
-    assert (index.complete, index.finished, index.problems) == (True, 2, [])
-    assert opened(index) == conversations(TWO)
+        assert len(opened(index)) == sum(each.numbers.conversations for each in index.scenarios.values())
+    assert index.head is not None
+    assert all(each.result for each in index.scenarios.values())
+    assert (opened(index), index.problems) == (conversations(TWO), [])
 
 
 def test_a_journal_of_another_version_is_shown_in_today_s_form(tmp_path: Path, written: bytes) -> None:
@@ -96,7 +88,7 @@ def test_a_journal_of_another_version_is_shown_in_today_s_form(tmp_path: Path, w
             del line["conversation"]["time"]
             line["conversation"] |= {"endedBy": "satisfied", "evalMetricResultPerInvocation": adk}
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    index = index_of(path)
+    index = RunIndex(path)
     index.refresh()
     shown = opened(index)
     assert len(shown) == len(conversations(TWO))
@@ -110,13 +102,13 @@ def test_another_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
     """A results.json that the next run replaces: nothing of the old one is shown, and its spool is closed."""
     path, later = tmp_path / "results.json", tmp_path / "later.json"
     path.write_text(json.dumps(stored.to_json(TWO)))
-    index = index_of(path)
+    index = RunIndex(path)
     index.refresh()
     assert opened(index) == conversations(TWO)
     other = a_run("refunds")
     later.write_text(json.dumps(stored.to_json(other)))
     later.replace(path)
-    assert index.refresh()
+    index.refresh()
     assert [name for name, _ in index.scenarios] == ["refunds"]
     assert opened(index) == conversations(other)
     index.close()
@@ -126,7 +118,7 @@ def test_a_journal_in_place_of_a_document_is_read_as_one(tmp_path: Path, written
     """Conversations come from the file that is there now."""
     path, later = tmp_path / "results.json", tmp_path / "later.jsonl"
     path.write_text(json.dumps(stored.to_json(a_run("refunds"))))
-    index = index_of(path)
+    index = RunIndex(path)
     index.refresh()
     later.write_bytes(written)
     later.replace(path)
@@ -138,10 +130,10 @@ def test_a_conversation_that_is_gone_is_told(tmp_path: Path) -> None:
     """Between the list and the opening the file may be another one, or none."""
     path = tmp_path / "results.json"
     path.write_text(json.dumps(stored.to_json(TWO)))
-    index = index_of(path)
+    index = RunIndex(path)
     index.refresh()
     with pytest.raises(UsageError, match="cannot be read any more"):
-        index.conversation("never", "agent", 1)
+        list(index.conversations(("never", "agent")))
     path.unlink()
     with pytest.raises(UsageError, match="was removed"):
         index.refresh()

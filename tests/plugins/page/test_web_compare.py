@@ -22,8 +22,8 @@ from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario
 from agentest.history.comparison import compare_measured_runs
-from agentest.history.comparison_report import ComparedSubjects, as_json, cells, comparison_for_page
-from agentest.plugins.page.report import HtmlReporter
+from agentest.history.comparison_report import as_json, cells
+from agentest.plugins.page.report import HtmlReporter, comparison_for_page
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.plugins.page.server.runs import comparison_response
 from agentest.store.runs.folder import RunKind, RunRecord, with_end, write_record
@@ -164,9 +164,7 @@ def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
 )
 def test_unknown_comparisons_are_never_good(base: bool | None, new: bool | None, status: str) -> None:
     """A scenario that was not compared is never good, and equal ones are only indistinguishable."""
-    found = comparison_for_page(
-        compare_measured_runs(measured(times(base)), measured(times(new))), ComparedSubjects.RUNS
-    )
+    found = comparison_for_page(compare_measured_runs(measured(times(base)), measured(times(new))), "runs")
     assert found["verdict"]["status"] == status
 
 

@@ -22,7 +22,7 @@ from agentest.domain.results import (
     Status,
     Unscored,
 )
-from agentest.domain.verdict import turn_verdict
+from agentest.domain.verdict import metric_verdicts, turn_verdict
 from agentest.plugins.adk.formats.eval_set import Invocation
 from agentest.plugins.adk.formats.metric_info import MetricInfo
 from agentest.support.errors import errors_as
@@ -263,9 +263,8 @@ def turn_result(
 
 def overall_results(scenario: ScenarioResult) -> list[EvalMetricResult]:
     """Return the results of all metrics for the whole case."""
-    decided = [
-        _metric_result(each, _overall_reason(each.name, scenario)) for each in scenario.metric_verdicts
-    ]
+    verdicts = metric_verdicts(scenario.averages, scenario.thresholds, exact=scenario.case is not None)
+    decided = [_metric_result(each, _overall_reason(each.name, scenario)) for each in verdicts]
     reasons = {name: _overall_reason(name, scenario) for name in scenario.information}
     return decided + [
         EvalMetricResult(name, None, scenario.averages.get(name), EvalStatus.INFORMATIONAL, reason)

@@ -428,7 +428,8 @@ class ProjectTools:
             if index:
                 with index.lock:
                     scenarios = index.scenarios.values()
-                    return sum(len(each.rows) for each in scenarios), sum(each.planned for each in scenarios)
+                    finished = sum(each.numbers.conversations for each in scenarios)
+                    return finished, sum(each.planned for each in scenarios)
         return None
 
 

@@ -1,21 +1,39 @@
-"""Stored runs for the page: find them by name, index their files once, and follow runs in progress."""
+"""Stored runs for the page: find them by name, and follow runs in progress.
+
+A run may have 10,000 conversations in 500 MB. Its index has only numbers and the position of each
+conversation in the journal, which it follows as it grows; a conversation is read again on demand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, field, replace
+from errno import ENOSPC
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from tempfile import TemporaryDirectory
+from threading import Lock, RLock
+from typing import Any, BinaryIO
 
-from agentest.domain.results import ScenarioResult
+from agentest.domain.events import ConversationFinished, stored_events
+from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.root_causes import root_causes_of
-from agentest.plugins.page.server.journal_index import IndexedScenario, ReaderClosed, RunIndex
+from agentest.domain.verdict import Severities
 from agentest.plugins.page.server.json_routes import ItemNotFound, WebProject
-from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
-from agentest.store.codec import CODECS
-from agentest.store.reader import KILLED
+from agentest.plugins.page.viewer.overview import ConversationNumbers, overview, scenario_row
+from agentest.store.codec import CODECS, conversation_json, mark_vacuous
+from agentest.store.journal import Journal, conversation_in
+from agentest.store.reader import (
+    KILLED,
+    JournalError,
+    Place,
+    StoredJournal,
+    is_journal,
+    read_checked,
+    unfinished,
+)
+from agentest.store.run_results import entries, with_severity
 from agentest.store.runs.folder import (
     JOURNAL,
     LATEST,
@@ -28,16 +46,259 @@ from agentest.store.runs.folder import (
     list_stored_runs,
 )
 from agentest.store.runs.past_runs import about, resume_command, trend
+from agentest.store.shapes import RunLine
 from agentest.support.errors import UsageError
-from agentest.support.json_text import Json
+from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import CredentialFilter
+from agentest.version import __version__
 
+_UNREADABLE = (JournalError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+_MOST_PROBLEMS = 20
+_FIRST_BYTES = 64 * 1024 * 1024
+RUNNING = "running"
+
+_BEGIN = b'{"type"'
+_CONVERSATION = _BEGIN + b': "conversation"'
 CHOSEN = "chosen"  # name of the run given to `agentest ui RUN`, if it is not a stored run
 _MOST_INDEXES = 4
 _MOST_HITS = 200
 UNDER_WAY = "under way"
-RUNNING = "running"
+
+
+@dataclass(slots=True)
+class IndexedScenario:
+    """A scenario with an agent, and its progress.
+
+    Attributes:
+        planned: the number of conversations; 0 if unknown.
+        result: without conversations; None if it has not ended.
+        numbers: what has been counted of its conversations.
+    """
+
+    name: str
+    agent: str
+    planned: int = 0
+    result: ScenarioResult | None = None
+    numbers: ConversationNumbers = field(default_factory=ConversationNumbers)
+    _row: tuple[object, Json] = (None, {})
+
+    @property
+    def severities(self) -> Severities:
+        """What the groups of its failures say of its conversations; nothing before it has ended."""
+        errors, unknown = (self.result.errors, self.result.severity_unknown) if self.result else ((), False)
+        return Severities.of(errors, graded=not unknown)
+
+    def shown(self, *, live: bool) -> Json:
+        """Return the scenario as in results.json, without conversations.
+
+        Args:
+            live: whether the run goes on. If it was killed, scenarios that have not ended never will.
+        """
+        finished = self.numbers.conversations
+        result = self.result or unfinished((self.name, self.agent), finished, self.planned)
+        running = {"status": RUNNING, "failures": [], "reasons": []} if live and not self.result else {}
+        return CODECS.write(result) | running
+
+    def row(self, *, live: bool) -> Json:
+        """Return the row of the scenario."""
+        state = self.result, self.numbers.conversations, live
+        if self._row[0] != state:
+            self._row = state, scenario_row(self.shown(live=live), self.numbers, self.severities)
+        return self._row[1]
+
+
+class ReaderClosed(Exception):
+    """The reader was closed."""
+
+
+class RunIndex:
+    """An index of a run, which reads parts on demand. It is thread-safe.
+
+    Args:
+        path: a journal, or a results.json, which is read once as a whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ended = False  # set on close, so that readers stop at the next line
+        self._copy: TemporaryDirectory[str] | None = None  # has the journal that is made of a results.json
+        self.lock = RLock()  # required for consistent access to several values that `refresh` changes
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+        self._journal: StoredJournal | None = None
+        self.head: Json | None = None
+        self.scenarios: dict[Place, IndexedScenario] = {}
+        self.problems: list[str] = []  # descriptions of unreadable parts
+        self._offset = 0
+        self._line = 0
+        self._file = (0, 0)
+
+    @property
+    def run(self) -> RunLine | None:
+        """The first line of the journal; None if it has not been read yet."""
+        return self._journal.run if self._journal else None
+
+    def refresh(self) -> None:
+        """Read new lines. Raises UsageError if the file is not a run."""
+        with self.lock:
+            try:
+                self._refresh()
+            except FileNotFoundError:
+                raise UsageError(f"{self.path} is not there any more: the run was removed") from None
+            except OSError as error:
+                raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
+            self._show_results()
+
+    def _refresh(self) -> None:
+        stat = self.path.stat()
+        file = (stat.st_dev, stat.st_ino)
+        if self._offset and (file != self._file or stat.st_size < self._offset):
+            self._begin()  # another file has its name
+        if self._offset == stat.st_size:
+            return
+        with self.path.open("rb") as content:
+            first = b"" if self._offset else content.readline(_FIRST_BYTES)
+            if self._offset or is_journal(first):
+                self._follow(content)
+            # The first line is long, because it names all scenarios: wait for the rest of it.
+            elif first.endswith(b"\n") or first[: len(_BEGIN)] != _BEGIN[: len(first)]:
+                self._follow_copy()
+                self._offset = stat.st_size
+        self._file = file
+
+    def _follow_copy(self) -> None:
+        document, run = read_checked(self.path)
+        self._copy = TemporaryDirectory(prefix="agentest-")
+        copy = Journal(Path(self._copy.name) / JOURNAL)
+        conversations = (each for entry in entries(document) for each in entry["conversations"])
+        for event in stored_events(run):
+            if isinstance(event, ConversationFinished):  # the results of ADK's metrics are not in the value
+                event = replace(event, result=encoded(next(conversations)))
+            copy.on_event(event)
+        is_whole = copy.flush()
+        copy.close()
+        if not is_whole:
+            raise OSError(ENOSPC, "No space left on device")
+        with copy.path.open("rb") as content:
+            self._follow(content)
+
+    def _follow(self, content: BinaryIO) -> None:
+        content.seek(self._offset)
+        for line in content:
+            if self.ended:
+                raise ReaderClosed
+            if not line.endswith(b"\n"):
+                return
+            self._line += 1
+            try:
+                if self._journal is None:
+                    self._journal = StoredJournal.begun(Path(content.name), line)
+                    for each in self._journal.run.planned:
+                        self._at((each.scenario, each.agent)).planned = each.conversations
+                else:
+                    if line.startswith(_CONVERSATION):
+                        read = json.loads(line)
+                        numbers = self._at((read["scenario"], read["agent"])).numbers
+                        numbers.add(self._converted(read["conversation"]))
+                    self._journal.take(line, self._offset)
+            except _UNREADABLE as error:
+                if self._journal is None:
+                    raise UsageError(
+                        f"{self.path} is not a journal of this version of Agentest: {error}"
+                    ) from None
+                if len(self.problems) < _MOST_PROBLEMS:
+                    self.problems.append(f"line {self._line} of {self.path.name} cannot be read: {error}")
+            self._offset += len(line)
+
+    def _show_results(self) -> None:
+        if (journal := self._journal) is None:
+            return
+        for key, result in journal.scenarios.items():
+            self._at(key).result = result
+        if journal.end and journal.document and self.head is None:
+            explored = {
+                key: each for key, each in journal.document.items() if key in ("findings", "explored")
+            }
+            self.head = CODECS.write(journal.end) | explored
+
+    def _at(self, key: Place) -> IndexedScenario:
+        return self.scenarios.setdefault(key, IndexedScenario(*key))
+
+    def _converted(self, data: Json) -> Json:
+        if self.run is not None and self.run.version == __version__:
+            return data
+        # The results of ADK's metrics are not part of the value.
+        return {**data, **conversation_json(CODECS.read(ConversationResult, data), None, {})}
+
+    def conversations(self, key: Place, id: str | None = None) -> Iterator[Json]:
+        """Yield the conversations of a scenario, or the one with an id, in the format of results.json.
+
+        Raises UsageError if one is no longer readable.
+        """
+        wanted = b"" if id is None else encoded(id)
+        try:
+            agents = self.head["agents"] if self.head else {}
+            severities, is_silent = self.scenarios[key].severities, "noCallSeen" in agents.get(key[1], ())
+            for line in self._lines(key):
+                if wanted not in line:
+                    continue
+                conversation = json.loads(conversation_in(line)[0])
+                if id is None or conversation["conversationId"] == id:
+                    conversation = with_severity(self._converted(conversation), severities)
+                    yield mark_vacuous(conversation) if is_silent else conversation
+        except (OSError, *_UNREADABLE) as error:
+            raise UsageError(f"{self.path}: the conversation cannot be read any more ({error})") from None
+
+    def _lines(self, key: Place) -> Iterator[bytes]:
+        if self._journal is None:
+            return
+        with self.lock:
+            path, lines = self._journal.path, self._journal.lines(key)
+        with path.open("rb") as journal:
+            for start, length in lines.values():
+                journal.seek(start)
+                yield journal.read(length)
+
+    def search(self, text: str, stop: Callable[[], bool]) -> Iterator[tuple[str, str, str]]:
+        """Yield scenario, agent and id of conversations whose transcripts contain a text, ignoring case."""
+        needle = json.dumps(text, ensure_ascii=False)[1:-1].casefold()  # as in the file
+        for key in list(self.scenarios):
+            for line in self._lines(key):
+                if stop() or self.ended:
+                    return
+                # Most conversations do not contain the text at all, so they need no parsing.
+                if needle in line.decode(errors="replace").casefold():
+                    with suppress(*_UNREADABLE):
+                        told = self._converted(json.loads(conversation_in(line)[0]))
+                        if any(
+                            text.casefold() in each.casefold() for k in _TOLD for each in _texts(told.get(k))
+                        ):
+                            yield *key, told["conversationId"]
+
+    def close(self) -> None:
+        """Close the index. Running reads end soon."""
+        self.ended = True
+        if self._copy is not None:
+            self._copy.cleanup()
+
+
+_TOLD = ("turns", "unfinishedTurn", "error", "initialState", "criteria", "labelledFailures")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +380,7 @@ class WebRuns:
         if requested.file is None:
             return None
         with self._lock:
-            index = self._indexes.pop(requested.file, None) or RunIndex(requested.file, brief)
+            index = self._indexes.pop(requested.file, None) or RunIndex(requested.file)
             self._indexes[requested.file] = index  # insertion order is the order of last use
             while len(self._indexes) > _MOST_INDEXES:
                 self._indexes.pop(next(iter(self._indexes))).close()
@@ -220,18 +481,12 @@ class WebRuns:
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
                 run["stopped"] = KILLED
-            scenarios = [
-                _scenario_json(indexed, live=state == UNDER_WAY) for indexed in index.scenarios.values()
-            ]
-            rows = [
-                scenario_row(each, list(indexed.rows.values()))
-                for each, indexed in zip(scenarios, index.scenarios.values(), strict=True)
-            ]
+            rows = [each.row(live=state == UNDER_WAY) for each in index.scenarios.values()]
             if record:
-                run["resume"] = resume_command(record, (e["file"] for e in scenarios if e.get("evalSetId")))
+                run["resume"] = resume_command(record, (e["file"] for e in rows if e.get("evalSetId")))
             causes = _root_causes(index)
             whole = overview(run=run, head=index.head, scenarios=rows, root_causes=causes, trend=earlier)
-            return CredentialFilter()(whole, keep={each["name"] for each in scenarios})
+            return CredentialFilter()(whole, keep={each["name"] for each in rows})
 
     def scenario(
         self, name: str, scenario: str, agent: str
@@ -244,17 +499,16 @@ class WebRuns:
             raise ItemNotFound(
                 f"the run {requested.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
             )
-        return requested, index, indexed, _scenario_json(indexed, live=self.state(requested) == UNDER_WAY)
+        return requested, index, indexed, indexed.shown(live=self.state(requested) == UNDER_WAY)
 
     def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[RequestedRun, Json]:
         """Return one conversation in the form of results.json. Raises UsageError."""
         requested, index, _, _ = self.scenario(name, scenario, agent)
-        number = index.number_of(scenario, agent, id)
-        if number is None:
-            raise ItemNotFound(
-                f"the scenario {scenario[:200]!r} of this run has no conversation {id[:200]!r} yet"
-            )
-        return requested, index.conversation(scenario, agent, number)
+        for conversation in index.conversations((scenario, agent), id):
+            return requested, conversation
+        raise ItemNotFound(
+            f"the scenario {scenario[:200]!r} of this run has no conversation {id[:200]!r} yet"
+        )
 
     def search(self, name: str, text: str, stop: Callable[[], bool]) -> Json:
         """Search transcripts; return the `hits`, and whether there are `more`. Raises UsageError."""
@@ -270,7 +524,7 @@ class WebRuns:
         """Return the failed and errored scenarios of a run in the form of results.json. Raises UsageError."""
         requested = self.find(name)
         index = self.index(requested)
-        rows = [_scenario_json(indexed, live=False) for indexed in index.scenarios.values()] if index else []
+        rows = [each.shown(live=False) for each in index.scenarios.values()] if index else []
         record = self._record(requested.stored)
         return record, [each for each in rows if each["status"] in ("failed", "errored")]
 
@@ -302,24 +556,13 @@ def _run_json(id: str, state: str, record: RunRecord | None) -> Json:
 
 def _progress(index: RunIndex) -> Json:
     scenarios = index.scenarios.values()
-    return {
-        "finished": index.finished,
-        "planned": len(scenarios),
-    }
-
-
-def _scenario_json(indexed: IndexedScenario, *, live: bool) -> Json:
-    if indexed.scenario is not None:
-        return indexed.scenario
-    lost = indexed.lost()
-    return {**lost, "status": RUNNING, "failures": [], "reasons": []} if live else lost
+    return {"finished": sum(each.result is not None for each in scenarios), "planned": len(scenarios)}
 
 
 def _root_causes(index: RunIndex) -> list[Json]:
     if index.head is not None and "rootCauses" in index.head:
         stored: list[Json] = index.head["rootCauses"]
         return stored
-    finished = [indexed.scenario for indexed in index.scenarios.values() if indexed.scenario is not None]
-    troubled = [each for each in finished if each["errors"] or each["status"] != "passed"]
-    causes = root_causes_of([CODECS.read(ScenarioResult, each) for each in troubled])
-    return [CODECS.write(cause) for cause in causes]
+    ended = (each.result for each in index.scenarios.values() if each.result)
+    troubled = [each for each in ended if each.errors or not each.verdict.passed]
+    return [CODECS.write(cause) for cause in root_causes_of(troubled)]

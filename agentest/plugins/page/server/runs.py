@@ -13,8 +13,7 @@ from aiohttp import web
 from agentest.cli.comparison import read_run
 from agentest.history.compared_runs import MeasuredRun, part_of_agent
 from agentest.history.comparison import compare_measured_runs
-from agentest.history.comparison_report import ComparedSubjects, comparison_for_page
-from agentest.plugins.page.report import copyable_scripts
+from agentest.plugins.page.report import comparison_for_page, copyable_scripts
 from agentest.plugins.page.server.json_routes import (
     UI,
     Values,
@@ -32,6 +31,7 @@ from agentest.plugins.page.talk.saved_conversation import (
     prepare_file,
     write,
 )
+from agentest.plugins.page.viewer.overview import brief
 from agentest.report.agent import rerun
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
@@ -81,8 +81,8 @@ def _hidden(request: web.Request, content: Json) -> Json:
 
 def _scenario(request: web.Request, _: Values) -> Json:
     index, indexed, content = request.app[RUNS].scenario(*_scenario_key(request))[1:]
+    rows = list(map(brief, index.conversations((indexed.name, indexed.agent))))
     with index.lock:
-        rows = [indexed.rows[number] for number in sorted(indexed.rows)]
         several = len({agent for _, agent in index.scenarios}) > 1
     return _hidden(request, {"scenario": content, "conversations": rows, "command": rerun(content, several)})
 
@@ -189,7 +189,7 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
         "agents": [],
         "base": base,
         "new": new,
-        "between": str(ComparedSubjects.RUNS),
+        "between": "runs",
         "comparison": None,
         "problem": "",
     }
@@ -207,8 +207,8 @@ def _compare_into(content: Json, runs: Sequence[_ComparableRun], run_id: str, ba
         base, new = agents[:2]
     base, new = _sides_or_defaults(runs, selected, agents, base, new)
     of_agents = base in agents and new in agents
-    between = ComparedSubjects.AGENTS if of_agents else ComparedSubjects.RUNS
-    content |= {"of": selected.id, "agents": list(agents), "base": base, "new": new, "between": str(between)}
+    between = "agents" if of_agents else "runs"
+    content |= {"of": selected.id, "agents": list(agents), "base": base, "new": new, "between": between}
     offered = [run for run in runs if _is_comparable(run, selected) or run.id in (base, new)]
     content["choices"] = _choices(offered, agents if len(agents) > 1 else ())
     if base == new:
@@ -287,7 +287,7 @@ def _label(run: _ComparableRun) -> str:
 
 
 @lru_cache(maxsize=4)
-def _comparison(base: _Side, new: _Side, between: ComparedSubjects) -> Json:
+def _comparison(base: _Side, new: _Side, between: str) -> Json:
     """Cached, because the page requests it for every transcript that it opens."""
     compared = CredentialFilter()(compare_measured_runs(base.measured, new.measured))
     return comparison_for_page(compared, between)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import pairwise, product
 from statistics import mean
 from typing import Any
@@ -22,7 +24,9 @@ from agentest.domain.metrics import Range, scale_of
 from agentest.domain.results import CauseKind
 from agentest.domain.root_causes import normalized_label, root_cause_id
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN
+from agentest.domain.verdict import Severities
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
     clustered_mean,
@@ -121,13 +125,46 @@ def _faults(conversation: Json) -> Iterator[tuple[int | None, str]]:
         yield failure["turnIndex"], f"{failure['metric']}: {failure['label']}. {failure['reason']}"
 
 
-def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
+@dataclass(slots=True)
+class ConversationNumbers:
+    """A scenario's conversations in numbers, without an object for each."""
+
+    conversations: int = 0
+    passed: int = 0
+    turns: int = 0
+    agent_ms: float = 0
+    latencies: array[float] = field(default_factory=lambda: array("d"))
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    scripted: bool = True  # no simulated user ended one
+    labelled: list[frozenset[str]] = field(default_factory=list)
+    """The ids of the failures of each conversation that passed if none of them is severe."""
+
+    def add(self, conversation: Json) -> None:
+        """Count a conversation in the format of results.json."""
+        turns, failures = conversation["turns"], [each["id"] for each in conversation["labelledFailures"]]
+        every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
+        latencies, outcomes = [turn["latencyMs"] for turn in turns], call_outcomes(every)
+        self.scripted = self.scripted and conversation["endedBy"] not in REASONS_TO_STOP
+        self.labelled += [frozenset(failures)] if failures and conversation["passed"] else []
+        self.passed += conversation["passed"]
+        self.agent_ms += round(sum(latencies), 3)
+        self.latencies.extend(round(each, 1) for each in latencies)
+        for tool, outcome, times in outcomes:
+            self.outcomes[tool, outcome] += times
+        self.turns += len(every)
+        self.conversations += 1
+
+
+def scenario_row(scenario: Json, numbers: ConversationNumbers, severities: Severities | None = None) -> Json:
     """Summarize a scenario in one row.
 
     Args:
         scenario: as in results.json; its conversations are ignored.
-        rows: the results of `brief` for its conversations.
+        severities: which conversations with labelled failures failed; None if `passed` says so already.
     """
+    severe = severities.severe if severities else frozenset()
+    ungraded = severities is not None and not severities.graded
+    failed = sum(ungraded or not severe.isdisjoint(each) for each in numbers.labelled)
     costs = [role["cost"] for role in scenario["usage"].values()]
     kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
     no_verdict = scenario["status"] in ("errored", "skipped")
@@ -141,15 +178,15 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
     ]
     return {
         **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
-        "passed": sum(row["passed"] for row in rows),
-        "conversations": len(rows),
-        "planned": scenario.get("plannedConversations", len(rows)),
+        "passed": numbers.passed - failed,
+        "conversations": numbers.conversations,
+        "planned": scenario.get("plannedConversations", numbers.conversations),
         **{key: scenario[key] for key in ("passRate", "flaky", "evalSetId", "evalId") if key in scenario},
-        "turns": sum(row["turns"] for row in rows),
-        "agentMs": round(sum(row["agentMs"] for row in rows), 3),
-        "latencies": [ms for row in rows for ms in row.get("latencies", ())],
-        "outcomes": [each for row in rows for each in row.get("outcomes", ())],
-        "scripted": not any(row["endedBy"] in REASONS_TO_STOP for row in rows),  # no simulated user decided
+        "turns": numbers.turns,
+        "agentMs": round(numbers.agent_ms, 3),
+        "latencies": numbers.latencies,
+        "outcomes": [[*key, times] for key, times in numbers.outcomes.items()],
+        "scripted": numbers.scripted,
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
         "failure": _short(headlines[0]) if headlines else "",
@@ -262,7 +299,7 @@ def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
     n, passed = sum(total for _, total in counts), sum(times for times, _ in counts)
     if not n:
         return
-    several = [pass_hat_k(of, times) for times, of in counts if of > 1]
+    several = [pass_hat_k(of, times, max(_SHOWN_K)) for times, of in counts if of > 1]
     most = min(map(len, several), default=0)
     yield {
         "agent": agent,
@@ -450,6 +487,8 @@ def call_outcomes(turns: Iterable[Json]) -> list[list[Any]]:
     for turn in turns:
         counts.update((call["name"], _outcome(call)) for call in turn["toolCalls"])
         faults, requests = len(turn.get("faults", ())), turn.get("modelRequests", ())
+        if not (faults or requests):
+            continue
         errors = sum("error" in request for request in requests)
         counts += Counter({(_MODEL, _OK): len(requests) - errors, (_MODEL, _FAULT): faults})
         counts += Counter({(_MODEL, _ERROR): max(0, errors - faults)})

@@ -19,7 +19,7 @@ from stored import to_json
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.plugins.page.report import HtmlReporter
-from agentest.plugins.page.viewer.overview import brief, overview, scenario_row
+from agentest.plugins.page.viewer.overview import ConversationNumbers, brief, overview, scenario_row
 from agentest.plugins.page.viewer.page import PageVariant, page_text
 from agentest.plugins.page.viewer.page import page as document
 from agentest.store.codec import CODECS
@@ -72,7 +72,12 @@ class Source:
         return {"conversation": one, "script": self.more["script"], "spans": self.more["spans"]}
 
     def _overview(self) -> Any:
-        rows = [scenario_row(each, self.rows[key]) for key, each in self.found.items()]
+        rows = []
+        for each in self.found.values():
+            numbers = ConversationNumbers()
+            for conversation in each["conversations"]:
+                numbers.add(conversation)
+            rows.append(scenario_row(each, numbers))
         root: list[Any] = []
         return overview(run={"id": "r1", "state": "failed"}, head=None, scenarios=rows, root_causes=root)
 
