@@ -28,6 +28,8 @@ HOPELESS = frozenset({401, 402, 403, 404})
 _OUT_OF_CREDIT = "insufficient_quota"
 TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
+_THROTTLED = re.compile(r'"(?:code|status)": ?"?429\b|"rate_limit')
+"""Found in errors about a quota that some gateways send with status 200."""
 _PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
 
@@ -92,7 +94,9 @@ class OpenAIChatModel:
             # A gateway's HTML page or a truncated body with status 200 usually disappears on retry. Only JSON
             # may come from a model, even as an error.
             problem = f"{self._url}: the answer is not a chat completion: {_excerpt(self._redact(body))}"
-            raise TransientError(problem, misaddressed=not isinstance(data, dict)) from None
+            throttled = _THROTTLED.search(body) is not None
+            nobody = not throttled and not isinstance(data, dict)
+            raise TransientError(problem, throttled=throttled, misaddressed=nobody) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
             return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), room, is_cut, sent)

@@ -238,9 +238,21 @@ def test_status_200_without_an_answer(body: bytes) -> None:
     assert len(str(found)) < 500
 
 
-def test_an_error_with_status_200() -> None:
-    """The error has the message that came with status 200."""
-    assert "overloaded" in str(problem(Answer(b'{"error": {"message": "overloaded"}}'), TransientError))
+@pytest.mark.parametrize(
+    ("body", "throttled"),
+    [
+        ('{"error": {"message": "overloaded"}}', False),
+        ('{"error": {"message": "overloaded", "code": 4290}}', False),
+        ('{"error": {"message": "overloaded", "code": 429}}', True),
+        ('{"error": {"message": "overloaded", "type": "rate_limit_error"}}', True),
+        ('data: {"error":{"message":"overloaded","code":"429"}}\n\ndata: [DONE]\n\n', True),
+    ],
+)
+def test_an_error_with_status_200(body: str, throttled: bool) -> None:
+    """The error has the message that came with status 200. Some gateways send a 429 that way."""
+    found = problem(Answer(body.encode()), TransientError)
+    assert "overloaded" in str(found)
+    assert (found.throttled, found.misaddressed) == (throttled, False)
 
 
 @pytest.mark.parametrize("answer", [RESET, Answer(b'{"choices": [', cut=True)])
