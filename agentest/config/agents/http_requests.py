@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -26,7 +26,7 @@ from agentest.config.fields import (
 )
 from agentest.support.errors import errors_as
 from agentest.support.jmespath_expressions import check_path
-from agentest.support.redaction import header_secrets, looks_secret, url_secrets
+from agentest.support.redaction import header_secrets, looks_secret, named_texts, url_secrets
 from agentest.support.templates import Template, without
 from agentest.support.text import did_you_mean
 
@@ -158,19 +158,9 @@ def names_in(template: Any) -> frozenset[str]:
 
 def request_secrets(endpoint: str, params: Any, headers: dict[str, str], body: Any) -> list[str]:
     """Return the secrets of a request: credentials in its URL and headers, passwords in its body."""
-    secrets = [*url_secrets(endpoint), *header_secrets(headers), *_secrets_in(params), *_secrets_in(body)]
+    named = (text for name, text in named_texts([params, body]) if looks_secret(name))
+    secrets = [*url_secrets(endpoint), *header_secrets(headers), *named]
     return [secret for secret in secrets if not _PLACEHOLDER.search(secret)]
-
-
-def _secrets_in(value: Any, name: str = "") -> Iterator[str]:
-    if isinstance(value, str) and looks_secret(name):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _secrets_in(item, str(key))
-    elif isinstance(value, list):
-        for item in value:
-            yield from _secrets_in(item, name)
 
 
 class HttpRequestSettings(Section):

@@ -16,7 +16,7 @@ from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.python_formatting import literal
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.redaction import HIDDEN, looks_secret
+from agentest.support.redaction import HIDDEN, looks_secret, named_texts
 from agentest.support.text import count
 
 _MCP_CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
@@ -285,23 +285,11 @@ def _without_secrets(
 
 def redacted_json(value: Any, redact: Callable[[str], str]) -> Any:
     """Remove secrets from a JSON value: known ones, texts that look like one, and values of secret keys."""
-    found = list(_texts(value))
+    found = list(named_texts(value))
     texts = "\n".join(text for _, text in found)
     # A long value rarely has secrets, and checking each of its texts would take many times as long.
     has_secrets = redact(texts) != texts or any(_is_secret(key, text) for key, text in found)
     return _hidden_in(value, redact) if has_secrets else value
-
-
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text, after the key of the object that it is directly in."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _texts(item, name)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
 
 
 def _hidden_in(value: Any, redact: Callable[[str], str]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, cast
 from anyio.abc import TaskGroup
 
 from agentest.agents.call_source_addresses import UNUSED_KEYS, Addresses, model_addresses, with_user_variables
-from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
+from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.config.agents.companion_servers import McpMock, ModelGateway, Provider
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
@@ -475,11 +475,6 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
             "to call: there is nothing to record. Write the mocks yourself (`tools` of a scenario); or, "
             "if its tools are behind MCP or HTTP, name those: mcp_mock.upstream, rest_mock.upstream"
         )
-
-
-def ways_to_mocks(agent: AgentConfig) -> list[str]:
-    """Describe how mocks could reach the agent's tools; []: they already do."""
-    return [] if returns_calls(agent) or agent.mocks_reach_tools else ways_to_mock(agent)
 
 
 def prepare_one_conversation(request: RunRequest, turns: Sequence[str]) -> Prepared:

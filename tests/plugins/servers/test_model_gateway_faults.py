@@ -52,6 +52,9 @@ def request_of(form: str, *, stream: bool, text: str = "look one") -> tuple[str,
     return f"/{ROOTS[form]}{path}", made.request([made.user(text)], stream=stream)
 
 
+BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
 @asynccontextmanager
 async def asked(
     form: str, answer: Answer, *, stream: bool = False, mocks: dict[str, Any] | None = None
@@ -218,6 +221,70 @@ async def test_a_call_has_the_name_that_the_scenario_gives_its_tool(called: str,
         talk.turn = 0
         assert [call.name for call in talk.calls][:1] == [recorded]
         assert talk.known.plain_name(called) == (recorded if recorded in ("find", "send") else None)
+
+
+SPOILED = (
+    *("default_api.find", "default_api:find", "find()", '"find"', "ﬁnd", "find\u200b"),
+    *("find<|channel|>commentary", "functions.Find", "tools__x/find"),
+)
+"""Names for `find` that models write, and that some agents repair."""
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("called", SPOILED)
+async def test_a_spoiled_name_that_the_agent_does_not_offer_is_that_of_the_mock(
+    called: str, stream: bool
+) -> None:
+    async def answer(request: web.Request, number: int) -> web.StreamResponse:
+        made = [] if number > 1 else [(called, {"q": "1"})]
+        if stream:
+            return await sent(request, events("chat", "Done.", made))
+        return web.json_response(Chat().answer({"model": "m"}, "Done.", made))
+
+    async with asked("chat", answer, stream=stream, mocks={"find": lambda: 1}) as (response, gate):
+        (known,) = gate.traffic.active
+        assert await known.error_of(None) is None
+    assert response.status_code == 200
+    assert "Don" in response.text
+    assert "find" not in response.text.casefold()
+
+
+@pytest.mark.parametrize(
+    ("called", "arguments", "is_refused"),
+    [
+        ("multi_tool_use.parallel", {"tool_uses": [{"recipient_name": "functions.find"}]}, True),
+        ("multi_tool_use.parallel", {"tool_uses": [{"recipient_name": "functions.send"}]}, False),
+        ("look_up", {"q": "find a table"}, False),  # a text, as of a tool that the agent loads late
+        ("send", {"q": "find"}, False),  # the agent offers it
+    ],
+)
+async def test_a_call_by_which_a_mocked_tool_would_be_called_is_refused(
+    called: str, arguments: dict[str, Any], is_refused: bool
+) -> None:
+    async def answer(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response(Chat().answer({"model": "m"}, "", [(called, arguments)]))
+
+    async with asked("chat", answer, mocks={"find": lambda: 1}) as (response, gate):
+        (known,) = gate.traffic.active
+        fault = await known.error_of(None)
+    assert (called in response.text and not fault) is not is_refused
+    assert ("which is not offered, so mocks cannot answer" in str(fault)) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("chat/completions", request_of("chat", stream=False)[1]), ("embeddings", {"input": "x"})],
+)
+async def test_a_model_that_switches_protocols_is_not_passed_on(path: str, body: dict[str, Any]) -> None:
+    async def switch(request: web.Request, _: int) -> web.StreamResponse:
+        response = web.StreamResponse(status=101, headers={"Upgrade": "websocket", "Connection": "upgrade"})
+        await response.prepare(request)
+        return response
+
+    async with gateway(provider=Faulty(switch)) as gate, gate.talk("chat", "a"):
+        response = await gate.client.post(f"{gate.origin}/openai/v1/{path}", json=body)
+    assert response.status_code == 502
+    assert "switches to a protocol that the gateway cannot read" in response.text
 
 
 async def test_the_agents_key_reaches_the_model_and_nothing_of_the_gateway() -> None:
@@ -401,9 +468,6 @@ async def test_several_answers_to_one_request_all_reach_the_agent(stream: bool) 
     assert "answer 0" in response.text
     assert "answer 1" in response.text
     assert request.status == 200
-
-
-BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
 @BOTH_WAYS

@@ -22,6 +22,7 @@ from agentest.cli.options import exits, flag, option, path_option, where
 from agentest.cli.rerun_selection import ScenarioSelection
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunVariant, live_agents
+from agentest.config.agent_types import returns_calls, ways_to_mock
 from agentest.conversation.user import ScriptedUser, User
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.plugins.authoring.mock_module import MockModule, MockTargets, module_of, targets, write_module
@@ -48,7 +49,6 @@ from agentest.plugins.servers.start import (
     forwarding_servers,
     prepare_one_conversation,
     refused,
-    ways_to_mocks,
     with_real_tools,
 )
 from agentest.runner.plan import Options
@@ -308,7 +308,8 @@ def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterat
     if not recording.turns:
         yield "no scenario was written: the agent has replied to nothing"
         return
-    ways = ways_to_mocks(next(iter(recording.prepared.plan.agents.values())))
+    agent = next(iter(recording.prepared.plan.agents.values()))
+    ways = [] if returns_calls(agent) or agent.mocks_reach_tools else ways_to_mock(agent)
     source = scenario_of(
         recording.turns, gathered.tools, None if ways else at.stem, recording.prepared.loaded.redact
     )

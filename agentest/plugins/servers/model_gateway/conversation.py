@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from anyio.lowlevel import checkpoint
 
 from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import Json, messages_of
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
@@ -456,11 +458,12 @@ class GatewayConversation:
         self.problem = self.problem or (MockError(error) if isinstance(error, str) else error)
 
     async def answer(
-        self, call: wire.ModelCall, *, cut: bool = False, forced: bool = False
+        self, call: wire.ModelCall, offered: Collection[str] = (), *, cut: bool = False, forced: bool = False
     ) -> wire.CallResult | None:
         """Record a call. Returns the mock's result; None if the agent runs the tool itself.
 
         Args:
+            offered: names of the tools that the agent offers. Some agents repair other names.
             cut: True if the model's answer was cut off, so that the arguments may be incomplete.
             forced: True if the model had to call a tool, whichever.
 
@@ -468,13 +471,21 @@ class GatewayConversation:
         """
         if self.over:
             raise CallsEnded(f"{self.who} has ended: the call of {call.name!r} was not answered")
-        name = self.mock_name(call.name) or _known(call.name, self.recorded)
+        guarded = [*self.mocked, *self.recorded]
+        name = _known(call.name, guarded)
+        if name is None and offered and call.name not in offered:
+            name = _named_in(call.name, guarded)
+            texts = (text for text in _texts_in(call.arguments) if " " not in text)
+            if not name and any(_named_in(text, guarded) for text in texts):
+                why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
+                self.note_fault(why)
+                raise CallsEnded(why)
         problem = call.problem
         if problem and cut:
             problem = f"{problem} (the model's answer was cut off)"
         answer = await self.serving.answer(
             port.ServedCall(
-                tool=self.plain_name(call.name) or call.name,
+                tool=name or self.plain_name(call.name) or call.name,
                 arguments=call.arguments,
                 call_id=call.call_id,
                 problem=problem if name else None,
@@ -565,11 +576,15 @@ def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
     return result.name == call.name
 
 
+def _named_in(text: str, names: Iterable[str]) -> str | None:
+    """Return the name of a tool in a text, such as `default_api.find` or `find()`."""
+    text = unicodedata.normalize("NFKC", text).casefold()
+    found = (each for each in names if re.search(rf"(?<!\w){re.escape(each.casefold())}(?!\w)", text))
+    return next(found, None)
+
+
 def _texts_in(value: object) -> Sequence[str]:
-    if isinstance(value, str):
-        return [wire.normalized(value)] if value.strip() else []
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for item in items for text in _texts_in(item)]
+    return [wire.normalized(leaf) for _, leaf in leaves([value]) if isinstance(leaf, str) and leaf.strip()]
 
 
 def is_output_tool(tool: ToolSpec) -> bool:

@@ -273,7 +273,8 @@ class ModelExchange:
             known = next(same, None)
             if known is None:
                 forced = self.request.forced == wire.ANY_TOOL
-                answering = self.conversation.answer(call, cut=answer.is_cut, forced=forced)
+                offered = self.request.tools
+                answering = self.conversation.answer(call, offered, cut=answer.is_cut, forced=forced)
                 known = call, asyncio.ensure_future(answering)
                 known[1].add_done_callback(lambda ended: ended.cancelled() or ended.exception())
                 rounds.calls.append(known)

@@ -65,6 +65,9 @@ class LiveApi:
                 await response.aclose()
                 self.url = _redirected(self.url, response.headers.get("location", ""))
                 response = await self._sent(data)
+            if response.status_code == 101:
+                await response.aclose()
+                raise GatewayError("the model's API switches to a protocol that the gateway cannot read")
             response.allow(MAX_BODY_BYTES)
             return response
         except RefusedAddress as error:
