@@ -107,10 +107,6 @@ class AgentRequest:
     content: Any
     compared: Compared
 
-    @property
-    def compared_content(self) -> Any:
-        return self.compared(self.content)
-
     def recorded(self) -> StoredResponse | None:
         """Return the next recorded response to such a request.
 
@@ -119,7 +115,8 @@ class AgentRequest:
         tape = self.tape
         if tape.mode is CassetteMode.RECORD:
             return None
-        wanted, repeats_errors = digest(self.compared_content, _HASH_CHARS), tape.mode is CassetteMode.FILL
+        wanted = digest(self.compared(self.content), _HASH_CHARS)
+        repeats_errors = tape.mode is CassetteMode.FILL
         found = [
             each
             for each in tape.unused()
@@ -144,7 +141,7 @@ class AgentRequest:
             why = f"nothing is recorded for it in {page.path}. {again}"
         elif nearest is None:
             why = f"{page.path} has no further request of this conversation: it went another way. {again}"
-        elif difference := first_difference(self.compared(_sent(nearest)), self.compared_content):
+        elif difference := first_difference(self.compared(_sent(nearest)), self.compared(self.content)):
             path, before, now = difference
             why = (
                 f"{path} is {now}, and in the nearest request in {page.path} it is {before}. If it changes "

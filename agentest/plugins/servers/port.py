@@ -237,7 +237,7 @@ class ActivePeriod:
     """The conversation at the model gateway; None if there is no gateway."""
 
 
-def shortened_without_secrets(text: str, redact: Callable[[str], str], most: int) -> str:
+def shortened_without_secrets(text: str, most: int, redact: Callable[[str], str]) -> str:
     """Return the beginning of a text. Secrets are redacted first, because part of one is still a secret."""
     redacted = redact(well_formed(text[: 4 * most]))
     if len(text) <= 4 * most and len(redacted) <= most:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -21,6 +21,7 @@ from agentest.mocks.binding import bind
 from agentest.plugins.servers.model_gateway.server import target_of
 from agentest.plugins.servers.model_gateway.wire_form import sse
 from agentest.plugins.servers.server_calls import ModelCalls
+from agentest.support.errors import MockError
 from agentest.support.http.sse import Event, EventParser
 from agentest.support.redaction import Redactor
 
@@ -269,6 +270,33 @@ async def test_a_call_by_which_a_mocked_tool_would_be_called_is_refused(
         fault = await known.error_of(None)
     assert (called in response.text and not fault) is not is_refused
     assert ("which is not offered, so mocks cannot answer" in str(fault)) is is_refused
+
+
+AS_TEXT = {
+    '<tool_call>{"name": "find", "arguments": {"q": "1"}}</tool_call>': True,
+    '```json\n{"name" : "find" ,\n"parameters": {}}\n```': True,
+    'Thought: I need it.\nAction: find\nAction Input: {"q": "1"}': True,
+    '<function_calls><invoke name="find"><parameter name="q">1</parameter></invoke>': True,
+    '<function=find>{"q": "1"}</function>': True,
+    '{"name": "send", "arguments": {}}': False,
+    '{"name": "find", "price": 3}': False,
+    "Action: findings are below. I could call find for you.": False,
+}
+"""Texts of a model, and whether some agents read a call of `find` in them."""
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("text", AS_TEXT)
+async def test_a_call_of_a_mocked_tool_as_text_may_have_run_the_real_one(text: str, stream: bool) -> None:
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        if stream:
+            return await sent(request, events("chat", text, []))
+        return web.json_response(Chat().answer({"model": "m"}, text, []))
+
+    async with asked("chat", answer, stream=stream, mocks={"find": lambda: 1}) as (_, gate):
+        (known,) = gate.traffic.active
+        with pytest.raises(MockError, match="call of 'find' as text") if AS_TEXT[text] else nullcontext():
+            await known.end_turn()
 
 
 @pytest.mark.parametrize(

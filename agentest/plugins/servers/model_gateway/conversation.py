@@ -32,6 +32,8 @@ _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
 _MOST_NOTES = 10
+_AS_TEXT = r'"name"\s*:\s*"{0}"\s*,\s*"(?:arg|param|input)|Action:\s*{0}\b|<(?:function=|invoke name="){0}\b'
+"""Calls that models write as text, and that some agents read there."""
 _QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 
 WAY_TO_REACH = (
@@ -155,7 +157,7 @@ class GatewayConversation:
     timeout_s: float = math.inf  # the time that the agent has for a reply
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
-    bypass: str | None = None  # says that the agent called its model past the gateway in this turn
+    bypass: str | None = None  # how the agent may have got calls in this turn that are not seen
     hangs: str | None = None
     """Which model has not answered for most of that time, if a request for the last message met one."""
     tape: AgentTape | None = None
@@ -362,6 +364,9 @@ class GatewayConversation:
         if self.over:
             return
         self.answers.append(answer)
+        for name in self.mocked:
+            if name in answer.shown.text and re.search(_AS_TEXT.format(re.escape(name)), answer.shown.text):
+                self.bypass = f"in turn {self.turn + 1} the model wrote a call of {name!r} as text"
         self.has_calls = self.has_calls or bool(answer.shown.calls) or answer.hides
         self.model_texts.extend(filter(None, [wire.normalized(answer.shown.text)]))
         self._note_known()
@@ -478,7 +483,7 @@ class GatewayConversation:
             texts = (text for text in _texts_in(call.arguments) if " " not in text)
             if not name and any(_named_in(text, guarded) for text in texts):
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
-                self.note_fault(why)
+                self.fail(why)
                 raise CallsEnded(why)
         problem = call.problem
         if problem and cut:
