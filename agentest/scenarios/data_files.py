@@ -18,7 +18,7 @@ from agentest.scenarios.definition import OPTIONS, define, define_each, register
 from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.options import DataTools
 from agentest.scenarios.parser import known_keys
-from agentest.support.errors import ScenarioError
+from agentest.support.errors import ScenarioError, errors_as
 from agentest.support.text import snake_case, snake_keys
 
 KEYS = ("scenarios", "defaults")
@@ -56,10 +56,8 @@ def define_scenarios(path: Path, source: bytes | None = None) -> None:
         raise fail(f"scenarios: expected a list of scenarios that is not empty{_SHAPE}", "scenarios")
     if not isinstance(defaults, dict):
         raise fail(f"defaults: expected options, found {type_text(defaults)}", "defaults")
-    try:
+    with errors_as(lambda text: ScenarioError(f"{path}:{_line_of(lines, (), text)}: {text}"), ""):
         defaults = known_keys(defaults, OPTIONS, "defaults")
-    except ValueError as error:
-        raise ScenarioError(f"{path}:{_line_of(lines, (), str(error))}: {error}") from None
     if "name" in defaults:
         raise fail("defaults: `name` belongs to each scenario", "defaults", "name")
     for number, entry in enumerate(entries):

@@ -42,7 +42,7 @@ from agentest.plugins.protocols.adk_server.client import (
     user_content,
 )
 from agentest.support.calling import message_of_error
-from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
+from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch, errors_as
 from agentest.support.function_threads import BlockingTimer
 from agentest.support.importing import Imports
 from agentest.support.json_text import NotJson, json_text, safe_repr
@@ -68,10 +68,8 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
     Raises ConfigError if google-adk or the agent cannot be imported.
     """
     load_google_adk(name)
-    try:
+    with errors_as(lambda text: ConfigError(f"agent {name!r}: module: {_known_secrets()(text)}"), ""):
         source = await find_agent(config.module, config.agent_name, resources.root)
-    except ValueError as error:
-        raise ConfigError(f"agent {name!r}: module: {_known_secrets()(str(error))}") from None
     client = AdkModuleClient(name, config, source, resources.timeout_s)
     resources.closing.push_async_callback(client.close, resources.on_note)
     return client

@@ -116,11 +116,11 @@ class AgentRequest:
         if tape.mode is CassetteMode.RECORD:
             return None
         wanted = digest(self.compared(self.content), _HASH_CHARS)
-        repeats_errors = tape.mode is CassetteMode.FILL
         found = [
             each
             for each in tape.unused()
-            if tape.hash_of(each, self.compared) == wanted and not (each.failed and repeats_errors)
+            if tape.hash_of(each, self.compared) == wanted
+            and not (each.failed and tape.mode is CassetteMode.FILL)
         ]
         entry = min(found, key=lambda each: _distance(each, self.request), default=None)
         if entry is None:

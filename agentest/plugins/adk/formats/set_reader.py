@@ -43,7 +43,7 @@ from agentest.plugins.adk.formats.problems import (
     line_texts,
     validated,
 )
-from agentest.support.errors import UsageError
+from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import read_user_bytes
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, first_names, nearest, snake_case
@@ -325,10 +325,8 @@ def parse_json(path: Path, text: bytes) -> Any:
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{path}:{line}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    try:
+    with errors_as(lambda problem: UsageError(_not_json(path, text, problem)), ""):
         return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise UsageError(_not_json(path, text, str(error))) from None
 
 
 def _not_json(path: Path, text: bytes, message: str) -> str:
