@@ -476,12 +476,13 @@ class GatewayConversation:
         """
         if self.over:
             raise CallsEnded(f"{self.who} has ended: the call of {call.name!r} was not answered")
-        guarded = [*self.mocked, *self.recorded]
-        name = _known(call.name, guarded)
+        mocks = [*self.mocked, *self.recorded]
+        name = _known(call.name, mocks)
         if name is None and offered and call.name not in offered:
-            name = _named_in(call.name, guarded)
-            texts = (text for text in _texts_in(call.arguments) if " " not in text)
-            if not name and any(_named_in(text, guarded) for text in texts):
+            name = _named_in(call.name, mocks)
+            if not name and any(
+                _named_in(each, mocks) for each in _texts_in(call.arguments) if " " not in each
+            ):
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
                 self.fail(why)
                 raise CallsEnded(why)
