@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import re
-import unicodedata
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -480,9 +479,8 @@ class GatewayConversation:
         name = _known(call.name, mocks)
         if name is None and offered and call.name not in offered:
             name = _named_in(call.name, mocks)
-            if not name and any(
-                _named_in(each, mocks) for each in _texts_in(call.arguments) if " " not in each
-            ):
+            texts = (text for text in _texts_in(call.arguments) if " " not in text)
+            if not name and any(_named_in(text, mocks) for text in texts):
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
                 self.fail(why)
                 raise CallsEnded(why)
@@ -584,8 +582,7 @@ def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
 
 def _named_in(text: str, names: Iterable[str]) -> str | None:
     """Return the name of a tool in a text, such as `default_api.find` or `find()`."""
-    text = unicodedata.normalize("NFKC", text).casefold()
-    found = (each for each in names if re.search(rf"(?<!\w){re.escape(each.casefold())}(?!\w)", text))
+    found = (each for each in names if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text, re.IGNORECASE))
     return next(found, None)
 
 
