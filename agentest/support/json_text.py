@@ -353,3 +353,15 @@ def _text(value: Any, depth: int) -> str:
         contents = {field.name: getattr(value, field.name) for field in fields(value)}
         return f"{name}{_text(contents, depth + 1)}"
     return f"{CODE}{name}"
+
+
+def named_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text in a JSON value, after the key of the object that it is in."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from named_texts(item, str(key))
+    elif isinstance(value, list):
+        for item in value:
+            yield from named_texts(item, name)

@@ -97,18 +97,6 @@ def looks_secret(name: str) -> bool:
     return bool(_LOOKS_SECRET.search(_HUMP.sub("_", name.replace("-", "_"))))
 
 
-def named_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text in a JSON value, after the key of the object that it is in."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from named_texts(item, str(key))
-    elif isinstance(value, list):
-        for item in value:
-            yield from named_texts(item, name)
-
-
 def secret_values(named: Mapping[str, str]) -> list[str]:
     """Return the values whose names look secret."""
     return [value for name, value in named.items() if looks_secret(name) and name != "PWD"]

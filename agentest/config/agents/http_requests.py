@@ -26,7 +26,8 @@ from agentest.config.fields import (
 )
 from agentest.support.errors import errors_as
 from agentest.support.jmespath_expressions import check_path
-from agentest.support.redaction import header_secrets, looks_secret, named_texts, url_secrets
+from agentest.support.json_text import named_texts
+from agentest.support.redaction import header_secrets, looks_secret, url_secrets
 from agentest.support.templates import Template, without
 from agentest.support.text import did_you_mean
 

@@ -15,8 +15,9 @@ from typing import Any
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.python_formatting import literal
+from agentest.support.json_text import named_texts
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.redaction import HIDDEN, looks_secret, named_texts
+from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
 
 _MCP_CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})

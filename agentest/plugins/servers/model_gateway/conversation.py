@@ -478,9 +478,9 @@ class GatewayConversation:
         mocks = [*self.mocked, *self.recorded]
         name = _known(call.name, mocks)
         if name is None and offered and call.name not in offered:
-            name = _named_in(call.name, mocks)
+            name = wire.named_in(call.name, mocks)
             texts = (text for text in _texts_in(call.arguments) if " " not in text)
-            if not name and any(_named_in(text, mocks) for text in texts):
+            if not name and any(wire.named_in(text, mocks) for text in texts):
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
                 self.fail(why)
                 raise CallsEnded(why)
@@ -578,12 +578,6 @@ def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
     if result.call_id and call.call_id:
         return result.call_id == call.call_id
     return result.name == call.name
-
-
-def _named_in(text: str, names: Iterable[str]) -> str | None:
-    """Return the name of a tool in a text, such as `default_api.find` or `find()`."""
-    found = (each for each in names if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text, re.IGNORECASE))
-    return next(found, None)
 
 
 def _texts_in(value: object) -> Sequence[str]:

@@ -513,6 +513,12 @@ def same_text(one: str, other: str) -> bool:
     return one == other or bool(one and other and (one in other or other in one))
 
 
+def named_in(text: str, names: Iterable[str]) -> str | None:
+    """Return the name of a tool in a text, such as `default_api.find` or `find()`."""
+    found = (each for each in names if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text, re.IGNORECASE))
+    return next(found, None)
+
+
 def normalized(text: str) -> str:
     """Return a text with single spaces."""
     return " ".join(text.split())
