@@ -31,7 +31,6 @@ _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
 _MOST_NOTES = 10
-# Calls that models write as text, and that some agents read there
 _AS_TEXT = r'"name"\s*:\s*"{0}"\s*,\s*"(?:arg|param|input)|Action:\s*{0}\b|<(?:function=|invoke name="){0}\b'
 _QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 
