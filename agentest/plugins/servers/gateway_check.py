@@ -48,6 +48,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _OTHER_CLIENTS = frozenset({"httpx", "requests", "urllib3"})  # litellm, metrics and agents in Python use them
 _MAPPED = "0000000000000000FFFF0000"  # how an IPv4 address begins in the list of IPv6
 _RESOLVE_S = 2.0
+OFTEN_SHARED = ".googleapis.com"  # other services have the same addresses
 
 
 def gateway_token(folder: Path, variables: Mapping[str, str]) -> str:
@@ -154,8 +155,8 @@ def limits_of_watch(agent: AgentConfig, folder: Path, variables: Mapping[str, st
     known = {**variables, **(agent.server.env if agent.server else {})}
     proxy = next(filter(known.get, ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")), None)
     why = f"connections lead to the proxy in {proxy}" if proxy else ""
-    if not BypassWatch(gateway_token(folder, variables), (), alone=True).agents_sockets():
-        why = "no process here has its address in its environment, as in a container, or with a `.env` file"
+    if not BypassWatch(f"/{gateway_token(folder, variables)}", (), alone=True).agents_sockets():
+        why = "no process here has the gateway's address in its environment, as in a container or with `.env`"
     if not Path("/proc/net/tcp").exists():
         why = "this system does not list connections in /proc/net/tcp"
     return why and f"Calls past the gateway are not noticed: {why}."
@@ -164,18 +165,18 @@ def limits_of_watch(agent: AgentConfig, folder: Path, variables: Mapping[str, st
 class BypassWatch:
     """Finds connections of the agent to APIs of models that do not pass the gateway, if Linux lists them.
 
-    The agent's processes, and those that they start, have the gateway's token in their environment. A closed
-    connection has no owner any more. One to an API on this machine that nobody else was seen to have counts,
-    too, unless others may call the same API: other programs, processes of a run that is not `alone`, or other
-    clients in this one.
+    The agent's processes, and those that they start, have the `mark`, a part of the gateway's address, in
+    their environment. A closed connection has no owner any more. One to an API on this machine that nobody
+    else was seen to have counts, too, unless others may call the same API: other programs, processes of a run
+    that is not `alone`, or other clients in this one.
     """
 
-    def __init__(self, token: str, apis: Iterable[URL], *, alone: bool) -> None:
-        self._token, self._alone = f"/{token}", alone
-        self._remote = {str(api): api for api in apis}
-        self._local = {
-            f"{self._remote.pop(api).port:04X}": api for api in filter(is_loopback, [*self._remote])
-        }
+    def __init__(self, mark: str, apis: Iterable[URL], *, alone: bool) -> None:
+        self._mark, self._alone = mark, alone
+        # Google's comes last. The last one counts if all names lead to one address, as behind some proxies.
+        apis = sorted(apis, key=lambda api: str(api).endswith(OFTEN_SHARED))
+        self._local = {f"{api.port:04X}": str(api) for api in apis if is_loopback(str(api))}
+        self._remote = {str(api): api for api in apis if not is_loopback(str(api))}
         self._agents: dict[int, bool | None] = {}  # process → True if it is the agent's; None: perhaps later
         self._before: Sequence[Collection[str]] = ((), ())  # the agent's sockets at the last looks
         self._ends: list[tuple[int, str]] = []  # process of the agent → address that it is connected to
@@ -199,11 +200,13 @@ class BypassWatch:
                 found.append((f"process {pid} ({_text_of(pid, 'comm').strip()}{at})", there[0]))
         return found
 
-    def _read_connections(self, mine: Mapping[str, int]) -> set[str]:
+    def _read_connections(self, mine: dict[str, int]) -> set[str]:
         """Note where the agent's sockets lead to. Returns the APIs here of connections closed since."""
         self._ends, strangers, closed = [], set[str](), set[str]()
         for near, far, state, inode in _connections():
             is_here = near[:-4] == far[:-4]
+            if state == "02":  # it is not connected yet, perhaps never, so it counts as new at the next look
+                mine.pop(inode, None)
             if inode in mine:
                 self._ends.append((mine[inode], far[-4:] if is_here else far))
                 self._known.add(near)
@@ -245,7 +248,7 @@ class BypassWatch:
         while pid:  # a program may start another without its environment
             if pid == os.getpid():
                 return None  # a process that this one has just forked has its environment
-            if self._token in _text_of(pid, "environ"):
+            if self._mark in _text_of(pid, "environ"):
                 return True
             pid = int((_text_of(pid, "stat").rpartition(")")[2].split() or "00")[1])
         return False

@@ -23,7 +23,7 @@ from agentest.mocks.binding import RecordedAnswer, bind
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
-from agentest.plugins.servers.model_gateway.server import gateway_handler
+from agentest.plugins.servers.model_gateway.server import GatewayHandler
 from agentest.plugins.servers.port import Identity, ModelAccess, ModelFaults
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard
@@ -130,7 +130,7 @@ async def gateway(
             overrides={"shop": config.override},
             lanes=lanes,
         )
-        handler = gateway_handler(config, traffic, client, TOKEN)
+        handler = GatewayHandler(config, traffic, client, TOKEN).handle
         origin = f"{await listen(handler, config, 'model_gateway', stack, notes.append)}/{TOKEN}"
         agents = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=30))
         yield Gateway(provider, traffic, agents, origin, notes, config.upstream)

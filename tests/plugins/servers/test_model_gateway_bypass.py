@@ -118,6 +118,21 @@ def test_connections_of_others_to_the_same_model_are_not_the_agents(
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_an_agent_of_another_gateway_is_not_the_agent(project: Project, upstream: str) -> None:
+    """It has the same token in its environment, as from another configuration of the project."""
+    token = "0123456789abcdef"
+    code = "import httpx, sys; client = httpx.Client(trust_env=False); client.get(sys.argv[1])"
+    words = [sys.executable, "-u", "-c", f"{code}; print('ready'); sys.stdin.read()", f"{upstream}/v1/x"]
+    environment = {**os.environ, **model_variables(f"http://127.0.0.1:1/{token}")}
+    with subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"ready\n"
+        run = configured(project, upstream).run(env={"AGENTEST_GATEWAY_TOKEN": token})
+        other.kill()
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def test_what_the_agent_called_before_the_first_conversation_is_of_none(
     project: Project, upstream: str
 ) -> None:

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -58,6 +58,8 @@ asyncio.run(main())
 AGENT = """
 import runpy, subprocess, sys
 sys.path.insert(0, {support!r})
+from contextlib import suppress
+
 import httpx
 from aiohttp import web
 
@@ -97,17 +99,19 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         yield here
 
 
-def within(project: Project, *command: str) -> list[str]:
+def within(project: Project, *command: str, hosts: Mapping[str, str] = HOSTS) -> list[str]:
     """The command that runs this one where the names of known APIs lead to the model."""
-    names = "".join(f"{address} {name}\n" for name, address in HOSTS.items())
-    hosts = project.write("hosts", f"127.0.0.1 localhost\n{names}")
-    return ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh", *command]
+    names = "".join(f"{address} {name}\n" for name, address in hosts.items())
+    file = project.write("hosts", f"127.0.0.1 localhost\n{names}")
+    return ["unshare", "--mount", "sh", "-c", f'mount --bind {file} /etc/hosts && exec "$@"', "sh", *command]
 
 
-def run(project: Project, network: Network) -> subprocess.CompletedProcess[str]:
+def run(
+    project: Project, network: Network, hosts: Mapping[str, str] = HOSTS
+) -> subprocess.CompletedProcess[str]:
     """Run `agentest run` in a network."""
     return subprocess.run(
-        network.inside(*within(project, *COMMAND, "run")),
+        network.inside(*within(project, *COMMAND, "run", hosts=hosts)),
         cwd=project.root,
         env=clean_environment(TOKEN),
         capture_output=True,
@@ -156,12 +160,31 @@ def test_a_connection_to_a_model_elsewhere_counts(
     assert not api or re.search(f"{who} called a model at {api} past the gateway", text), text
 
 
+def test_a_connection_that_is_never_made_does_not_count(project: Project, here: Network) -> None:
+    """As of statistics that a firewall drops."""
+    api = "http://10.98.0.1:443"  # neither network has it
+    call = f"with suppress(httpx.ConnectTimeout): pooled.get({api!r}, timeout=0.5)"
+    gateway = {"upstream": {"openai": f"http://{REMOTE}:8000/v1", "anthropic": api}}
+    done = run(configured(project, call, gateway=gateway), here)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_names_that_a_proxy_answers_for_are_only_noted(project: Project, here: Network) -> None:
+    """All names lead to its address, also that of the page that the agent reads."""
+    proxied = dict.fromkeys([*HOSTS, "page.example"], HOSTS["api.openai.com"])
+    done = run(configured(project, "pooled.get('http://page.example:443/')"), here, proxied)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "perhaps process" in done.stderr
+
+
 def test_an_address_that_other_services_share_is_only_noted(project: Project, here: Network) -> None:
     done = run(configured(project, f"pooled.get({GOOGLE!r})"), here)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "perhaps process" in done.stderr
-    assert "Other services of Google have the same addresses" in " ".join(done.stderr.split())
+    assert "Other services may have the same address" in " ".join(done.stderr.split())
 
 
 def test_an_agent_that_is_already_running_is_known_by_its_environment(

@@ -14,7 +14,7 @@ from yarl import URL
 from agentest.config.agents.companion_servers import Override
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import agent_tape
-from agentest.plugins.servers.gateway_check import WAY_TO_RUN_ALIKE, BypassWatch
+from agentest.plugins.servers.gateway_check import OFTEN_SHARED, WAY_TO_RUN_ALIKE, BypassWatch
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
@@ -96,8 +96,8 @@ class GatewayTraffic:
                     what = f"{who} of the agent called a model at {api} past the gateway: let it use the "
                     what += "address in AGENTEST_MODEL_URL, or, if it calls no tools there, write "
                     what += f"model_gateway.direct_hosts: [{URL(api).host}]"
-                    if api.endswith(".googleapis.com"):
-                        self.state.note(f"perhaps {what}. Other services of Google have the same addresses")
+                    if api.endswith(OFTEN_SHARED):
+                        self.state.note(f"perhaps {what}. Other services may have the same address")
                         continue
                     for each in self.active:
                         each.bypass = f"in turn {each.turn + 1} {what}"

@@ -42,7 +42,6 @@ from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, tools_in
 from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
-from agentest.support.http.caller_guard import Handler
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.lazy_dataclasses import dataclass, replace
@@ -99,24 +98,22 @@ async def open_model_gateway(
     )
     token = gateway_token(opening.outputs, os.environ)
     opening.redact.learn([token])
-    handler = gateway_handler(settings, traffic, opening.client, token)
+    handler = GatewayHandler(settings, traffic, opening.client, token).handle
     key, on_fault = opening.key_location("model_gateway"), opening.report_fault
     origin = await listen(handler, settings, key, opening.stack, opening.on_note, on_fault=on_fault)
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
     apis = map(URL, (*_DEFAULT_UPSTREAMS.values(), *settings.upstream.values()))
     if watched := {api.origin() for api in apis if api.host not in settings.direct_hosts}:
-        watching = asyncio.create_task(traffic.watch(BypassWatch(token, watched, alone=opening.alone)))
-        opening.stack.callback(watching.cancel)
+        # Agents of other gateways have the same token.
+        watch = BypassWatch(f":{URL(origin).port}/{token}", watched, alone=opening.alone)
+        opening.stack.callback(asyncio.create_task(traffic.watch(watch)).cancel)
     return f"{origin}/{token}"
 
 
-def gateway_handler(settings: ModelGateway, traffic: GatewayTraffic, client: Client, token: str) -> Handler:
-    """Return the gateway's handler, which answers only requests whose path begins with the token."""
-    return _Gateway(settings, traffic, client, token).handle
+class GatewayHandler:
+    """Handles the requests of agents whose path begins with the token, and answers no others."""
 
-
-class _Gateway:
     def __init__(self, settings: ModelGateway, traffic: GatewayTraffic, client: Client, token: str) -> None:
         self._token = token.encode()
         self._settings = settings
