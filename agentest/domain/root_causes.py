@@ -179,7 +179,7 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
             yield _Finding(CauseKind.UNMOCKED_TOOL, title, title, what_to_do(reason.message))
     elif reason.kind in (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE):
         kind = CauseKind(reason.kind.value)
-        pattern = f"{reason.metric} below its threshold"
+        pattern = f"{reason.metric} {'above its limit' if reason.is_of_limit else 'below its threshold'}"
         title = pattern if reason.expected is None else f"{pattern} of {reason.expected:g}"
         yield _Finding(kind, title, pattern, reason.message)
     else:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import (
     CauseKind,
-    ConversationResult,
     Reason,
     ReasonKind,
     RootCause,
@@ -281,7 +280,8 @@ def _sides(reason: Reason, scenario: ScenarioResult) -> tuple[str, str]:
         return f"no failure of severity {group.severity.label}", f"{group.label}: {group.explanation}"
     if reason.expected is not None and reason.metric:
         actual = "no score" if reason.actual is None else f"{reason.actual:g}"
-        return f"{reason.metric} of at least {reason.expected:g}", f"{actual}; {reason.message}"
+        bound = "at most" if reason.is_of_limit else "at least"
+        return f"{reason.metric} of {bound} {reason.expected:g}", f"{actual}; {reason.message}"
     return "", reason.message
 
 
@@ -316,32 +316,26 @@ def _path(file: str) -> str:
 
 
 def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
-    conversations = {each.conversation.conversation_id: each for each in scenario.result.conversations}
+    every = scenario.result.conversations
+    # A slim conversation has no texts and no id.
+    whole = {each.conversation.conversation_id: each.conversation for each in every if not each.slim}
     places = [(each.conversation_id, each.turn_index) for each in scenario.unjudged_causes]
     judged = (each for group in scenario.result.errors if group.fails for each in group.examples)
     places += ((each.conversation_id, each.turn_index) for each in judged)
+    places += ((id, None) for id in whole if len(every) == 1)
     for id, index in places:
-        if found := conversations.get(id or ""):
-            return _turn_of(found, index)
-    every = scenario.result.conversations
-    return _turn_of(every[0], None) if len(every) == 1 else None
-
-
-def _turn_of(result: ConversationResult, index: int | None) -> BrokenTurn:
-    conversation = result.conversation
-    return BrokenTurn(
-        conversation_id=conversation.conversation_id,
-        turn_index=index,
-        rows=tuple(_turn_rows(conversation, index)),
-    )
+        if id in whole:
+            rows = tuple(_turn_rows(whole[id], index))
+            return BrokenTurn(conversation_id=id, turn_index=index, rows=rows)
+    return None
 
 
 def _turn_rows(conversation: Conversation, index: int | None) -> Iterator[str]:
     every: list[Turn | UnfinishedTurn] = [*conversation.turns]
     every += [conversation.unfinished] if conversation.unfinished else []
     turn = next((each for each in every if each.turn_index == index), every[-1] if every else None)
-    if turn is None or not (turn.user_message or isinstance(turn, UnfinishedTurn)):
-        return  # The texts of conversations that passed are not stored until the end.
+    if turn is None:
+        return
     yield f"user: {shortened(turn.user_message, _TEXT_CHARS)}"
     for call in turn.tool_calls[:_MOST_CALLS]:
         result = json.dumps(plain(call.result), ensure_ascii=False)

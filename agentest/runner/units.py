@@ -302,9 +302,8 @@ class UnitDecision:
             from agentest.judging.error_grouping import add_examples
 
             deduplication = add_examples(deduplication, conversations, self._redact)
-        measured = progress.measured
         verdict = decide(
-            conversations, deduplication, thresholds, self._fail_on, exact=exact, measured=measured
+            conversations, deduplication, thresholds, self._fail_on, exact=exact, measured=progress.measured
         )
         notes = unit_notes(unit, conversations, thresholds, has_user_model=self._user is not None)
         final, of_repeat = verdict, dict[str, int | None]()
@@ -331,7 +330,7 @@ class UnitDecision:
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=total_usage([unit.finished_part.usage, self._ledger.of(unit.scope)]),
-            totals=totals_of(conversations, measured),
+            totals=totals_of(conversations, progress.measured),
             warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.rerun_reason),
         )
         result = with_figures(result, conversations)

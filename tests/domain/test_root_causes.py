@@ -237,6 +237,8 @@ def test_a_threshold_is_a_cause_only_without_others() -> None:
     low = (builders.turn_evaluation(metrics={"helpfulness": builders.scored(2)}),)
     alone = scenario("a", builders.conversation_result("a-1", low), thresholds={"helpfulness": 4})
     assert titles(alone) == ["helpfulness below its threshold of 4"]
+    slow = scenario("a", builders.conversation_result("a-1"), thresholds={"latency_p95_ms": 0.5})
+    assert titles(slow) == ["latency_p95_ms above its limit of 0.5"]
     beside = builders.conversation_result("b-1", low, trajectory=wrong_call())
     both = scenario("b", beside, thresholds={"helpfulness": 4})
     assert titles(both) == ["create_booking: time expected '10:30', got '09:00'"]

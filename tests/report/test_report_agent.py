@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from builders import (
-    conversation,
     conversation_result,
+    error_group,
     events,
     run_result,
     scenario_result,
     skipped_scenario,
-    turn,
     verdict,
 )
 from sample_run import compared_run, passing, sample_run, wrong_calls
 
 from agentest import call, scenario
-from agentest.domain.results import ReasonKind, RunResult, Status
+from agentest.domain.results import ErrorExample, Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.report.agent import MOST_CHARS, AgentReporter
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
@@ -79,13 +79,26 @@ def test_each_failure_shows_its_own_turn_and_every_cause() -> None:
     assert text.count("likely cause: as in ") == 1, "other words are another cause"
 
 
-def test_a_conversation_without_texts_shows_no_turn() -> None:
-    """Texts are released when the run ends, so there is no turn rather than an empty one."""
-    slim = conversation_result(held=conversation(turns=[turn(user="", agent="")]))
-    why = verdict(Status.ERRORED, "the mock was never called", ReasonKind.WARNING)
-    text = reported(run_result(scenario_result(conversations=(slim,), verdict=why)))
-    assert "happened: the mock was never called" in text
+def test_slim_conversations_show_no_turn() -> None:
+    """Their texts were dropped. A failure that a judge found shows its own turn, even beside a threshold."""
+    slim = replace(conversation_result(""), slim=True)
+    missed = Reason(
+        Status.FAILED, ReasonKind.THRESHOLD, "cost: 2 USD", metric="cost", expected=0.5, actual=2.0
+    )
+    alone = scenario_result(conversations=(slim,), verdict=Verdict(Status.FAILED, (missed,)))
+    text = reported(run_result(alone))
+    assert "expected: cost of at most 0.5" in text
     assert "user:" not in text
+    example = ErrorExample(conversation_id="c-2", turn_index=0, user_message="", agent_message="")
+    group = replace(error_group(severity=Severity.CRITICAL), fails=True, examples=(example,))
+    leak = replace(missed, kind=ReasonKind.ERROR, metric=None, group=group)
+    judged = replace(
+        alone,
+        conversations=(slim, conversation_result("c-2")),
+        errors=(group,),
+        verdict=Verdict(Status.FAILED, (missed, leak)),
+    )
+    assert "turn 1 of conversation c-2:" in reported(run_result(judged))
 
 
 def test_whatever_happened_the_report_stays_within_its_limit() -> None:

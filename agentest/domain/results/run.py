@@ -8,6 +8,7 @@ from enum import StrEnum
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
+from agentest.domain.metrics import LIMITS
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results.evaluations import (
     CaseId,
@@ -70,6 +71,11 @@ class Reason:
     check: CheckResult | None = None
     trajectory: TrajectoryResult | None = None
     criterion: CriterionResult | None = None
+
+    @property
+    def is_of_limit(self) -> bool:
+        """True if the metric must be at most `expected`; a custom metric of the same name, at least."""
+        return self.metric in LIMITS and (self.actual is None or self.actual > (self.expected or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
