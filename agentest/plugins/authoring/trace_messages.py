@@ -82,9 +82,7 @@ def message_items(message: Any) -> list[Item]:
     said = [Item(read.role, "\n".join(texts))] if texts and read.role in ("user", "assistant") else []
     made = [_step(part) for part in read.parts if part.kind in ("call", "result")]
     if read.role == "user":
-        kinds = [
-            str(part.raw.get("type") or next(iter(part.raw), "")) for part in read.parts if not part.kind
-        ]
+        kinds = [part.raw.get("type") or next(iter(part.raw), "") for part in read.parts if not part.kind]
         made += [Item("unread", f"part of a user's message that is not text ({kind})") for kind in kinds]
     elif read.role is None and texts:
         made.append(Item("unread", f"message of unknown role ({message.get('role')})"))
@@ -98,12 +96,9 @@ def _step(part: MessagePart) -> Item:
 
 
 def _plain_result(value: Any) -> Any:
-    if (
-        isinstance(value, list)
-        and value
-        and all(isinstance(part, Mapping) and "text" in part for part in value)
-    ):
-        value = "\n".join(str(part["text"]) for part in value)
+    parts = value if isinstance(value, list) else []
+    if parts and all(isinstance(part, Mapping) and "text" in part for part in parts):
+        value = "\n".join(str(part["text"]) for part in parts)
     return read_result(value)
 
 
@@ -131,8 +126,13 @@ def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
         if old[-size:] == new[:size]:
             return [*history, *more[size:]]
     if len(new) > 1 and new[0] == next((key for key in old if key[0] == "user"), None):
-        left = Counter(new) - Counter(old)  # the same conversation, as another of its agents has received it
-        return [*history, *(item for item, key in zip(more, new, strict=True) if key in left)]
+        # The same conversation, as another of its agents has received it.
+        known, history = Counter(old), [*history]
+        for item, key in zip(more, new, strict=True):
+            if known[key] < 1:
+                history.append(item)
+            known[key] -= 1
+        return history
     # An answer that was recorded before, with the messages after it left out.
     is_known = any(old[at : at + len(new)] == new for at in range(len(old) - len(new) + 1))
     return history if is_known else [*history, *more]

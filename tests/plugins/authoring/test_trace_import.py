@@ -722,6 +722,13 @@ def test_a_history_is_joined_once(items: list[Item], cut: int) -> None:
     assert joined(items, items) == items
 
 
+def test_what_another_agent_of_the_conversation_has_received_is_not_doubled() -> None:
+    """It lacks answers of the first agent, and has a message more often than that."""
+    first = [Item("user", "Hi"), Item("assistant", "Yes?"), Item("user", "More"), Item("assistant", "One")]
+    more = [Item("user", "More"), Item("assistant", "Two")]
+    assert joined(first, [first[0], first[2], *more]) == [*first, *more]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
