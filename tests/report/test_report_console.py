@@ -671,9 +671,10 @@ def test_a_missed_threshold_is_shown_in_red() -> None:
 
 
 def test_a_threshold_without_a_score_is_shown_as_such() -> None:
-    """A threshold on an unscored metric is shown as not scored."""
+    """A threshold on an unscored metric is shown as not scored; a limit has no score."""
     held = conversation(metrics={"helpfulness": Skipped("no model configured")})
-    text = shown(scenario(held, thresholds={"helpfulness": 4}))
+    text = shown(scenario(held, thresholds={"helpfulness": 4, "latency_p95_ms": 60_000}))
+    assert "latency_p95_ms" not in text
     assert text.startswith("! errored")
     assert "helpfulness not scored (≥ 4)" in text
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from agentest.domain.metrics import PASS_RATE
+from agentest.domain.metrics import LIMITS, PASS_RATE
 from agentest.domain.results import AttackRate, JudgeCalibration, ScenarioResult, Status, UniqueError
 from agentest.domain.verdict import threshold_status
 from agentest.report.console.text import (
@@ -109,8 +109,9 @@ def averages_text(
     result: ScenarioResult, calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({})
 ) -> list[Chunk]:
     """Return each average with its threshold, colored by the verdict on it."""
-    names = dict.fromkeys([*result.averages, *result.thresholds])
-    return [_average(name, result, calibrations.get(name)) for name in names if name != PASS_RATE]
+    of_averages = (name for name in result.thresholds if name not in (PASS_RATE, *LIMITS))
+    names = dict.fromkeys([*result.averages, *of_averages])
+    return [_average(name, result, calibrations.get(name)) for name in names]
 
 
 def passed_conversations(result: ScenarioResult) -> str:
