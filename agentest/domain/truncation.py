@@ -244,15 +244,16 @@ def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
     if result.slim or is_shown or not conversation_passed(result) or threshold_counted_trajectories(result):
         return result
     slim: ConversationResult = _slim(result)
-    return replaced(slim, slim=True)
+    return slim
 
 
 def _slim(value: Any) -> Any:
-    if changes := _SLIM_FIELDS.get(type(value)):
-        parts = ((name, to, getattr(value, name)) for name, to in changes.items() if callable(to))
-        return replaced(value, **{**changes, **{name: part and to(part) for name, to, part in parts}})
-    if isinstance(value, tuple):
-        return tuple(map(_slim, value))
+    if found := _SLIM.get(type(value)):
+        constants, functions = found
+        parts = {name: to(part) for name, to in functions.items() if (part := getattr(value, name))}
+        return replaced(value, **constants, **parts)
+    if type(value) is tuple:
+        return tuple(map(_slim, value)) if value else value
     return {key: _slim(part) for key, part in value.items()} if type(value) is dict else value
 
 
@@ -264,24 +265,34 @@ def _slim_arguments(args: Any) -> Any:
     return {} if isinstance(args, Mapping) else excerpt(str(args))  # a warning is about unreadable ones
 
 
-_SLIM_FIELDS: Mapping[type, Mapping[str, Any]] = {
-    ConversationResult: dict.fromkeys(
-        ("conversation", "turns", "metrics", "trajectory", "criteria", "checks"), _slim
+_SLIM: Mapping[type, tuple[Mapping[str, Any], Mapping[str, Callable[[Any], Any]]]] = {
+    ConversationResult: (
+        {"slim": True},
+        dict.fromkeys(("conversation", "turns", "metrics", "trajectory", "criteria", "checks"), _slim),
     ),
-    Conversation: dict.fromkeys(("turns", "user_calls"), _slim)
-    | {"initial_state": None, "mock_state": None, "history": ()},
-    Turn: {"user_message": "", "agent_message": _slim_reply, "tool_calls": _slim}
-    | {"asked_calls": (), "remarks": (), "state_after": None, "started_at": None, "model_requests": ()},
-    ToolCall: {"args": _slim_arguments, "result": None, "call_id": None, "duration_ms": None},
-    TurnEvaluation: dict.fromkeys(("metrics", "trajectory", "checks"), _slim) | {"judged_ms": None},
-    TrajectoryResult: dict.fromkeys(("expected", "forbidden", "actual"))
-    | {"summary": "", "alignment": (), "alignment_more": 0, "parts": _slim},
-    CheckResult: {"summary": "", "reply": None, "turn_index": None},
-    CriterionResult: {"reason": "", "turn_index": None},
-    Score: {"reason": "", "samples": ()},
+    Conversation: (
+        {"initial_state": None, "mock_state": None, "history": ()},
+        dict.fromkeys(("turns", "user_calls"), _slim),
+    ),
+    Turn: (
+        {"user_message": "", "asked_calls": (), "remarks": (), "state_after": None}
+        | {"started_at": None, "model_requests": ()},
+        {"agent_message": _slim_reply, "tool_calls": _slim},
+    ),
+    ToolCall: ({"result": None, "call_id": None, "duration_ms": None}, {"args": _slim_arguments}),
+    TurnEvaluation: ({"judged_ms": None}, dict.fromkeys(("metrics", "trajectory", "checks"), _slim)),
+    TrajectoryResult: (
+        dict.fromkeys(("expected", "forbidden", "actual"))
+        | {"summary": "", "alignment": (), "alignment_more": 0},
+        {"parts": _slim},
+    ),
+    CheckResult: ({"summary": "", "reply": None, "turn_index": None}, {}),
+    CriterionResult: ({"reason": "", "turn_index": None}, {}),
+    Score: ({"reason": "", "samples": ()}, {}),
 }
-"""Class → field that a slim conversation needs no more or in part → its value from now on, or a function."""
-_MEASURED_OF_TURN: Mapping[str, Any] = {"latency_ms": 0.0, "usage": Usage()} | dict.fromkeys(
+"""Class → fields of which a slim conversation needs nothing, and their values from now on; fields of which it
+needs a part, and what makes it."""
+MEASURED_OF_TURN: Mapping[str, Any] = {"latency_ms": 0.0, "usage": Usage()} | dict.fromkeys(
     ("first_token_ms", "user_ms", "tools_ms", "briefing", "model_ms", "model_cost")
 )
 _NO_TIME = TimeSpent()
@@ -289,7 +300,7 @@ _NO_TIME = TimeSpent()
 
 def without_measurements(result: ConversationResult) -> ConversationResult:
     """Drop from a slim conversation what `figures.Measurements` has of it, so that it may equal others."""
-    turns = tuple(replaced(turn, **_MEASURED_OF_TURN) for turn in result.conversation.turns)
+    turns = tuple(replaced(turn, **MEASURED_OF_TURN) for turn in result.conversation.turns)
     ids: Mapping[str, Any] = {"conversation_id": "", "session_id": None}
     return replaced(
         result, time=_NO_TIME, conversation=replaced(result.conversation, **ids, turns=turns, time=_NO_TIME)

@@ -28,7 +28,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Turn, get_call_metadata
-from agentest.domain.truncation import without_measurements, without_unneeded_parts
+from agentest.domain.truncation import MEASURED_OF_TURN, without_measurements, without_unneeded_parts
 from agentest.domain.verdict import (
     averages,
     decide,
@@ -67,10 +67,10 @@ def _facts(of: type, *others: str) -> Callable[[Any], Hashable]:
     return attrgetter(*(each.name for each in fields(of) if each.name not in others))
 
 
-_conversation_facts = _facts(Conversation, "turns", "user_calls", "sent", "live_state")
-_turn_facts = _facts(Turn, "tool_calls")
+_conversation_facts = _facts(Conversation, "turns", "time", "user_calls", "sent", "live_state")
+_turn_facts = _facts(Turn, "tool_calls", *MEASURED_OF_TURN)
 _evaluation_facts = _facts(TurnEvaluation, "metrics")
-_result_facts = _facts(ConversationResult, "conversation", "turns", "metrics")
+_result_facts = _facts(ConversationResult, "conversation", "turns", "metrics", "time")
 
 
 def _call_key(call: ToolCall) -> Hashable:
@@ -119,18 +119,18 @@ class UnitProgress:
         """Return an equal result that shares its parts with earlier ones."""
         conversation = result.conversation
         calls = tuple(tuple(map(_call_key, of.tool_calls)) for of in conversation.turns)
+        of_conversation = (
+            _conversation_facts(conversation),
+            tuple(map(_turn_facts, conversation.turns)),
+            (*calls, tuple(map(_call_key, conversation.user_calls))),
+        )
+        of_turns = [(_evaluation_facts(each), *each.metrics.items()) for each in result.turns]
+        key = (of_conversation, *of_turns, tuple(result.metrics.items()), _result_facts(result))
         try:
-            key: Hashable = (
-                _conversation_facts(conversation),
-                tuple(map(_turn_facts, conversation.turns)),
-                (*calls, tuple(map(_call_key, conversation.user_calls))),
-            )
-            conversation = self._first_equal(key, conversation)
-            turns = tuple(
-                self._first_equal((_evaluation_facts(each), *each.metrics.items()), each)
-                for each in result.turns
-            )
-            key = (key, tuple(map(id, turns)), tuple(result.metrics.items()), _result_facts(result))
+            if known := self._known.get(key):
+                return known  # type: ignore[no-any-return]
+            conversation = self._first_equal(of_conversation, conversation)
+            turns = tuple(map(self._first_equal, of_turns, result.turns))
             return self._first_equal(key, replace(result, conversation=conversation, turns=turns))
         except TypeError:  # something cannot be hashed
             return result

@@ -34,8 +34,9 @@ AGENT_CALLS = 260
 """299 and 247 were measured with Python 3.11. Raise the limits only if a feature needs more, as quotas did:
 places and quotas are counted apart, and answers tell what is left and which parameters were accepted.
 """
-CONVERSATION_CALLS = 2100
-"""For three turns; 2,001 were measured with Python 3.11."""
+CONVERSATION_CALLS = 2250
+"""For three turns; 2,161 were measured with Python 3.11. 160 of them make a passed conversation slim and
+equal to others, so that many share their memory."""
 _TURNS = ["Which openings are there?", "And on Friday?", "Thank you."]
 
 

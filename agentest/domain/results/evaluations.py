@@ -408,7 +408,8 @@ class ConversationResult:
         """Yield metric and result for each turn and for the whole; nothing for an invalid conversation."""
         if self.invalid is None:
             for turn in self.turns:
-                yield from turn.metrics.items()
+                if turn.metrics:  # this is read often, and scripted turns have none
+                    yield from turn.metrics.items()
             yield from self.metrics.items()
 
 
