@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio.from_thread
 import anyio.to_thread
@@ -80,12 +81,19 @@ def upstream() -> Iterator[str]:
         yield origin
 
 
-def configured(project: Project, upstream: str, call: str = "pass", at_start: str = "") -> Project:
+def configured(
+    project: Project,
+    upstream: str,
+    call: str = "pass",
+    at_start: str = "",
+    gateway: dict[str, Any] | None = None,
+) -> Project:
     project.scenario(SCENARIOS)
     words = {"support": str(SUPPORT), "url": f"{upstream}/v1/x", "call": call, "at_start": at_start}
     agent = project.write("agent.py", AGENT.format_map(words))
     command = [sys.executable, str(agent), "{port}", "chat"]
-    configure(project, upstream, "chat", server={"command": command}, unmocked_tools="passthrough")
+    server = {"command": command}
+    configure(project, upstream, "chat", server=server, gateway=gateway, unmocked_tools="passthrough")
     return project
 
 
@@ -103,6 +111,21 @@ def test_a_part_of_the_agent_that_passes_the_gateway_by_is_noticed(
         rf"in turn 1 (a part|process \d+ \(\w+\)) of the agent called a model at {upstream} past the gateway"
     )
     assert re.search(told, " ".join(run.stdout.split())), run.stdout
+
+
+def test_an_api_at_an_ipv6_address_is_exempt_as_the_message_says(project: Project, upstream: str) -> None:
+    """The port tells an API on this machine."""
+    call = WAYS["a connection that stays open"]
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(served(Model().app())) as model,
+    ):
+        gateway = {"upstream": {"openai": f"{model}/v1", "google": upstream.replace("127.0.0.1", "[::1]")}}
+        text = " ".join(configured(project, upstream, call, gateway=gateway).run().stdout.split())
+        assert 'write model_gateway.direct_hosts: ["[::1]"]' in text
+        run = configured(project, upstream, call, gateway={**gateway, "direct_hosts": ["[::1]"]}).run()
+
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("others_call", [False, True])

@@ -95,7 +95,7 @@ class GatewayTraffic:
                 for who, api in await anyio.to_thread.run_sync(watch.found):
                     what = f"{who} of the agent called a model at {api} past the gateway: let it use the "
                     what += "address in AGENTEST_MODEL_URL, or, if it calls no tools there, write "
-                    what += f"model_gateway.direct_hosts: [{URL(api).host}]"
+                    what += f'model_gateway.direct_hosts: ["{URL(api).host_subcomponent}"]'
                     if api.endswith(OFTEN_SHARED):
                         self.state.note(f"perhaps {what}. Other services may have the same address")
                         continue

@@ -104,7 +104,7 @@ async def open_model_gateway(
     traffic.state.origin = origin
     opening.group.model_traffic = traffic
     apis = map(URL, (*_DEFAULT_UPSTREAMS.values(), *settings.upstream.values()))
-    if watched := {api.origin() for api in apis if api.host not in settings.direct_hosts}:
+    if watched := {api.origin() for api in apis if api.host_subcomponent not in settings.direct_hosts}:
         # Agents of other gateways have the same token.
         watch = BypassWatch(f":{URL(origin).port}/{token}", watched, alone=opening.alone)
         opening.stack.callback(asyncio.create_task(traffic.watch(watch)).cancel)
