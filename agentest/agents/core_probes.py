@@ -124,9 +124,10 @@ def _chat_operations(document: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def likely_path(document: Any) -> str | None:
-    """Return the path of a POST that has a word for an agent, the likeliest if there are several."""
-    ranked = [(rank, path) for path, _ in posts_in(document) if (rank := _rank(path)) < len(_WORDS)]
-    return min(ranked)[1] if ranked else None
+    """Return the likeliest path of a POST with a word for an agent. A POST to a list would add to it."""
+    paths = [path for path, _ in posts_in(document) if not _lists(document, path)]
+    likely = (path for path in paths if _rank(path) < len(_WORDS) and not path.endswith(("/agents", "/runs")))
+    return min(likely, key=_rank, default=None)
 
 
 def _lists(document: Mapping[str, Any], path: str) -> bool:

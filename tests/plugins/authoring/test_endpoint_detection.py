@@ -180,6 +180,7 @@ FASTAPI = document(
 )
 SESSION = {"session_id": "{{session_id}}"}
 WITH_PERSON = document(
+    ("/agents", {"name": {}, "model": {}}, ["name", "model"]),  # would make an agent
     ("/orders", {"text": {}, "user_id": {}}, ["text", "user_id"]),
     ("/v1/query", {"question": {}, "user_id": {}}, ["question", "user_id"]),
 )
