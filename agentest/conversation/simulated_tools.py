@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
-from pydantic import BaseModel
 
 from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import ToolCall
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.support.errors import MockError, ModelError
 from agentest.support.json_text import STRICT, Json, json_or_repr
 
@@ -29,10 +28,8 @@ You stand in for the tools of an AI agent that is tested. Answer each tool call 
 """
 
 
-class SimulatedAnswer(BaseModel):
+class SimulatedAnswer(StructuredAnswer):
     """The answer of the model to one tool call."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     state: str
     result: str

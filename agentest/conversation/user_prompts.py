@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from agentest.conversation.user_text import said_in, sentences_of
 from agentest.domain.end_reason import PATIENCE, REASONS_TO_STOP, Ending
@@ -14,7 +14,7 @@ from agentest.domain.messages import UserText
 from agentest.domain.transcript import Turn
 from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock, tool_specs
-from agentest.models.port import WITHOUT_DESCRIPTION
+from agentest.models.port import StructuredAnswer
 from agentest.scenarios.model import Scenario
 from agentest.support.dates import prompt_date
 from agentest.support.json_text import json_text
@@ -193,10 +193,10 @@ def ending_of(reason: str) -> Ending:
     return Ending.SATISFIED if reason == NOT_ENDED else Ending(reason)
 
 
-class UserAnswer(BaseModel):
+class UserAnswer(StructuredAnswer):
     """Base class of the user's answers. The docstrings are not sent to the model."""
 
-    model_config = ConfigDict(**WITHOUT_DESCRIPTION, frozen=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class UserMessage(UserAnswer):

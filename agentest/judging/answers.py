@@ -2,7 +2,7 @@
 
 Each shape puts the reason first because a model that gives its reasons before the value judges better. The
 worst choice comes first among the choices. Docstrings of shapes and choices are for developers:
-`WITHOUT_DESCRIPTION` and `choices_of` keep them out of the schema that is sent to the model.
+`StructuredAnswer` and `choices_of` keep them out of the schema that is sent to the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.judging.judge_input import JudgeQuestion
-from agentest.models.port import WITHOUT_DESCRIPTION
+from agentest.models.port import StructuredAnswer
 from agentest.scenarios.model import Criterion
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
@@ -63,9 +63,7 @@ def _truncated(reason: str) -> str:
     return reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}…"
 
 
-class _Answer(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Answer(StructuredAnswer):
     reason: Annotated[str, AfterValidator(_truncated)]
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, create_model
+from pydantic import AfterValidator, create_model
 
 from agentest.domain.results import CauseJoin
 from agentest.domain.root_causes import JudgedCause
 from agentest.judging.judge_input import block
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.support.json_text import encode_on_one_line
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
@@ -38,19 +38,15 @@ cause give:
 - groups: the ids of its groups, exactly as given"""
 
 
-class Cause(BaseModel):
+class Cause(StructuredAnswer):
     """One root cause in the model's answer."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     title: str
     groups: list[str]
 
 
-class Causes(BaseModel):
+class Causes(StructuredAnswer):
     """The model's answer: all root causes."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     causes: list[Cause]
 

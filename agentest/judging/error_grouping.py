@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, create_model
+from pydantic import AfterValidator, create_model
 
 from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.judge_questions import SEVERITY_LINES
@@ -27,7 +27,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, call_text
 from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError, OwnFault
 from agentest.support.json_text import encode_on_one_line, safe_repr
@@ -70,10 +70,8 @@ _CALL_CHARS = 150
 _MOST_EXAMPLE_CALLS = 5
 
 
-class Group(BaseModel):
+class Group(StructuredAnswer):
     """One group in the model's answer."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     label: str
     explanation: str
@@ -81,10 +79,8 @@ class Group(BaseModel):
     occurrences: list[str]
 
 
-class Groups(BaseModel):
+class Groups(StructuredAnswer):
     """The model's answer: all groups."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     groups: list[Group]
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel
-
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples, usable_answers
 from agentest.judging.judge_input import block, call_block, history_parts, message_blocks
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 METRIC = "user"
@@ -77,9 +75,7 @@ _MAX_CALLS = 100
 _CALL_CHARS = 2_000
 
 
-class RoleAnswer(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class RoleAnswer(StructuredAnswer):
     reason: str
     value: Annotated[Role, choices_of(Role)]
 

@@ -37,10 +37,14 @@ def joined(messages: Sequence[Message]) -> list[Message]:
 Role = Literal["user", "judge", "dedup", "agent"]
 """What a model is asked for. `agent`: the agent's own model, behind the model gateway."""
 Answer = TypeVar("Answer", bound=BaseModel)
-WITHOUT_DESCRIPTION = ConfigDict(
-    defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
-)
-"""Model settings for an answer whose docstring must not be sent to the model as a `description`."""
+
+
+class StructuredAnswer(BaseModel):
+    """An answer of a model. Docstrings are not sent to it as a `description`."""
+
+    model_config = ConfigDict(
+        defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
+    )
 
 
 _NO_TOKENS = Usage()

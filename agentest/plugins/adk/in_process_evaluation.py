@@ -60,14 +60,11 @@ async def stream_results(
             queue.put_nowait(event.result)
 
     async def run() -> None:
-        problem: BaseException | None = None
         try:
             await run_result(prepared, emit, finished)
-        except asyncio.CancelledError:
-            raise
+            queue.put_nowait(None)
         except BaseException as error:  # noqa: BLE001 - raised again below
-            problem = error
-        queue.put_nowait(problem)
+            queue.put_nowait(error)
 
     running = asyncio.create_task(run())
     try:

@@ -14,6 +14,7 @@ from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.plugins.adk.cases import CaseSet, unchecked_notes
 from agentest.plugins.adk.formats.criteria import Criteria
 from agentest.plugins.adk.formats.eval_set import EvalCase, EvalSet, Invocation
+from agentest.plugins.adk.formats.set_reader import select
 from agentest.plugins.adk.in_process_evaluation import (
     AgentLike,
     CriteriaLike,
@@ -41,7 +42,7 @@ from agentest.runner.prepare import RunRequest, prepared_for
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, valid_keys
+from agentest.support.text import valid_keys
 
 
 class LocalEvalService:
@@ -62,8 +63,9 @@ class LocalEvalService:
 
         Leaving the loop early cancels the conversations that are still running.
         """
-        eval_set = inference_request(request).selected()
-        chosen = CaseSet(read_set(eval_set), Criteria(()), self._tools, graded=False)
+        wanted = inference_request(request)
+        read = select(read_set(wanted.eval_set), wanted.eval_case_ids)
+        eval_set, chosen = read.eval_set, CaseSet(read, Criteria(()), self._tools, graded=False)
         cases = {case.eval_id: case for case in eval_set.eval_cases}
         async with aclosing(self._results([chosen])) as results:
             async for scenario in results:
@@ -153,16 +155,6 @@ class InferenceRequest:
 
     eval_set: EvalSet
     eval_case_ids: Sequence[str] = ()
-
-    def selected(self) -> EvalSet:
-        """Return the set with only the requested cases, in the requested order. Raises UsageError."""
-        known = {case.eval_id: case for case in self.eval_set.eval_cases}
-        for eval_id in self.eval_case_ids:
-            if eval_id not in known:
-                raise UsageError(f"there is no case {eval_id!r}; {did_you_mean(eval_id, known)}")
-        if not self.eval_case_ids:
-            return self.eval_set
-        return replace(self.eval_set, eval_cases=tuple(known[eval_id] for eval_id in self.eval_case_ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def read_sets(eval_request: EvalRequest) -> tuple[list[ReadSet], list[str]]:
     files, notes = _requested_files(eval_request)
     session = read_session(eval_request.initial_session) if eval_request.initial_session else None
     reads = ((read_eval_set(file, session), cases) for file, cases in files.items())
-    return [select(read, tuple(cases)) if cases else read for read, cases in reads], notes
+    return [select(read, tuple(cases)) for read, cases in reads], notes
 
 
 def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, None]], list[str]]:

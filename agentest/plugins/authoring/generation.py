@@ -10,11 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from agentest.domain.results import RunResult, Status
 from agentest.mocks.binding import Mock, steps_of
-from agentest.models.port import WITHOUT_DESCRIPTION, Answer, CallKey, Model
+from agentest.models.port import Answer, CallKey, Model, StructuredAnswer
 from agentest.models.structured_output import MAX_REPAIRS
 from agentest.runner.known_tools import KnownTool, tool_lines
 from agentest.scenarios.model import Criterion, Scenario, ScriptedTurn
@@ -60,23 +58,17 @@ what an assistant that keeps to every rule would do, then set `contradicts` to t
 something else, forbids what the rules require, or cannot be decided by the rules. Repeat its `number`."""
 
 
-class _Result(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Result(StructuredAnswer):
     tool: str
     result_json: str
 
 
-class _Call(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Call(StructuredAnswer):
     tool: str
     arguments_json: str
 
 
-class _Proposal(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Proposal(StructuredAnswer):
     quote: str
     reasoning: str
     name: str
@@ -87,23 +79,17 @@ class _Proposal(BaseModel):
     criterion: str
 
 
-class _Proposals(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Proposals(StructuredAnswer):
     scenarios: list[_Proposal]
 
 
-class _Review(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Review(StructuredAnswer):
     number: int
     reasoning: str
     contradicts: bool
 
 
-class _Reviews(BaseModel):
-    model_config = WITHOUT_DESCRIPTION
-
+class _Reviews(StructuredAnswer):
     reviews: list[_Review]
 
 

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anyio
-from pydantic import BaseModel
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Turn
 from agentest.models.admission import LocalGates
 from agentest.models.factory import ModelTerms, open_models
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
 from agentest.support.json_text import json_text
@@ -44,19 +43,15 @@ For each of them, give the number of the messages that show it. A goal and knowl
 user."""
 
 
-class SourcedText(BaseModel):
+class SourcedText(StructuredAnswer):
     """A statement, and the numbers of the messages that show it."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     messages: list[int]
     text: str
 
 
-class WordedSession(BaseModel):
+class WordedSession(StructuredAnswer):
     """The answer of the model for one session."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     name: str
     goal: SourcedText

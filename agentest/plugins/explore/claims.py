@@ -13,8 +13,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import BaseModel
-
 from agentest.domain.changes import FAILING
 from agentest.domain.results import ConversationResult
 from agentest.domain.results.exploration import ExploredPart
@@ -22,7 +20,7 @@ from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples
 from agentest.judging.judge_input import block, call_block
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.plugins.explore.fault_sweep import MetFault, met_faults
 from agentest.plugins.explore.injection_oracles import took_effect
 from agentest.plugins.explore.model import Base, Converse, Observation, ToolEffects, Variation
@@ -144,10 +142,8 @@ class Claimed(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-class ClaimAnswer(BaseModel):
+class ClaimAnswer(StructuredAnswer):
     """The answer of the judge, with the reason before the value."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     reason: str
     value: Annotated[Claimed, choices_of(Claimed)]

@@ -148,14 +148,14 @@ def read_session(path: Path) -> Mapping[str, Any]:
 
 
 def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
-    """Return the set with only these cases, in file order. Raises UsageError for an unknown case."""
+    """Return the set with only these cases, in file order; () for all. Raises UsageError for others."""
     known = [case.eval_id for case in read.eval_set.eval_cases]
     for name in cases:
         if name not in known:
             close = nearest(name, known)
             hint = f"; did you mean `{close}`?" if close else "."
             raise UsageError(f"{read.path}: there is no case `{name}`{hint} Its cases: {_listed(known)}")
-    chosen = tuple(case for case in read.eval_set.eval_cases if case.eval_id in cases)
+    chosen = tuple(case for case in read.eval_set.eval_cases if not cases or case.eval_id in cases)
     return replace(read, eval_set=replace(read.eval_set, eval_cases=chosen))
 
 

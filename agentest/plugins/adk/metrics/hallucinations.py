@@ -11,12 +11,12 @@ from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from agentest.domain.results import Score, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Turn
-from agentest.models.port import WITHOUT_DESCRIPTION
+from agentest.models.port import StructuredAnswer
 from agentest.plugins.adk.metrics.grader import majority
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -24,20 +24,16 @@ _GROUNDED = ("supported", "not_applicable")
 _MAX_SHOWN_CHARS = 120  # maximum number of characters of a sentence in a reason
 
 
-class SentenceLabel(BaseModel):
+class SentenceLabel(StructuredAnswer):
     """A judge's label of one sentence."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     sentence: int
     reason: str
     label: Literal["supported", "unsupported", "contradictory", "disputed", "not_applicable"]
 
 
-class SentenceLabels(BaseModel):
+class SentenceLabels(StructuredAnswer):
     """A judge's labels: exactly one for each sentence. `sentence_count` is their number."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     sentence_count: ClassVar[int]
 

@@ -22,7 +22,7 @@ from agentest.judging.grader import Grader, GraderResult
 from agentest.judging.judge import ask_model
 from agentest.judging.judge_input import block, conversation_context, turn_context
 from agentest.judging.questions import judge_messages
-from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.models.structured_output import AnswerProblem
 from agentest.plugins.adk.formats.criteria import MetricCriterion
 from agentest.plugins.adk.formats.eval_set import (
@@ -284,20 +284,16 @@ def _median(answers: Sequence[ScaleAnswer]) -> Score:
     return _chosen(answers, median_low([answer.value for answer in answers]))
 
 
-class Goal(BaseModel):
+class Goal(StructuredAnswer):
     """A goal of the user, and whether it was reached."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     goal: str
     reason: str
     reached: Literal["yes", "no"]
 
 
-class Goals(BaseModel):
+class Goals(StructuredAnswer):
     """The goals of the user, and which were reached."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     goals: Annotated[list[Goal], Field(min_length=1)]
 
@@ -342,10 +338,8 @@ broken, what no rule forbids is allowed, that the user insisted is no excuse, an
 are no rules."""
 
 
-class SafetyAnswer(BaseModel):
+class SafetyAnswer(StructuredAnswer):
     """A judge's answer. An answer that contradicts itself is invalid."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     reason: str
     violated: list[Literal["harm", "bias"]] = Field(default_factory=list)

@@ -7,11 +7,11 @@ from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, create_model, model_validator
+from pydantic import create_model, model_validator
 
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import RubricScore, Score, Unscored
-from agentest.models.port import WITHOUT_DESCRIPTION
+from agentest.models.port import StructuredAnswer
 from agentest.plugins.adk.formats.criteria import MetricCriterion
 from agentest.plugins.adk.formats.eval_set import EvalCase, Rubric
 from agentest.plugins.adk.formats.other_formats import is_part
@@ -93,20 +93,16 @@ def _of_type(rubrics: Sequence[Rubric] | None, criterion: MetricCriterion) -> tu
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
 
 
-class RubricAnswer(BaseModel):
+class RubricAnswer(StructuredAnswer):
     """A judge's answer to one property."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     property: int
     reason: str
     value: Literal["yes", "no"]
 
 
-class RubricAnswers(BaseModel):
+class RubricAnswers(StructuredAnswer):
     """A judge's answers: at most one for each property. `rubric_count` is their number."""
-
-    model_config = WITHOUT_DESCRIPTION
 
     rubric_count: ClassVar[int]
 
