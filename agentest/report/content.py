@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
-from agentest.domain.end_reason import IN_WORDS
+from agentest.domain.end_reason import IN_WORDS, Ending
 from agentest.domain.figures import run_pass_hat_k, run_pass_rate
 from agentest.domain.reasons import criterion_message, goal_outcome, goal_reason
 from agentest.domain.results import (
@@ -533,7 +533,9 @@ def detection_limits(result: RunResult) -> str | None:
     text += f"{int(rate * 100)}% are detectable."
     if (missed := next((other for other in CONVERSATIONS_NEEDED if other > rate), None)) is None:
         return text
-    option = "--repeat" if all(s.repeat for s in several) else "--conversations"
+    is_recorded = any(c.conversation.ending is Ending.RECORDED for s in several for c in s.conversations)
+    option = "--sample" if is_recorded else "--conversations"  # sessions that `agentest judge` has read
+    option = "--repeat" if all(s.repeat for s in several) else option
     number = CONVERSATIONS_NEEDED[missed]
     value = f"{min(3, number)}..{number}" if option == "--repeat" else f"{number}"
     return f"{text} Use {option} {value} to detect a drop to {percent(missed)}."

@@ -20,6 +20,7 @@ from builders import (
 )
 from rich.console import Console
 
+from agentest.domain.end_reason import Ending
 from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import ConversationResult, RunResult
 from agentest.domain.transcript import Blame
@@ -126,6 +127,16 @@ def test_detectable_drops_of_repeated_scenarios() -> None:
     assert detection_limits(run_result(*found)) == (
         "With 20 conversations per scenario, drops from 90% to 68% are detectable. "
         "Use --repeat 3..25 to detect a drop to 70%."
+    )
+
+
+def test_detectable_drops_of_recorded_sessions() -> None:
+    """`agentest judge` has no conversations to repeat, but a larger sample of sessions."""
+    sessions = [
+        replace(each, conversation=replace(each.conversation, ending=Ending.RECORDED)) for each in talks(30)
+    ]
+    assert (detection_limits(run_result(scenario_result("a", sessions))) or "").endswith(
+        "Use --sample 78 to detect a drop to 80%."
     )
 
 
