@@ -20,6 +20,7 @@ import yaml
 from agentest.domain.messages import Session
 from agentest.mocks.binding import Mock, MockSequence
 from agentest.plugins.protocols.model_messages import entry, objects
+from agentest.scenarios.discovery import DATA_ENDINGS
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number
@@ -36,6 +37,7 @@ from agentest.scenarios.matchers.values import (
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.options import mock_form_of
 from agentest.scenarios.parser import flags_of, replace_forms
+from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.trajectory import ANYTHING, AnyOf, CallOrder, ExpectedCall, ToolName, Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.errors import errors_as
@@ -251,6 +253,18 @@ def scenario_file(scenarios: Sequence[Mapping[str, Any]], heading: str = "") -> 
     data = {"scenarios": [dict(each) for each in scenarios]}
     json.dumps(data, allow_nan=False, ensure_ascii=False).encode()
     return heading + yaml.dump(data, Dumper=_NoAliases, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def file_of_rows(output: Path, data: str, options: Mapping[str, Any]) -> str:
+    """Return the text of a scenario file, YAML or Python, with a scenario for each row of another file."""
+    about = f"Written by `agentest import`. The rows stay in {data}: {{column}} stands for a row's value."
+    if output.name.endswith(DATA_ENDINGS):
+        others = {key: value for key, value in options.items() if key != "name"}
+        entry = {"name": options["name"], "each": data, **others}
+        return scenario_file([entry], f"# {about}\n")
+    others = {key: node(value) for key, value in options.items()}
+    call = call_of("scenario.each", [StringLiteral(data)], others)
+    return f'"""{about}"""\n\nfrom agentest import scenario\n\n{split_source(call)}\n'
 
 
 class _NoAliases(yaml.SafeDumper):

@@ -43,6 +43,29 @@ _DOUBTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest:
+    """What to import: rows by templates with placeholders (None: by their columns), or sessions."""
+
+    source: str = ""  # a file of rows, or the name of a Hugging Face dataset
+    output: Path | None = None
+    name: str | None = None
+    turns: tuple[str, ...] = ()
+    says: str | None = None
+    outcome: str | None = None
+    columns: tuple[str, ...] = ()  # `ROLE=COLUMN`, in place of a column that its name suggests
+    split: str | None = None  # the split of a dataset, `train` by default
+    limit: int | None = None
+    force: bool = False
+    form: str | None = None
+    most: int | None = None  # the most scenarios; None: 20
+    redact: tuple[str, ...] = ()
+    config: Path | None = None
+    model: str | None = None
+    offline: bool = False
+    scripts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
     """Which traces become how many scenarios."""
 

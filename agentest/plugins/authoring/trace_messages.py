@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_result
 from agentest.plugins.protocols.model_messages import MessagePart, read_message
+from agentest.support.json_text import json_or
+from agentest.support.templates import as_text
 
 _SPELLINGS = {" ": r"(?:\s*,\s*|\s+|[._+-]|%20)?", "-": "[-‐‑‒–—]", "'": "['’]"}
 
@@ -113,6 +117,23 @@ def history_of(steps: Sequence[Item]) -> Iterator[dict[str, Any]]:
             yield {"role": item.kind, "content": item.text}
 
 
+def expected_call(call: Any) -> dict[str, Any]:
+    """Return the call of a trajectory for an expected call in the form of another tool."""
+    call = call if isinstance(call, dict) else {"name": as_text(call)}
+    arguments = call.get("input_parameters", call.get("tool_input", call.get("kwargs")))
+    given = {"arguments": arguments, **call, "name": call.get("tool_name", call.get("name"))}
+    (item,) = message_items({"role": "assistant", "tool_calls": [given]})
+    values, compared = item.value if isinstance(item.value, dict) else {}, call.get("compare_args")
+    args = {key: value for key, value in values.items() if compared is None or key in compared}
+    return {"name": item.text, **({"args": args} if args else {})}
+
+
+def reply_text(value: Any) -> str:
+    """Return an expected reply as a text, also of a message."""
+    items = answer_items(value) if isinstance(value, Mapping) else ()
+    return "\n\n".join(item.text for item in items if item.kind == "assistant") or as_text(value)
+
+
 def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
     """Return a history with the part of further items that it does not contain yet."""
     if not more:
@@ -141,6 +162,18 @@ def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
 def step_key(item: Item) -> tuple[str, str, str]:
     value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
     return item.kind, " ".join(item.text.split()), value
+
+
+def values_by_path(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a row by their paths. JSON in a cell is looked into, or Python as of pandas."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = json_or(value) or json_or(as_text(literal_eval(value)), value)
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            yield from values_by_path(each, f"{path}.{key}" if path else str(key))
+    elif value is not None and value != {}:
+        yield path, value
 
 
 def texts_with_keys(

@@ -864,6 +864,147 @@ LOG = (
         'tests:\n  - vars: {question: ["a?", "b?"]}\n    assert: [{type: icontains, value: c}]\n',
         ({"turns": ["a?"], "expect": [says("c")]}, {"turns": ["b?"], "expect": [says("c")]}),
     ),
+    # Scripts with expectations of turns
+    Report(
+        "ours, after end-to-end tests of Rasa",
+        "steps of the user and the bot, with assertions",
+        "refused",
+        "a script, with what a reply matches; other assertions are counted",
+        "a.yml",
+        "test_cases:\n- test_case: late\n  steps:\n  - utter: utter_hello\n  - user: Where is it?\n"
+        "    assertions:\n    - flow_started: track\n    - bot_uttered: {text_matches: On its (way|road)}\n"
+        "  - user: Thanks\n  - utter: utter_bye\n",
+        (
+            {
+                "name": "late",
+                "turns": ["Where is it?", "Thanks"],
+                "expect": [{"says": {"regex": "On its (way|road)"}, "in_turn": 0}],
+            },
+        ),
+        "left out 1 × assertion flow_started",
+    ),
+    Report(
+        "ours, after stories of Rasa",
+        "stories with intents and actions",
+        "refused",
+        "a script; intents and actions are counted",
+        "a.yml",
+        "stories:\n- story: late\n  steps:\n  - user: Where is it?\n    intent: track\n"
+        "  - action: utter_way\n  - user: Thanks\n    intent: thank\n",
+        ({"name": "late", "turns": ["Where is it?", "Thanks"], "expect": []},),
+        "left out 2 × `intent` of a turn",
+    ),
+    Report(
+        "ours, after test cases of Dialogflow CX",
+        "turns with the agent's replies",
+        "refused",
+        "a script that expects each reply in its turn",
+        "a.json",
+        json.dumps(
+            {
+                "name": "projects/p/t",
+                "displayName": "late",
+                "tags": ["#x"],
+                "testCaseConversationTurns": [
+                    {
+                        "userInput": {"input": {"text": {"text": "Where is it?"}, "languageCode": "en"}},
+                        "virtualAgentOutput": {"textResponses": [{"text": ["Here"]}]},
+                    },
+                    {
+                        "userInput": {"input": {"text": {"text": "Thanks"}}},
+                        "virtualAgentOutput": {"textResponses": [{"text": ["Bye"]}]},
+                    },
+                ],
+            }
+        ),
+        (
+            {
+                "name": "late",
+                "turns": ["Where is it?", "Thanks"],
+                "expect": [{**says("Here"), "in_turn": 0}, {**says("Bye"), "in_turn": 1}],
+            },
+        ),
+        "left out 1 × `userInput.input.languageCode` of a turn",
+    ),
+    Report(
+        "ours, after datasets of AgentCore",
+        "turns with `input` and `expected_output`",
+        "all scenarios invalid",
+        "a script that expects each reply in its turn; the judge decides on long ones",
+        "a.json",
+        json.dumps(
+            {
+                "scenarios": [
+                    {
+                        "scenario_id": "late",
+                        "turns": [
+                            {"input": "Where is it?", "expected_output": "Here"},
+                            {"input": "Thanks", "expected_output": "y" * 70},
+                        ],
+                        "expected_trajectory": {"tool_names": ["get_order"]},
+                        "assertions": ["It is polite."],
+                    }
+                ]
+            }
+        ),
+        (
+            {
+                "name": "late",
+                "turns": ["Where is it?", "Thanks"],
+                "expect": [{**says("Here"), "in_turn": 0}],
+                "criteria": [f"In turn 2: The agent's answer means: {'y' * 70}", "It is polite."],
+                "trajectory": [{"expected": ["get_order"], "match_mode": "contains"}],
+            },
+        ),
+    ),
+    Report(
+        "ours, steps with calls and a goal",
+        "expected tools of each step",
+        "refused",
+        "calls of the conversation; the user goes on after the script",
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "goal": "Find order 17.",
+                    "turns": [
+                        {"bot": "Welcome"},
+                        {
+                            "input": "Where is it?",
+                            "expected_tools": [{"name": "get_order", "args": {"id": 17}}],
+                        },
+                    ],
+                }
+            ]
+        ),
+        (
+            {
+                "goal": "Find order 17.",
+                "turns": ["Where is it?"],
+                "is_continued": True,
+                "trajectory": [{"expected": [ORDER], "match_mode": "contains"}],
+            },
+        ),
+        "left out 1 × reply before the user's first message",
+    ),
+    Report(
+        "ours, after rubrics of HealthBench",
+        "criteria as objects, some with a negative weight",
+        "not used",
+        "the statements; a negative one is counted",
+        "a.jsonl",
+        rows(
+            {
+                "prompt": "Where is it?",
+                "rubrics": [
+                    {"criterion": "Names the street.", "points": 5},
+                    {"criterion": "Names a wrong town.", "points": -5},
+                ],
+            }
+        ),
+        ({"turns": ["Where is it?"], "criteria": ["Names the street."]},),
+        "left out 1 × criterion with a negative weight",
+    ),
 )
 
 
@@ -880,8 +1021,9 @@ def seen(scenario: Scenario) -> dict[str, Any]:
             case ToolResult():
                 history.append(f"result: {each.text}")
     of_data = {key: as_data(getattr(scenario, key)) for key in ("turns", "expect", "trajectory")}
-    texts = {key: getattr(scenario, key) for key in ("name", "goal", "expected_outcome")}
-    return {**of_data, **texts, "history": history}
+    texts = {key: getattr(scenario, key) for key in ("name", "goal", "expected_outcome", "is_continued")}
+    criteria = [each.text for each in scenario.criteria]
+    return {**of_data, **texts, "history": history, "criteria": criteria}
 
 
 @pytest.mark.parametrize("report", LOG, ids=[f"{each.source} {each.kind}" for each in LOG])

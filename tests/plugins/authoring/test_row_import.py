@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from agentest.domain.transcript import Turn
 from agentest.judging.reply_checks import check_reply, check_turn_sayings
-from agentest.plugins.authoring.commands.row_import import ImportRequest, import_, import_rows
-from agentest.plugins.authoring.trace_import import ImportResult
+from agentest.plugins.authoring.commands.row_import import import_, import_rows
+from agentest.plugins.authoring.trace_import import ImportRequest, ImportResult
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -42,28 +40,33 @@ from agentest.plugins.authoring.scenario_files import (
     assertion_data,
     assertion_of,
     botium_case,
+    file_of_rows,
     promptfoo_cases,
-    scenario_file,
 )
 from agentest.plugins.authoring.trace_import import (
+    ImportRequest,
     ImportResult,
     TraceRequest,
     check_output,
     import_traces,
     invalid_scenarios,
 )
-from agentest.plugins.authoring.trace_messages import history_of, items_of, message_items
+from agentest.plugins.authoring.trace_messages import (
+    expected_call,
+    history_of,
+    items_of,
+    message_items,
+    reply_text,
+    values_by_path,
+)
 from agentest.plugins.authoring.trace_sessions import files_of, has_sessions
 from agentest.plugins.protocols.model_messages import entry, objects
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.scenarios.definition import OPTIONS
-from agentest.scenarios.discovery import DATA_ENDINGS
-from agentest.scenarios.python_formatting import StringLiteral, call_of, node, split_source
 from agentest.scenarios.rows import read_rows
 from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import path_from, user_text, write_for_user
 from agentest.support.json_text import json_or, json_text, plain
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import as_text
 from agentest.support.terminal import Output, say, source, tell_notes
 from agentest.support.text import count, quoted_names, snake_case
@@ -76,13 +79,13 @@ _TAU = "user_scenario.instructions"  # of tasks of tau2: a text, or several belo
 _ROLES: Mapping[str, Sequence[str]] = {
     "name": (
         *("display_name", "name", "title", "__description", "id", "uid", "key", "case", "test", "test_case"),
-        *("test_case_id", "scenario_id", "description", "label"),
+        *("test_case_id", "scenario_id", "description", "label", "story"),
     ),
     "goal": ("goal", "task.instruction", _TAU, f"{_TAU}.reason_for_call", f"{_TAU}.task_instructions"),
     "profile": ("profile", "persona", "user_persona", "user_profile", "user_description"),
     "knowledge": ("knowledge", "known_info", "unknown_info"),
     "expected_outcome": ("expected_outcome", "expected_behavior", "agent_expectations"),
-    "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions", "assertions"),
+    "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions", "assertions", "rubrics"),
     "calls": (
         *("expected_tools", "expected_tool_calls", "reference_tool_calls", "reference_trajectory"),
         *("expected_trajectory", "expected_trajectory.tool_names", "expected_actions", "tools.required"),
@@ -90,7 +93,7 @@ _ROLES: Mapping[str, Sequence[str]] = {
     "writes": ("evaluation_criteria.actions", "task.actions"),
     "said": ("communicate_info", "contains_all", "expected_keywords", "must_contain", "task.outputs"),
     "checks": ("assert", *(f"__expected{n or ''}" for n in range(10))),
-    "messages": ("messages", "turns", "conversation", "conversations"),
+    "messages": ("messages", "turns", "conversation", "conversations", "test_case_conversation_turns"),
     "turn": (
         *("question", "input", "prompt", "query", "user_message", "message", "instruction", "utterance"),
         *("user_input", "input_question", "user", "request", "user_query", "user_prompt", "text"),
@@ -98,7 +101,8 @@ _ROLES: Mapping[str, Sequence[str]] = {
     "answer": (
         *("answer", "expected", "expected_output", "ground_truth", "output", "reference", "response"),
         *("target", "ideal", "expected_response", "completion", "expected_answer", "reference_answer"),
-        *("output_answer", "reference_output", "correct_answer", "bot", "truth", "label"),
+        *("output_answer", "reference_output", "correct_answer", "bot", "assistant", "truth", "label"),
+        *("text_responses", "expected_reply"),
     ),
 }
 """What columns are for → their usual names, here and in other tools. Of `a.b`, `b` counts."""
@@ -109,6 +113,7 @@ _TOOLS = {
     "outputs": "LangSmith examples",
     "ideal": "samples of openai/evals",
     "agent_expectations": "LiveKit scenarios",
+    "test_case_conversation_turns": "Dialogflow CX test cases",
     "evaluation_criteria": "tau2 tasks",
     "expected_tools": "DeepEval goldens",
 }
@@ -119,6 +124,8 @@ _SITUATIONS = ("situation", "scenario")  # goals where no column is the user's m
 _OTHER_GOALS = ("instructions", "description")  # the same, where no column has messages
 _LISTS = ("tests", "scenarios", "goldens", "examples", "tasks", "test_cases", "cases", "data", "records")
 """Keys of the list of cases in a file with other settings, before any other list of objects."""
+_STATEMENTS = ("criterion", "text", "description", "statement", "assertion", "requirement", "rubric")
+"""Keys of the text of a criterion that is an object."""
 _RUBRICS = ("llm-rubric", "grade", "model-graded-closedqa", "factuality", "g-eval")
 _READS = ["get_*", "find_*", "search_*", "list_*", "calculate*", "think"]
 _SHORT_CHARS = 60  # a longer answer is not expected word for word
@@ -213,29 +220,6 @@ def _report(done: ImportResult) -> ExitCode:
     return ExitCode.PASSED if done.is_valid else ExitCode.ERRORED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRequest:
-    """What to import: rows by templates with placeholders (None: by their columns), or sessions."""
-
-    source: str = ""  # a file of rows, or the name of a Hugging Face dataset
-    output: Path | None = None
-    name: str | None = None
-    turns: tuple[str, ...] = ()
-    says: str | None = None
-    outcome: str | None = None
-    columns: tuple[str, ...] = ()  # `ROLE=COLUMN`, in place of a column that its name suggests
-    split: str | None = None  # the split of a dataset, `train` by default
-    limit: int | None = None
-    force: bool = False
-    form: str | None = None
-    most: int | None = None  # the most scenarios; None: 20
-    redact: tuple[str, ...] = ()
-    config: Path | None = None
-    model: str | None = None
-    offline: bool = False
-    scripts: bool = False
-
-
 def import_rows(request: ImportRequest) -> ImportResult:
     """Write a scenario file, and the rows of a dataset or suite. Raises UsageError before it writes."""
     source, notes = Path(request.source), list[str]()
@@ -260,7 +244,7 @@ def import_rows(request: ImportRequest) -> ImportResult:
         data = data.with_name(f"{source.stem}.cases.jsonl")
     files = {} if data == source else {data: "".join(f"{json_text(row)}\n" for row in rows)}
     check_output(output, [*files], force=request.force)
-    files[output] = _text(output, path_from(output.parent.absolute(), data.absolute()), options)
+    files[output] = file_of_rows(output, path_from(output.parent.absolute(), data.absolute()), options)
     for path, text in files.items():
         write_for_user(path, text.encode())
     total, invalid, problems = invalid_scenarios(output)
@@ -302,28 +286,16 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     return [*promptfoo_cases(document, cases)]
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a row by their paths. JSON in a cell is looked into, or Python as of pandas."""
-    if isinstance(value, str) and value[:1] in ("[", "{"):
-        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            value = json_or(value) or json_or(as_text(literal_eval(value)), value)
-    if isinstance(value, Mapping) and value:
-        for key, each in value.items():
-            yield from _flat(each, f"{path}.{key}" if path else str(key))
-    elif value is not None and value != {}:
-        yield path, value
-
-
 class _Columns:
     """The columns of rows, and what each is for."""
 
     def __init__(self, request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> None:
         self._request, self._given, self._file = request, rows, Path(request.source).name.split(".")[0]
-        self._rows = [dict(_flat(row)) for row in rows]
+        self._rows = [dict(values_by_path(row)) for row in rows]
         self._paths = list(dict.fromkeys(path for row in self._rows for path in row))
         self._left_out = Counter[str]()
         self._roles: dict[str, list[str]] = {}
-        heads = {path.partition(".")[0].rstrip("0123456789") for path in self._paths}
+        heads = {snake_case(path.partition(".")[0].rstrip("0123456789")) for path in self._paths}
         self._tool = next((tool for head, tool in _TOOLS.items() if head in heads), "")
         self._options = [path for path in self._paths if snake_case(path) in OPTIONS]
         for role, names in _ROLES.items():
@@ -331,6 +303,7 @@ class _Columns:
             found = list(filter(self._is_distinct, found)) if role == "name" else found
             self._roles[role] = found if role in _SEVERAL else found[:1]
         lists = [path for path in self._roles["turn"] if self._has_list(path)]  # as with openai/evals
+        lists = lists or [path for path in self._named(["steps"]) if self._has_list(path, of=dict)]
         self._roles["messages"] = self._roles["messages"] or lists
         self._roles["turn"] = [] if self._roles["messages"] or self._roles["goal"] else self._roles["turn"]
         if not self._roles["turn"]:
@@ -415,19 +388,21 @@ class _Columns:
             values[role] = [each for value in listed for each in value if each not in (None, "")]
         texts = {role: list(map(as_text, each)) for role, each in values.items()}
         case: dict[str, Any] = {role: "\n".join(texts[role]) for role in _TEXTS}
-        case |= {role: texts[role] for role in ("knowledge", "criteria")}
+        case |= {"knowledge": texts["knowledge"], "criteria": []}
         case["turns"] = ["\n".join(texts["turn"])] if texts["turn"] else []
-        answers = self._add_messages(case, values) if values["messages"] else []
-        answers = texts["answer"] or answers
         case["expect"] = [assertion_data("icontains", each) for each in values["said"]]
+        answers = self._add_messages(case, values) if values["messages"] else []
+        answers = list(map(reply_text, values["answer"])) or answers
         if answers and (case["goal"] or any(len(each) > _SHORT_CHARS for each in answers)):
             meant = f"The agent's answer means: {' Or: '.join(answers)}"
             case["expected_outcome"] = case["expected_outcome"] or meant
         elif answers:
             case["expect"].append(assertion_data("icontains-any", answers))
         case["of_reply"] = {}
-        for check in values["checks"]:
-            self._add_check(case, check)
+        for each in values["criteria"]:
+            self._add_criterion(case, each)
+        for each in values["checks"]:
+            self._add_check(case, each)
         if of_reply := case.pop("of_reply"):
             case["turns"][-1] = {"user_message": case["turns"][-1], "expect": of_reply}
         case["trajectory"] = [*self._trajectories(values["calls"], values["writes"])]
@@ -440,6 +415,9 @@ class _Columns:
             messages = ["\n\n".join(item.text for item in items_of(each)) for each in messages]
         if all(isinstance(each, str) or "user_message" in map(snake_case, entry(each)) for each in messages):
             case["turns"] = messages
+            return []
+        if not any(map(message_items, messages)):
+            self._add_script(case, objects(messages), values["calls"])
             return []
         steps = items_of(messages)
         self._left_out["message of the system"] += sum(not message_items(each) for each in messages)
@@ -454,11 +432,43 @@ class _Columns:
         values["calls"] = values["calls"] or made
         return [item.text for item in steps[end:] if item.kind == "assistant"]
 
+    def _add_script(self, case: dict[str, Any], steps: Sequence[Any], calls: list[Any]) -> None:
+        """Add the turns of steps, each of which is a row: a user's message, what is expected, or both."""
+        columns = _Columns(ImportRequest(source=self._request.source), steps)
+        for made in map(columns._case, columns._rows):
+            case["turns"] += made.get("turns", ())
+            turn = len(case["turns"])
+            if not turn:
+                self._left_out["reply before the user's first message"] += 1
+                continue
+            case["expect"] += [{**each, "in_turn": turn - 1} for each in made.get("expect", ())]
+            meant = [*made.get("criteria", ()), *filter(None, [made.get("expected_outcome")])]
+            case["criteria"] += [f"In turn {turn}: {each}" for each in meant]
+            calls += [call for each in made.get("trajectory", ()) for call in each["expected"]]
+        case["then"] = "simulate" if case["goal"] else ""
+        used = {path for paths in columns._roles.values() for path in paths}
+        unused = (path for row in columns._rows for path in row if path not in used)
+        self._left_out += columns._left_out + Counter(f"`{path}` of a turn" for path in unused)
+
+    def _add_criterion(self, case: dict[str, Any], value: Any) -> None:
+        """Add a criterion, which may be an object: a statement with other keys, or an assertion."""
+        given = entry(value)
+        statement = next((given[key] for key in _STATEMENTS if isinstance(given.get(key), str)), None)
+        if given and statement is None:
+            self._add_check(case, value)
+        elif any(isinstance(each, int | float) and each < 0 for each in given.values()):
+            self._left_out["criterion with a negative weight"] += 1
+        else:
+            case["criteria"].append(statement or as_text(value))
+            self._left_out.update(f"`{key}` of a criterion" for key in given if given[key] != statement)
+
     def _add_check(self, case: dict[str, Any], check: Any) -> None:
         """Add an assertion of promptfoo, such as `contains: Paris`; a text alone must be the reply."""
         if not isinstance(check, Mapping):
             check = assertion_of(str(check))
-        kind, value = str(check.get("type")), check.get("value")
+        if pattern := entry(check, "bot_uttered").get("text_matches"):
+            check = {"type": "regex", "value": pattern}
+        kind, value = str(check.get("type", next(iter(check), ""))), check.get("value")
         used = "threshold" if kind == "latency" else "value"
         has_variable = "{{" in str(value)
         data = None if has_variable else assertion_data(kind, check.get(used))
@@ -476,11 +486,11 @@ class _Columns:
 
     def _trajectories(self, calls: Sequence[Any], writes: Sequence[Any]) -> Iterator[dict[str, Any]]:
         if calls:
-            yield {"match_mode": "contains", "expected": [*map(_expected_call, calls)]}
+            yield {"match_mode": "contains", "expected": [*map(expected_call, calls)]}
         if self._roles["writes"]:
             by_agent = [each for each in objects(writes) if each.get("requestor") != "user"]
             self._left_out["action of the user"] += len(writes) - len(by_agent)
-            made = list(map(_expected_call, by_agent))
+            made = list(map(expected_call, by_agent))
             changing = [each for each in made if not any(fnmatchcase(each["name"], read) for read in _READS)]
             yield {"reads": _READS, "expected_writes": changing}
 
@@ -499,27 +509,6 @@ class _Columns:
         if unused := [path for path in self._paths if path not in used]:
             yield f"columns that are not used: {quoted_names(unused, 12)}"
         yield from (f"left out {n} × {what}" for what, n in self._left_out.items() if n)
-
-
-def _expected_call(call: Any) -> dict[str, Any]:
-    call = call if isinstance(call, dict) else {"name": as_text(call)}
-    arguments = call.get("input_parameters", call.get("tool_input", call.get("kwargs")))
-    given = {"arguments": arguments, **call, "name": call.get("tool_name", call.get("name"))}
-    (item,) = message_items({"role": "assistant", "tool_calls": [given]})
-    values, compared = item.value if isinstance(item.value, dict) else {}, call.get("compare_args")
-    args = {key: value for key, value in values.items() if compared is None or key in compared}
-    return {"name": item.text, **({"args": args} if args else {})}
-
-
-def _text(output: Path, data: str, options: Mapping[str, Any]) -> str:
-    about = f"Written by `agentest import`. The rows stay in {data}: {{column}} stands for a row's value."
-    if output.name.endswith(DATA_ENDINGS):
-        others = {key: value for key, value in options.items() if key != "name"}
-        entry = {"name": options["name"], "each": data, **others}
-        return scenario_file([entry], f"# {about}\n")
-    others = {key: node(value) for key, value in options.items()}
-    call = call_of("scenario.each", [StringLiteral(data)], others)
-    return f'"""{about}"""\n\nfrom agentest import scenario\n\n{split_source(call)}\n'
 
 
 def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
