@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -145,8 +146,7 @@ def _call(value: ExpectedCall, key: str) -> Any:
         data["result"] = as_data(value.result, _joined_key(key, "result"))
     if value.nth is not None:
         data |= {1: {"first": True}, -1: {"last": True}}.get(value.nth, {"nth": value.nth})
-    is_exact = value.arg_match_mode == "exact" and value.args is not None
-    if is_exact:
+    if value.arg_match_mode == "exact" and value.args is not None:
         return {"exactly": data}
     if value.arg_match_mode != "partial":
         data["arg_match_mode"] = value.arg_match_mode
@@ -166,8 +166,7 @@ def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
     if value.expected is not None:
         data["match_mode"] = value.match_mode
     for kind in ORDERS:
-        pairs = [_pair(order, key) for order in value.orders if order.kind == kind]
-        if pairs:
+        if pairs := [_pair(order, key) for order in value.orders if order.kind == kind]:
             alone = len(pairs) == 1 and not all(isinstance(side, list) for side in pairs[0])
             data[kind] = pairs[0] if alone else pairs
     return data
@@ -328,17 +327,13 @@ def assertion_data(kind: str, value: Any) -> dict[str, Any] | None:
         return {"max_latency_ms": value}
     texts = [as_text(each) for each in (value if isinstance(value, list) else [value])]
     if several and isinstance(value, str):  # items with a comma are quoted
-        listed = re.findall(r'\s*"([^"]*)"\s*|([^,]+)', value)
-        texts = [quoted or bare.strip() for quoted, bare in listed]
-    if name == "contains":
-        wanted = [{"text": each} for each in texts]
-    elif pattern := _PATTERNS.get(name):
-        wanted = [{"regex": pattern.format(each if name == "regex" else re.escape(each))} for each in texts]
-        try:
-            [re.compile(each["regex"]) for each in wanted]
-        except re.error:  # not all patterns of JavaScript are Python's
-            return None
-    else:
+        texts = [quoted or bare.strip() for quoted, bare in re.findall(r'\s*"([^"]*)"\s*|([^,]+)', value)]
+    wanted = [{"text": each} for each in texts] if name == "contains" else []
+    if pattern := _PATTERNS.get(name):
+        patterns = [pattern.format(each if name == "regex" else re.escape(each)) for each in texts]
+        with suppress(re.error):  # not all patterns of JavaScript are Python's
+            wanted = [{"regex": re.compile(each).pattern} for each in patterns]
+    if not wanted:
         return None
     says: list[Any] = [{**each, "ignore_case": plain[0] == "i"} for each in wanted]
     if several != "all" and not is_never and len(says) > 1:

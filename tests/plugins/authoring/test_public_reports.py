@@ -1005,6 +1005,56 @@ LOG = (
         ({"turns": ["Where is it?"], "criteria": ["Names the street."]},),
         "left out 1 × criterion with a negative weight",
     ),
+    Report(
+        "ours, assertions with a type and a value",
+        "a list of assertions that are objects and texts",
+        "JSON as criteria",
+        "checks and criteria; others are counted",
+        "a.jsonl",
+        rows(
+            {
+                "prompt": "Where is it?",
+                "assertions": [
+                    {"type": "icontains", "value": "Here", "description": "Says where."},
+                    {"type": "llm-rubric", "value": "It is polite."},
+                    {"type": "semantic", "value": "Nearby"},
+                    "It is short.",
+                    ["It is kind."],
+                ],
+            }
+        ),
+        (
+            {
+                "turns": ["Where is it?"],
+                "expect": [says("Here")],
+                "criteria": ["It is polite.", "It is short."],
+            },
+        ),
+        "left out 1 × `description` of an assertion\n"
+        "agentest: left out 1 × assertion semantic\n"
+        "agentest: left out 1 × criterion that is not a text\n",
+    ),
+    Report(
+        "ours, the longest list of objects",
+        "two lists under unusual keys",
+        "the list that was read was not named",
+        "named",
+        "a.json",
+        json.dumps({"evals": [{"prompt": "Where is it?", "answer": "Here"}], "notes": []}),
+        (ANSWER,),
+        "the cases of a.json are `evals`, its longest list of objects",
+    ),
+    Report(
+        "ours, a longest list of objects without messages",
+        "other objects than cases",
+        "refused without the name of the list",
+        "named",
+        "a.json",
+        json.dumps({"colors": [{"hue": 1}, {"hue": 2}], "evals": [{"prompt": "Where is it?"}]}),
+        (),
+        "the cases of a.json are `colors`, its longest list of objects. "
+        "only `colors` of a.json is read; not used: 'evals'. a.json: no column is known",
+    ),
 )
 
 

@@ -443,6 +443,7 @@ def test_assertions_of_promptfoo_decide_the_same(
         ("contains-json", "assertion contains-json"),
         ("not-is-json", "assertion not-is-json"),
         ("not-contains-all: a, b", "assertion not-contains-all"),
+        ("contains-any: ,", "assertion contains-any"),
         ("is-json: file://schema.json", "assertion is-json"),
         (r"regex: (?<year>\d+)", "assertion regex"),
         ("contains: {{answer}}", "assertion contains with a variable"),
@@ -480,3 +481,14 @@ def test_several_files_of_rows_each_get_scenarios(tmp_path: Path) -> None:
     done = CliRunner().invoke(import_, paths, standalone_mode=False)
     assert int(done.return_value) == 0
     assert [discover_file(tmp_path / f"{name}.sim.yaml", Imports()).broken for name in "ab"] == [(), ()]
+
+
+def test_recorded_sessions_are_not_imported_as_rows(tmp_path: Path) -> None:
+    """Several files are all of rows or all of sessions; nothing is written before that is known."""
+    asked = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    sessions = file(tmp_path, "s.json", json.dumps([{"id": "1", "messages": asked}]))
+    table = file(tmp_path, "a.csv", QUESTIONS)
+    for paths in ([str(sessions), str(table)], [str(table), str(sessions)]):
+        refused = CliRunner().invoke(import_, paths, standalone_mode=False)
+        assert f"{sessions} has recorded sessions, {table} has none; import each kind alone" in refused.stderr
+    assert {*tmp_path.iterdir()} == {sessions, table}

@@ -175,12 +175,14 @@ def import_(request: ImportRequest, sources: tuple[str, ...]) -> ExitCode:
     Exit status: 0 every scenario is valid; 2 one is invalid, or nothing was written.
     """
     paths = tuple(path for each in sources for path in files_of(Path(each)))
-    has_traces = request.form or (all(path.is_file() for path in paths) and all(map(has_sessions, paths)))
-    others = ("rows", "recorded sessions") if has_traces else ("traces", "rows of data")
-    for word, name in (_OF_ROWS if has_traces else _OF_TRACES).items():
+    recorded = [path for path in paths if request.form or has_sessions(path)]
+    if recorded and (rest := [path for path in paths if path not in recorded]):
+        raise UsageError(f"{recorded[0]} has recorded sessions, {rest[0]} has none; import each kind alone")
+    others = ("rows", "recorded sessions") if recorded else ("traces", "rows of data")
+    for word, name in (_OF_ROWS if recorded else _OF_TRACES).items():
         if getattr(request, name):
             raise UsageError(f"--{word}: is for {others[0]}; {sources[0]} has {others[1]}")
-    if not has_traces:
+    if not recorded:
         if len(sources) > 1 and request.output:
             raise UsageError("--output: is for one file of rows; without it, each has scenarios next to it")
         return max([_report(import_rows(replace(request, source=each))) for each in sources])
@@ -235,7 +237,8 @@ def import_rows(request: ImportRequest) -> ImportResult:
         (rows, notes), cases = _dataset(request), None
         data = (request.output or Path()).parent / f"{source.name}.jsonl"
     output = request.output or data.with_name(f"{source.stem}.sim.yaml")
-    columns = _Columns(request, rows)
+    with errors_as(UsageError, "".join(f"{note}. " for note in notes), UsageError):
+        columns = _Columns(request, rows)
     options = columns.template()
     if cases is not None and (request.turns or request.says or request.outcome):
         raise UsageError(f"--turn, --says and --outcome are for rows, not for {source.name}; use --column")
@@ -275,6 +278,7 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     if key is None and of_one_case.isdisjoint(keys):
         lists = {key: len(objects(value)) for key, value in document.items() if objects(value)}
         key = max(lists, key=lists.__getitem__, default=None)
+        notes += [f"the cases of {path.name} are `{key}`, its longest list of objects"] if lists else []
     if key is None:  # one case, as in a file for each
         return [document]
     listed = document[key] if isinstance(document[key], list) else [document[key]]
@@ -454,12 +458,14 @@ class _Columns:
         """Add a criterion, which may be an object: a statement with other keys, or an assertion."""
         given = entry(value)
         statement = next((given[key] for key in _STATEMENTS if isinstance(given.get(key), str)), None)
-        if given and statement is None:
+        if given and (statement is None or "type" in given):
             self._add_check(case, value)
+        elif not isinstance(statement or value, str):
+            self._left_out["criterion that is not a text"] += 1
         elif any(isinstance(each, int | float) and each < 0 for each in given.values()):
             self._left_out["criterion with a negative weight"] += 1
         else:
-            case["criteria"].append(statement or as_text(value))
+            case["criteria"].append(statement or value)
             self._left_out.update(f"`{key}` of a criterion" for key in given if given[key] != statement)
 
     def _add_check(self, case: dict[str, Any], check: Any) -> None:
@@ -505,8 +511,7 @@ class _Columns:
         shown = "; ".join(f"{role}: {', '.join(paths)}" for role, paths in roles.items())
         yield f"columns by role: {shown or 'none'} (--column ROLE=COLUMN changes one)"
         used = {path for paths in roles.values() for path in paths}
-        used |= {path for path in self._paths if f"{{{path}}}" in templates}
-        if unused := [path for path in self._paths if path not in used]:
+        if unused := [path for path in self._paths if path not in used and f"{{{path}}}" not in templates]:
             yield f"columns that are not used: {quoted_names(unused, 12)}"
         yield from (f"left out {n} × {what}" for what, n in self._left_out.items() if n)
 
