@@ -19,6 +19,8 @@ from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 from agentest.support.lazy_dataclasses import dataclass
 
+EXACT_S = 1.0
+"""How long each attempt is counted by itself after an error, and after other limits than places."""
 _CONFIRMED_S = 10.0
 """How long requests wait at most until a refusal is confirmed."""
 
@@ -147,6 +149,21 @@ class LocalGate:
         self.state: ModelState = self.circuit
         self.budget = budget
         self.capabilities = Capabilities()
+        self.exact_until = 0.0  # until then, each attempt is counted when it begins and when it ends
+
+    @property
+    def is_spare(self) -> bool:
+        """True if only places limit attempts, none is lost, a tenth of them is free, and no call waits."""
+        places, is_exact = self.places, anyio.current_time() < self.exact_until
+        if is_exact or self.budget or self.circuit.is_open or not self.quota.is_unlimited or places.waiting:
+            return False
+        return places.places == places.max_concurrency and places.in_progress < 0.9 * places.places
+
+    def answered(self, times: int, tokens: int) -> None:
+        """Record answers to attempts that were made with the admission of earlier ones."""
+        self.circuit.answered(self.circuit.waits_begun - 1, times)  # they began before the model went down
+        self.places.succeeded(self.places.decreases, times)
+        self.quota.count(times, tokens)
 
     def attempt(self, call: Call, tokens: Callable[[], int]) -> LocalAttempt:
         return LocalAttempt(self, call, tokens() if self.quota.counts_tokens else 0)
@@ -247,6 +264,7 @@ class LocalAttempt:
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
         gate, circuit = self._gate, self._gate.circuit
+        gate.exact_until = anyio.current_time() + EXACT_S
         if isinstance(error, TransientError):
             alone = alone or circuit.answers > self._answers
             circuit.attempt_failed(self._call, error, alone=alone)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import field
 from math import ceil, inf
 
 import anyio
@@ -61,46 +62,37 @@ class ModelState:
         """Number of requests that the server answered, including rejections (400). It never decreases."""
 
 
+@dataclass(eq=False)
 class Circuit(ModelState):
     """The state of one model in a run: up or down, and which call may probe it.
 
     All calls wait together for a model that answers none of them, from the first request on. The model is
     given up when no call got an answer for a whole deadline, or after a minute if it never answered in this
     run and its address may be wrong.
-
-    Args:
-        deadline_s: how long calls wait for the model; 0 means not at all.
-        announce: receives a message when a noticeable wait begins and when it ends.
-        stop: ends the run, for the reason that the model refuses every request for now or for good.
-        clock: the event loop's clock.
     """
 
-    def __init__(
-        self,
-        model: str,
-        deadline_s: float = 0.0,
-        announce: Callable[[str], None] = lambda _: None,
-        stop: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = anyio.current_time,
-    ) -> None:
-        super().__init__(waits=deadline_s > 0)
-        self._stop = stop
-        self._model = model
-        self._deadline_s = deadline_s
-        self._announce = announce
-        self._clock = clock
-        self._refuses = False
-        """True if calls end at once. After a while one probes."""
-        self._streak: _Streak | None = None
-        self._probe: object = None  # the call that probes or waits to probe; None if the next call will
-        self._probe_at = 0.0
-        self._advice = ""  # advice for a model that was given up, to follow a semicolon
-        self._interval_s = _FIRST_PROBE_S
-        self._announced = False
-        self._changed = asyncio.Event()
-        self.waits_begun = 0  # number of outages so far
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when the circuit opens or closes, or when the reason changes."""
+    model: str
+    deadline_s: float = 0.0  # how long calls wait for the model; 0 means not at all
+    announce: Callable[[str], None] = lambda _: None
+    """Receives a message when a noticeable wait begins and when it ends."""
+    stop: Callable[[str], None] = lambda _: None
+    """Ends the run, for the reason that the model refuses every request for now or for good."""
+    clock: Callable[[], float] = anyio.current_time
+    waits_begun: int = 0  # number of outages so far
+    on_change: Callable[[], None] = lambda: None
+    """Called when the circuit opens or closes, or when the reason changes."""
+    _refuses: bool = False
+    """True if calls end at once. After a while one probes."""
+    _streak: _Streak | None = None
+    _probe: object = None  # the call that probes or waits to probe; None if the next call will
+    _probe_at: float = 0.0
+    _advice: str = ""  # advice for a model that was given up, to follow a semicolon
+    _interval_s: float = _FIRST_PROBE_S
+    _announced: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        super().__init__(waits=self.deadline_s > 0)
 
     def keeps_out(self, caller: object) -> bool:
         """Return True if this call may not make an attempt now."""
@@ -112,7 +104,7 @@ class Circuit(ModelState):
         Raises ModelUnavailable if the call's deadline comes first.
         """
         while self.is_open:
-            now = self._clock()
+            now = self.clock()
             if self._refuses:
                 return self._probe_or_refuse(caller, now)
             if now >= self._give_up_at:
@@ -120,7 +112,7 @@ class Circuit(ModelState):
                 continue
             if self._probe_at > deadline_at and self._probe_at - now > _MAX_PROBE_S:
                 raise ModelUnavailable(
-                    f"model {self._model} is not called for another {ceil(self._probe_at - now)} s, "
+                    f"model {self.model} is not called for another {ceil(self._probe_at - now)} s, "
                     f"longer than `deadline_ms` leaves: {self.problem}"
                 )
             if self._probe is None:
@@ -138,16 +130,16 @@ class Circuit(ModelState):
             self._probe = None
             self._wake()
 
-    def answered(self, waits: int | None = None) -> None:
-        """Record a response, including a rejection of the request (400): the server is up.
+    def answered(self, waits: int | None = None, times: int = 1) -> None:
+        """Record responses, including a rejection of the request (400): the server is up.
 
         Args:
             waits: `waits_begun` when the attempt began. An attempt that is older than a wait does not end it:
                 the calls that it lets through would fail, and the outage would be announced again.
         """
-        self.answers += 1
+        self.answers += times
         if self.is_open and not self._refuses and waits not in (None, self.waits_begun):
-            now = self._clock()
+            now = self.clock()
             self._streak = _Streak(now, now)
             return
         self._announce_end("answers again")
@@ -164,12 +156,12 @@ class Circuit(ModelState):
             alone: True if other calls were answered meanwhile, so that a requested pause applies to this call
                 only.
         """
-        now = self._clock()
+        now = self.clock()
         if self._streak is None or (not self.is_open and now - self._streak.last > _STALE_S):
             self._streak = _Streak(now, now)
         self._streak.add(error, now)
         asked_for = min(error.retry_after or 0.0, _MAX_WAIT_S)
-        if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
+        if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self.deadline_s):
             self._postpone(str(error), asked_for, now)
         elif self.is_open:
             if self._probe == caller:
@@ -179,22 +171,22 @@ class Circuit(ModelState):
             if now >= self._give_up_at:
                 self.problem = str(error)
                 self._give_up(now)
-        elif self.waits and self._streak.is_outage(now, min(_STORM_S, self._deadline_s / 2)):
+        elif self.waits and self._streak.is_outage(now, min(_STORM_S, self.deadline_s / 2)):
             self._wait(str(error), asked_for, now)
         elif self.waits and error.throttled and now - self._streak.since > MAX_RETRY_AFTER_S:
             self._announce_wait(now, str(error))
 
     def refuse_all(self, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong (401, 403, 404)."""
-        self._refuse(problem, self._clock() + _COOL_DOWN_S)
+        self._refuse(problem, self.clock() + _COOL_DOWN_S)
         self._advice = "; check the model's name, its key and the account"
-        self._stop(f"model {self._model} refuses every request: {problem}{self._advice}")
+        self.stop(f"model {self.model} refuses every request: {problem}{self._advice}")
 
     @property
     def _give_up_at(self) -> float:
         if self._streak is None:
-            return self._clock() + self._deadline_s
-        return self._streak.since + min(self._deadline_s, _WRONG_ADDRESS_S if self._may_be_wrong else inf)
+            return self.clock() + self.deadline_s
+        return self._streak.since + min(self.deadline_s, _WRONG_ADDRESS_S if self._may_be_wrong else inf)
 
     @property
     def _may_be_wrong(self) -> bool:
@@ -213,10 +205,10 @@ class Circuit(ModelState):
 
     def _postpone(self, problem: str, asked_for: float, now: float) -> None:
         again = now + asked_for
-        if self._refuses or asked_for > self._deadline_s:
+        if self._refuses or asked_for > self.deadline_s:
             problem = f"{problem}; it asks to wait {asked_for:.0f} s"
             self._refuse(problem, again)
-            self._stop(f"model {self._model}: {problem}, longer than `deadline_ms`{self._advice}")
+            self.stop(f"model {self.model}: {problem}, longer than `deadline_ms`{self._advice}")
             return
         if not self.is_open:
             self._wait(problem, asked_for, now)
@@ -238,7 +230,7 @@ class Circuit(ModelState):
         if now < self._probe_at or self._probe not in (None, caller):
             seconds = max(1, ceil(self._probe_at - now))
             raise ModelUnavailable(
-                f"model {self._model} is down: {self.problem}{self._for_how_long(now)}; "
+                f"model {self.model} is down: {self.problem}{self._for_how_long(now)}; "
                 f"not called again for {seconds} s{self._advice}"
             )
         self._probe, self._probe_at = caller, now + _COOL_DOWN_S
@@ -264,14 +256,14 @@ class Circuit(ModelState):
         if not self._announced:
             self._announced = True
             most = max(0.0, self._give_up_at - now)
-            self._announce(
-                f"model {self._model} does not answer ({problem}): waiting for it, at most {most:.0f} s"
+            self.announce(
+                f"model {self.model} does not answer ({problem}): waiting for it, at most {most:.0f} s"
             )
 
     def _announce_end(self, what: str) -> None:
         if self._announced:
             self._announced = False
-            self._announce(f"model {self._model} {what}{self._for_how_long(self._clock())}")
+            self.announce(f"model {self.model} {what}{self._for_how_long(self.clock())}")
 
     def _for_how_long(self, now: float) -> str:
         waited = now - self._streak.since if self._streak else 0.0
@@ -299,14 +291,14 @@ class Places(WaitingLine):
 
     def __init__(self, max_concurrency: int) -> None:
         super().__init__()
-        self._max_concurrency = max(1, max_concurrency)
-        self.places = self._max_concurrency  # number of requests that may be in progress now
+        self.max_concurrency = max(1, max_concurrency)
+        self.places = self.max_concurrency  # number of requests that may be in progress now
         self.in_progress = 0
         """Number of requests in progress. It exceeds `places` only just after a decrease."""
         self.decreases = 0  # number of decreases so far, which tells older requests from newer ones
         self._successes = 0
         self._failed = 0.0  # moving share of failures among the answers
-        self._overloaded_at = self._max_concurrency  # number of places at the last decrease
+        self._overloaded_at = self.max_concurrency  # number of places at the last decrease
         self._step = 1
 
     def _delay(self, _: int, /) -> float:
@@ -320,13 +312,13 @@ class Places(WaitingLine):
         self.in_progress -= 1
         self._wake()
 
-    def succeeded(self, since: int) -> None:
-        """Record the answer to a request that was sent after this many decreases."""
+    def succeeded(self, since: int, times: int = 1) -> None:
+        """Record the answers to requests that were sent after this many decreases."""
         if since != self.decreases:
             return  # a request sent with more places shows nothing about the current number
         if self._failed:
-            self._failed -= self._failed * self._weight
-        if self.places < self._max_concurrency:
+            self._failed *= (1 - self._weight) ** times
+        if self.places < self.max_concurrency:
             self._grow()
 
     def _grow(self) -> None:
@@ -340,7 +332,7 @@ class Places(WaitingLine):
             self.places += max(self._step, self.places // _SLOW_GROWTH_STEP)
             if self.places > self._overloaded_at:
                 self._step *= 2
-        self.places = min(self.places, self._max_concurrency)
+        self.places = min(self.places, self.max_concurrency)
         self._wake()
 
     def overloaded(self, since: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
 from itertools import count
@@ -59,6 +59,8 @@ class WaitingLine:
         self._waiting_since = self.waited_s = 0.0
         self._ages: dict[CallerId, int] = {}
         self._arrivals = count()
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when a call begins to wait."""
 
     def _delay(self, tokens: int, /) -> float:
         """Return the seconds until a request may start; infinite if something else has to end first."""
@@ -89,6 +91,7 @@ class WaitingLine:
         if not self.waiting:
             self._waiting_since = anyio.current_time()
         self.waiting += 1
+        self.on_wait()
         with nullcontext() if call.was_throttled else call.limit.paused():
             try:
                 # Check everything again after each wait, because capacity may be removed and pauses extended.
@@ -197,9 +200,9 @@ class Quota(WaitingLine):
         return self._token_s > 0 or self._room is not _UNLIMITED
 
     def _delay(self, tokens: int, /) -> float:
-        room, is_free = self._room, self._is_free
-        if is_free and room is _UNLIMITED:
+        if self.is_unlimited:
             return 0.0
+        room, is_free = self._room, self._is_free
         most = 1 if self._row > 1 else max(1, min(room.requests, self._most))
         is_too_large = self.in_progress and self._reserved + tokens > room.tokens
         if self.in_progress + 1 > most or is_too_large:
@@ -207,6 +210,11 @@ class Quota(WaitingLine):
         waits_for = (self._paused_until, self._next_request, self._next_tokens, self._next_learnt)
         delay = 0.0 if is_free else max(waits_for) - anyio.current_time()
         return delay if delay > _INSTANT_S else 0.0
+
+    @property
+    def is_unlimited(self) -> bool:
+        """True if any number of requests may start at any time."""
+        return self._is_free and self._room is _UNLIMITED
 
     @property
     def _is_free(self) -> bool:
@@ -227,17 +235,22 @@ class Quota(WaitingLine):
 
     def _start(self, tokens: int, /) -> None:
         self.in_progress += 1
-        self.requests += 1
         self._reserved += tokens
-        now = anyio.current_time()
-        self._starts.append(now)
-        while self._starts[0] < now - _MINUTE_S:
-            self._starts.popleft()
+        now = self.count(1)
         if self._is_free:
             return
         self._next_request = max(now, self._next_request) + self._request_s
         self._next_tokens = max(now, self._next_tokens) + tokens * self._token_s
         self._next_learnt = max(now, self._next_learnt) + self._gap_s
+
+    def count(self, requests: int, tokens: int = 0) -> float:
+        """Count requests that start now, and tokens that they used. Return the time."""
+        self.requests, self.tokens = self.requests + requests, self.tokens + tokens
+        now = anyio.current_time()
+        self._starts.extend([now] * requests)
+        while self._starts[0] < now - _MINUTE_S:
+            self._starts.popleft()
+        return now
 
     @property
     def _gap_s(self) -> float:

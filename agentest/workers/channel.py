@@ -181,7 +181,7 @@ def packed(value: object) -> bytes:
 
 class _MessagePickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        kind = type(value)
+        kind: Any = type(value)
         if kind is ToolCall:
             values = json.dumps(plain([value.args, value.result]))
             return _unpack_tool_call, (values, *get_call_metadata(value))
@@ -193,7 +193,8 @@ class _MessagePickler(pickle.Pickler):
         return NotImplemented if values_of is None else (kind, values_of(value))
 
 
-def _make_field_getter(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
+@cache
+def _field_getter_of(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
     """Return a getter for the constructor arguments of a plain dataclass, or None if `kind` is anything else.
 
     Pickle's default handling of dataclasses with slots takes several times as long.
@@ -207,9 +208,6 @@ def _make_field_getter(kind: Any) -> Callable[[Any], tuple[object, ...]] | None:
     if len(names) == 1:
         return lambda value: (getattr(value, names[0]),)
     return attrgetter(*names)
-
-
-_field_getter_of: Callable[[Any], Callable[[Any], tuple[object, ...]] | None] = cache(_make_field_getter)
 
 
 def _from_json(text: str) -> Any:

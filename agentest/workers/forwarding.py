@@ -138,11 +138,13 @@ class SendingLedger(Ledger):
     """A worker's ledger, which also reports every entry to the run's process.
 
     Args:
+        on_report: reports other sums of live calls.
         exact: True to report each live call at once. Otherwise those of `SUMMED_S` are summed up.
     """
 
-    def __init__(self, send: Send, *, exact: bool = False) -> None:
+    def __init__(self, send: Send, on_report: Callable[[], None], *, exact: bool = False) -> None:
         super().__init__()
+        self._on_report = on_report
         self._run: RunCollectors = remote(COLLECTORS, send)
         self._exact = exact
         self._sums: defaultdict[CallKey, ModelUsage] = defaultdict(ModelUsage)
@@ -161,6 +163,7 @@ class SendingLedger(Ledger):
         for key, used in self._sums.items():
             self._run.add_usage(key, used)
         self._sums.clear()
+        self._on_report()
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)

@@ -2,7 +2,8 @@
 
 Rate limiters, circuits and the budget live in the run's process. A worker requests a lease for each attempt
 to call a model and reports the attempt's outcome when it ends, so that every limit counts the calls of all
-workers exactly.
+workers exactly. While a model has spare places and no other limit, workers keep the leases of answered
+attempts for the next ones, and report answers in sums.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import field
 from functools import partial
 from itertools import count
 from typing import Self
@@ -17,9 +19,9 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.models.admission import Capabilities, LocalAttempt, LocalGate, LocalGates, number_gate
+from agentest.models.admission import EXACT_S, Capabilities, LocalAttempt, LocalGates, number_gate
 from agentest.models.budget import BudgetExhausted, Call, CallerId
-from agentest.models.circuit import ModelState
+from agentest.models.circuit import Circuit, ModelState
 from agentest.models.port import Room, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
@@ -27,6 +29,9 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import Send, remote
 
 LEASES = "leases"
+
+Answer = tuple[int, Room | None, float | None]
+"""Tokens used, what the provider says is left, and the cost in USD."""
 
 
 class LeasedGates:
@@ -41,55 +46,62 @@ class LeasedGates:
         self.run: WorkerLeases = remote(LEASES, send)
         self.redact = redact
         self.leases = count(1)
-        self.waiting: dict[int, _WaitingLease] = {}
+        self.waiting: dict[int, LeasedAttempt] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._gates: dict[int, LeasedGate] = {}
-        self._states: dict[int, tuple[bool, str]] = {}
 
     def of(self, spec: ModelSpec) -> LeasedGate:
         """Return the model's gate. Roles with the same limits share one gate."""
-        number = number_gate(spec, self._numbers)
-        if number not in self._gates:
-            gate = LeasedGate(self, number)
-            gate.state.is_open, gate.state.problem = self._states.get(number, (False, ""))
-            self._gates[number] = gate
-        return self._gates[number]
+        return self._gate(number_gate(spec, self._numbers))
+
+    def _gate(self, number: int) -> LeasedGate:
+        return self._gates.setdefault(number, LeasedGate(self, number))
+
+    def report(self) -> None:
+        """Report the answers of attempts whose leases were kept."""
+        for gate in self._gates.values():
+            if gate.answers:
+                self.run.answered(gate.number, gate.answers, gate.tokens)
+                gate.answers = gate.tokens = 0
 
     def decide(self, lease: int, refusal: ModelError | None) -> None:
         """Grant a lease, or refuse it with the error to raise. A call that was cancelled no longer waits."""
         if waiting := self.waiting.get(lease):
-            waiting.is_decided, waiting.refusal = True, refusal
+            waiting.decided, waiting.refusal = True, refusal
             waiting.changed.set()
 
-    def set_state(self, number: int, problem: str, *, is_down: bool) -> None:
-        """Record that a model went down or came up, which changes how waiting time is counted."""
-        self._states[number] = is_down, problem
-        if gate := self._gates.get(number):
-            gate.state.answers += gate.state.is_open and not is_down  # the model answered in some process
-            gate.state.is_open, gate.state.problem = is_down, problem
+    def set_state(self, number: int, problem: str, *, is_down: bool, keeps: bool) -> None:
+        """Record whether a model is down, which changes how waiting time counts, and may leases be kept."""
+        gate = self._gate(number)
+        gate.state.answers += gate.state.is_open and not is_down  # the model answered in some process
+        gate.state.is_open, gate.state.problem = is_down, problem
+        gate.keep(keeps=keeps)
         for waiting in self.waiting.values():
             waiting.changed.set()
 
 
-class _WaitingLease:
-    def __init__(self) -> None:
-        self.is_decided = False
-        self.refusal: ModelError | None = None
-        self.changed = asyncio.Event()
-
-
+@dataclass(slots=True, eq=False)
 class LeasedGate:
     """The gate to one model whose limits belong to the run's process."""
 
-    def __init__(self, gates: LeasedGates, number: int) -> None:
-        self.gates = gates
-        self.number = number
-        self.state = ModelState(waits=True)
-        self.capabilities = Capabilities()
+    gates: LeasedGates
+    number: int
+    state: ModelState = field(default_factory=partial(ModelState, waits=True))
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    keeps: bool = False  # True if an answered attempt leaves its lease to the next one
+    unused: list[int] = field(default_factory=list)  # leases that were left
+    answers: int = 0  # of attempts that left their leases, until they are reported
+    tokens: int = 0  # used by them
 
     def attempt(self, call: Call, tokens: Callable[[], int]) -> LeasedAttempt:
         """Create an attempt, to be entered once with `async with`."""
         return LeasedAttempt(self, call, tokens(), next(self.gates.leases))
+
+    def keep(self, *, keeps: bool) -> None:
+        """Keep leases from now on, or return them."""
+        self.keeps = keeps
+        while self.unused and not keeps:
+            self.gates.run.give_back(self.unused.pop())
 
     def refuse_all(self, problem: str) -> None:
         """Report that every request will fail: the key, the account or the model's name is wrong."""
@@ -104,35 +116,49 @@ class LeasedAttempt:
     _call: Call
     _tokens: int
     _lease: int
-    _answer: tuple[int, Room | None, float | None] | None = None
+    decided: bool = False
+    refusal: ModelError | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _answer: Answer | None = None
     _error: ModelError | None = None
     _alone: bool = False
 
     async def __aenter__(self) -> Self:
         gates, call = self._gate.gates, self._call
-        waiting = gates.waiting[self._lease] = _WaitingLease()
+        if self._gate.unused:
+            self._lease = self._gate.unused.pop()
+            return self
+        gates.waiting[self._lease] = self
         seconds = call.limit.ends_at - asyncio.get_running_loop().time()
         of_call = (call.number, call.asker, call.is_user, call.is_odd, seconds)
         gates.run.request(self._gate.number, self._lease, self._tokens, of_call)
         try:
-            while not waiting.is_decided:
+            while not self.decided:
                 # Waiting for a model that is down counts against the call's time limit; waiting in line does
                 # not.
                 runs = self._gate.state.is_open or call.was_throttled
                 with nullcontext() if runs else call.limit.paused():
-                    await waiting.changed.wait()
-                waiting.changed.clear()
+                    await self.changed.wait()
+                self.changed.clear()
         except BaseException:
             gates.run.give_back(self._lease)
             raise
         finally:
             del gates.waiting[self._lease]
-        if waiting.refusal:
-            raise waiting.refusal
+        if self.refusal:
+            raise self.refusal
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._gate.gates.run.end(self._lease, self._answer, self._error, alone=self._alone)
+        gate, answer = self._gate, self._answer
+        if gate.keeps and answer and not (answer[1] or self._error):
+            gate.unused.append(self._lease)
+            gate.answers, gate.tokens = gate.answers + 1, gate.tokens + answer[0]
+            return
+        if self._error:  # the attempts that check it begin with leases of their own
+            gate.keep(keeps=False)
+        gate.gates.report()  # whether the model is down depends on earlier answers
+        gate.gates.run.end(self._lease, answer, self._error, alone=self._alone)
 
     def succeeded(self, tokens: int, room: Room | None, cost: float | None) -> None:
         self._answer = tokens, room, cost
@@ -159,10 +185,12 @@ class LeaseCoordinator:
     """
 
     def __init__(self, gates: LocalGates) -> None:
-        self._gates = gates
+        self.gates = gates.gates
         self._workers: list[WorkerLeases] = []
+        self._kept: dict[int, bool] = {}  # number of a gate → whether workers keep its leases
         for gate in gates.gates:
-            gate.circuit.on_change = partial(self._broadcast_state, gate)
+            gate.circuit.on_change = partial(self.limit, gate.circuit)
+            gate.places.on_wait = gate.quota.on_wait = self.limit
 
     def add_worker(self, send: Send, tasks: TaskGroup) -> WorkerLeases:
         """Return the leases of one more worker. Close them when the worker ends.
@@ -171,11 +199,10 @@ class LeaseCoordinator:
             send: sends a message to the worker.
             tasks: task group for calls that have to wait.
         """
-        leases = WorkerLeases(self._gates, tasks, send, len(self._workers) + 1)
+        leases = WorkerLeases(self, tasks, remote(LEASES, send), len(self._workers) + 1)
         self._workers.append(leases)
-        for number, gate in enumerate(self._gates.gates):
-            if gate.state.is_open:
-                leases.set_state(number, gate)
+        for gate in self.gates:
+            self.limit(gate.circuit)
         return leases
 
     def close(self) -> None:
@@ -183,11 +210,19 @@ class LeaseCoordinator:
         for leases in self._workers:
             leases.close()
 
-    def _broadcast_state(self, gate: LocalGate) -> None:
-        for number, other in enumerate(self._gates.gates):
-            if other.circuit is gate.circuit:
-                for leases in self._workers:
-                    leases.set_state(number, other)
+    def limit(self, changed: Circuit | None = None) -> None:
+        """Notify workers of a changed circuit, and of gates whose leases they may or may not keep by now."""
+        for number, gate in enumerate(self.gates):
+            kept, keeps = self._kept.get(number, False), gate.is_spare
+            if keeps == kept and gate.circuit is not changed:
+                continue
+            self._kept[number] = keeps
+            if kept and not keeps:
+                gate.exact_until = anyio.current_time() + EXACT_S
+            for leases in self._workers:
+                if not leases.closed:
+                    state = number, gate.state.problem
+                    leases.worker.set_state(*state, is_down=gate.state.is_open, keeps=keeps)
 
 
 class _RemoteTimeLimit:
@@ -203,17 +238,17 @@ class _RemoteTimeLimit:
             self.ends_at += anyio.current_time() - began
 
 
+@dataclass(slots=True, eq=False)
 class WorkerLeases:
-    """The leases of one worker, which calls `request`, `give_back`, `end` and `refuse_all`."""
+    """The leases of one worker, which calls all methods except `close`."""
 
-    def __init__(self, gates: LocalGates, tasks: TaskGroup, send: Send, process: int) -> None:
-        self._gates = gates
-        self._tasks = tasks
-        self._worker: LeasedGates = remote(LEASES, send)
-        self._process = process
-        self._waiting: dict[int, anyio.CancelScope] = {}
-        self._under_way: dict[int, LocalAttempt] = {}
-        self._closed = False
+    _desk: LeaseCoordinator
+    _tasks: TaskGroup
+    worker: LeasedGates
+    _process: int
+    _waiting: dict[int, anyio.CancelScope] = field(default_factory=dict)
+    _under_way: dict[int, LocalAttempt] = field(default_factory=dict)
+    closed: bool = False
 
     def request(
         self, gate: int, lease: int, tokens: int, of_call: tuple[int, CallerId, bool, bool, float]
@@ -223,12 +258,12 @@ class WorkerLeases:
         Args:
             of_call: number, conversation, `is_user`, `is_odd`, and how many seconds it may still take.
         """
-        if self._closed:
+        if self.closed:
             return
         number, asker, is_user, is_odd, seconds = of_call
         call = Call(_RemoteTimeLimit(seconds), number, self._process, asker, is_user=is_user)
         call.is_odd = is_odd
-        attempt = self._gates.gates[gate].attempt(call, lambda: tokens)
+        attempt = self._desk.gates[gate].attempt(call, lambda: tokens)
         if attempt.enter_now():
             self._grant(lease, attempt)
         else:
@@ -242,38 +277,28 @@ class WorkerLeases:
         elif attempt := self._under_way.pop(lease, None):
             attempt.leave(made=False)
 
-    def end(
-        self,
-        lease: int,
-        answer: tuple[int, Room | None, float | None] | None,
-        error: ModelError | None,
-        *,
-        alone: bool,
-    ) -> None:
-        """Record the outcome of an attempt.
+    def answered(self, gate: int, answers: int, tokens: int) -> None:
+        """Record answers to attempts whose leases the worker kept."""
+        self._desk.gates[gate].answered(answers, tokens)
 
-        Args:
-            answer: tokens used, what the provider says is left, and the cost in USD; None without an answer.
-        """
+    def end(self, lease: int, answer: Answer | None, error: ModelError | None, *, alone: bool) -> None:
+        """Record the outcome of an attempt."""
         if attempt := self._under_way.pop(lease, None):
             if error:
                 attempt.failed(error, alone=alone)
             if answer:
                 attempt.succeeded(*answer)
             attempt.leave()
+            if error or (answer and answer[1]):
+                self._desk.limit()
 
     def refuse_all(self, gate: int, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong."""
-        self._gates.gates[gate].refuse_all(problem)
-
-    def set_state(self, number: int, gate: LocalGate) -> None:
-        """Notify the worker that a model went down or came up."""
-        if not self._closed:
-            self._worker.set_state(number, gate.state.problem, is_down=gate.state.is_open)
+        self._desk.gates[gate].refuse_all(problem)
 
     def close(self) -> None:
         """Free everything that the worker had, after it has ended. Attempts in progress count as made."""
-        self._closed = True
+        self.closed = True
         for scope in self._waiting.values():
             scope.cancel()
         for attempt in self._under_way.values():
@@ -289,11 +314,11 @@ class WorkerLeases:
                 else:
                     self._grant(lease, attempt)
         except (ModelUnavailable, BudgetExhausted) as error:
-            if not self._closed:
-                self._worker.decide(lease, error)
+            self.worker.decide(lease, error)
         finally:
             del self._waiting[lease]
 
     def _grant(self, lease: int, attempt: LocalAttempt) -> None:
         self._under_way[lease] = attempt
-        self._worker.decide(lease, None)
+        self.worker.decide(lease, None)
+        self._desk.limit()

@@ -121,7 +121,7 @@ class ForkedWorkers:
                 try:
                     socket.send_fds(self._nursery, [_ORDER.pack(number)], [end.fileno()])
                 except BlockingIOError:
-                    await _until_writable(self._nursery)
+                    await anyio.wait_writable(self._nursery)
                 else:
                     return
 
@@ -185,15 +185,6 @@ class _ForkedWorker:
         if self._status < 0:
             return f"was killed by {_signal_name(-self._status)}"
         return f"ended with status {self._status}"
-
-
-async def _until_writable(line: socket.socket) -> None:
-    loop, writable = asyncio.get_running_loop(), anyio.Event()
-    loop.add_writer(line, writable.set)
-    try:
-        await writable.wait()
-    finally:
-        loop.remove_writer(line)
 
 
 def _fork_error(error: OSError) -> UsageError:

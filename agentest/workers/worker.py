@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.domain.events import Event, Noted
 from agentest.domain.reasons import measured_conversation
 from agentest.domain.results import Status
 from agentest.domain.transcript import Conversation
@@ -95,18 +94,20 @@ class Worker:
         """Make a call that the run's process has sent."""
         deliver(message, self._parts, self._ongoing)
 
-    # Called by the run's process (`WorkerCalls`):
-
     def run_conversation(self, order: ConversationOrder) -> None:
+        """Run a conversation and have it judged."""
         self._send_orders.send_nowait(order)
 
     def end_unit(self, scope: str) -> None:
+        """Release a unit whose conversations have all finished."""
         self._holder.end(self._units[scope])
 
     def stop(self, reason: str, status: Status, *, interrupted: bool) -> None:
+        """End early."""
         self._stop(reason, status, interrupted=interrupted)
 
     def close_all(self) -> None:
+        """Close everything, because no work is left."""
         self._closing.set()
 
     async def _work(self) -> None:
@@ -139,14 +140,10 @@ class Worker:
         return RunSession(
             prepared=self._prepared,
             settings=settings_of(self._prepared),
-            emit=self._emit,
+            emit=self._run.emit,
             stop=self._stop,
             on_note=lambda text: self._run.note(self._prepared.loaded.redact(text)),
         )
-
-    def _emit(self, event: Event) -> None:
-        assert isinstance(event, Noted)  # all other events come from the run's process
-        self._run.emit(event)
 
     async def _open(
         self, session: RunSession, stack: AsyncExitStack, tasks: TaskGroup
@@ -156,7 +153,7 @@ class Worker:
         The run's process has checked recordings and started the servers that workers share.
         """
         exact = self._prepared.request.options.has_budget
-        ledger = self._ledger = SendingLedger(self._send, exact=exact)
+        ledger = self._ledger = SendingLedger(self._send, self._gates.report, exact=exact)
         tape = self._tape = self._pages(session)
         models, _ = await open_models(session, tape, stack, self._gates, ledger)
         source: ConversationSource = FinishedConversations(

@@ -12,11 +12,14 @@ from typing import Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.domain.results import Status
 from agentest.runner.conversation_run import RunningConversation
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
-from agentest.workers.channel import ConversationOrder, deliver
+from agentest.workers.channel import deliver
+
+RemoteWorker = Any
+RemoteConversation = Any
+"""Stand-ins for a `worker.Worker` and its `OngoingConversation`, whose module imports this one."""
 
 POOL, WORKER, OBSERVED = "pool", "worker", "observed"
 
@@ -44,29 +47,6 @@ class Connection(Protocol):
 
     async def death(self) -> str:
         """Return how a disconnected worker ended, to follow "the worker": `was killed by SIGKILL`."""
-
-
-class WorkerCalls(Protocol):
-    """The methods that the run's process calls on a worker."""
-
-    def run_conversation(self, order: ConversationOrder) -> None:
-        """Run a conversation and have it judged."""
-
-    def end_unit(self, scope: str) -> None:
-        """All conversations of a unit have finished."""
-
-    def stop(self, reason: str, status: Status, *, interrupted: bool) -> None:
-        """The run ends early."""
-
-    def close_all(self) -> None:
-        """No work is left: close everything."""
-
-
-class SlotWaiter(Protocol):
-    """The methods that the run's process calls on a conversation of a worker."""
-
-    def grant_slot(self) -> None:
-        """The conversation may continue."""
 
 
 class WorkerSource(Protocol):
@@ -109,7 +89,7 @@ class AssignedConversation:
         tasks: task group for the wait after the conversation has freed its slot.
     """
 
-    worker: SlotWaiter
+    worker: RemoteConversation
     ongoing: RunningConversation
     roster: WorkerScheduler
     tasks: TaskGroup
@@ -168,7 +148,7 @@ class PooledWorker:
     """A worker as the run's process sees it."""
 
     connection: Connection = field(init=False)
-    worker: WorkerCalls = field(init=False)
+    worker: RemoteWorker = field(init=False)
     ready: bool = False
     idle: bool = False  # True if the worker has wound down after a stop
     ended: bool = False  # True if the worker has sent its last message, so that its exit is expected
@@ -215,7 +195,7 @@ class WorkerScheduler:
         self._changed = anyio.Event()  # set and replaced whenever the workers change
         self._is_worker_reserved = False
         self._waiting_count = 0
-        self._slot_requests: deque[tuple[SlotWaiter, ConversationSlot]] = deque()
+        self._slot_requests: deque[tuple[RemoteConversation, ConversationSlot]] = deque()
         self._lent: set[ConversationSlot] = set()
         """Slots of conversations that continue in the slot of one that waits for a worker."""
 
@@ -246,13 +226,13 @@ class WorkerScheduler:
         """Forget a group of conversations that has finished."""
         self._workers_by_group.pop(home, None)
 
-    def request_slot(self, conversation: SlotWaiter, slot: ConversationSlot) -> None:
+    def request_slot(self, conversation: RemoteConversation, slot: ConversationSlot) -> None:
         """Request a slot for a conversation that wants to continue."""
         slot.wanted.set()
         self._slot_requests.append((conversation, slot))
         self._lend()
 
-    def has_place(self, conversation: SlotWaiter, slot: ConversationSlot) -> None:
+    def has_place(self, conversation: RemoteConversation, slot: ConversationSlot) -> None:
         """Record that the conversation has its own slot again."""
         slot.had.set()
         self._give_back(slot)
@@ -340,7 +320,7 @@ class WorkerScheduler:
                 self._lent.add(slot)
                 self._let_continue(conversation, slot)
 
-    def _let_continue(self, conversation: SlotWaiter, slot: ConversationSlot) -> None:
+    def _let_continue(self, conversation: RemoteConversation, slot: ConversationSlot) -> None:
         if not slot.given:
             slot.given = True
             conversation.grant_slot()

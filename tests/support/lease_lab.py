@@ -18,10 +18,12 @@ from agentest.domain.transcript import Usage
 from agentest.models.admission import LocalGate, LocalGates
 from agentest.models.budget import Budget
 from agentest.models.caller import LiveModel, RetryPolicy
-from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
+from agentest.models.limits import Quota
+from agentest.models.port import CallKey, ChatReply, ChatRequest, Question
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
 from agentest.workers.channel import deliver, packed
+from agentest.workers.forwarding import SendingLedger
 from agentest.workers.leases import LEASES, LeaseCoordinator, LeasedGates, WorkerLeases
 
 DELAY_S = 0.002
@@ -69,9 +71,11 @@ class Wire:
         self._delay = delay
         self._sent: deque[bytes] = deque()
         self.cut = False
+        self.calls: Counter[str] = Counter()  # method → how often it was called
 
-    def __call__(self, message: object) -> None:
+    def __call__(self, message: Any) -> None:
         self._sent.append(packed(message))
+        self.calls[message[1]] += 1
         asyncio.get_running_loop().call_later(self._delay, self._arrive)
 
     def _arrive(self) -> None:
@@ -92,7 +96,9 @@ class Worker:
         self.leases: WorkerLeases = desk.add_worker(self.heard, tasks)
         self.gates = LeasedGates(self.sent)
         patience = RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries)
-        self.answers = LiveModel(model, Ledger(), self.gates.of(spec), patience=patience)
+        ledger = SendingLedger(self.sent, self.gates.report)
+        self.gate = self.gates.of(spec)
+        self.answers = LiveModel(model, ledger, self.gate, patience=patience)
 
     async def ask(self, number: int = 0, text: str = "?") -> None:
         key = CallKey("user", self.name, number)
@@ -109,11 +115,11 @@ class Worker:
 
 
 class Lab:
-    """A lease coordinator and its workers."""
+    """A lease coordinator and its workers. `shares`: nothing but places limits the model from the begin."""
 
     def __init__(
         self, tasks: TaskGroup, model: Model, workers: int = 2, max_calls: int | None = None,
-        delay: float = DELAY_S, concurrency: int = 20, **spec: Any
+        delay: float = DELAY_S, concurrency: int = 20, shares: bool = False, **spec: Any
     ) -> None:  # fmt: skip
         self.tasks = tasks
         self.stopped: list[str] = []
@@ -121,8 +127,10 @@ class Lab:
         self.budget = Budget(None, max_calls, self.stopped.append)
         self.model = model
         self.spec = ModelSpec("m", "m", "https://models.example.com", **spec)
-        self.gates = LocalGates(concurrency, self.budget, self.notes.append)
+        self.gates = LocalGates(concurrency, None if shares else self.budget, self.notes.append)
         self.gate: LocalGate = self.gates.of(self.spec)
+        if shares:  # a model that has answered often enough that nothing but its places limits it
+            self.gate.quota = Quota(eager=True)
         self.desk = LeaseCoordinator(self.gates)
         self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay, tasks) for n in range(workers)]
 
@@ -137,7 +145,8 @@ def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **
             made.append(lab)
             await use(lab)
             await anyio.sleep(5)  # longer than any message takes
-            assert lab.gate.places.in_progress == 0
+            kept = sum(len(worker.gate.unused) for worker in lab.workers if not worker.sent.cut)
+            assert lab.gate.places.in_progress == lab.gate.quota.in_progress == kept
             tasks.cancel_scope.cancel()
 
     run(go)

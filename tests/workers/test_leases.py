@@ -13,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lease_lab import DELAY_S, Lab, Model, Worker, in_lab
 
-from agentest.models.budget import BudgetExhausted
+from agentest.models.budget import BudgetExhausted, Call
 from agentest.models.port import TransientError
 from agentest.models.providers import ModelSpec
+from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.workers.channel import packed
 from agentest.workers.leases import LeasedGates
 
 UNREACHABLE = TransientError("503: no upstream")
+BUSY = TransientError("429: too many requests", throttled=True)
+REFUSED = TransientError("409: in use")
 REVOKED = ModelUnavailable("401: no such key", permanent=True)
 
 
@@ -28,11 +31,12 @@ REVOKED = ModelUnavailable("401: no such key", permanent=True)
     st.lists(st.floats(0, 3), min_size=1, max_size=60),
     st.integers(1, 4),
     st.integers(1, 12),
+    st.booleans(),
     st.randoms(use_true_random=False),
 )
 @pytest.mark.slow
 def test_never_more_at_a_time_than_places(
-    starts: list[float], workers: int, places: int, random: Any
+    starts: list[float], workers: int, places: int, shares: bool, random: Any
 ) -> None:
     """For any arrival of calls at workers, at most as many as places run at once, and all run."""
     model = Model(lasts=lambda: random.uniform(0.01, 1))
@@ -47,14 +51,16 @@ def test_never_more_at_a_time_than_places(
             for number, after in enumerate(starts):
                 tasks.start_soon(later, lab.workers[number % workers], after)
 
-    lab = in_lab(use, model, workers=workers, max_concurrency=places)
+    lab = in_lab(use, model, workers=workers, max_concurrency=places, shares=shares)
     assert model.most <= places
-    assert len(model.asked_at) == 2 * len(starts) == lab.budget.calls
+    assert len(model.asked_at) == 2 * len(starts)
+    assert shares or lab.budget.calls == len(model.asked_at)
 
 
+@pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.slow
-def test_all_places_are_used(workers: int) -> None:
+def test_all_places_are_used(workers: int, shares: bool) -> None:
     """Under load, throughput is within a few percent of one process."""
     model = Model()
 
@@ -63,9 +69,115 @@ def test_all_places_are_used(workers: int) -> None:
             for number in range(60):
                 tasks.start_soon(lab.workers[number % workers].ask_on, 60.0)
 
-    in_lab(use, model, workers=workers, max_concurrency=20)
+    in_lab(use, model, workers=workers, max_concurrency=20, shares=shares)
     assert model.most == 20
     assert len(model.asked_at) >= 0.97 * 20 * 60 / 0.5
+
+
+def test_calls_below_the_limit_need_few_messages() -> None:
+    """Workers with a share report answers in sums, and the run counts all of them."""
+    model = Model(lasts=lambda: 0.1)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(lab.workers[number % 2].ask_on, 10.0)
+
+    lab = in_lab(use, model, max_concurrency=100, shares=True)
+    assert len(model.asked_at) >= 0.97 * 20 * 10 / 0.1
+    assert lab.gate.circuit.answers == len(model.asked_at)
+    assert sum(sum(worker.sent.calls.values()) for worker in lab.workers) < len(model.asked_at) / 2
+
+
+def test_an_idle_share_returns_when_another_worker_needs_it() -> None:
+    """A worker that stopped calling delays no other one."""
+    model = Model(lasts=lambda: 0.1)
+
+    async def use(lab: Lab) -> None:
+        for worker in lab.workers:
+            await worker.ask()
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(lab.workers[1].ask)
+        assert anyio.current_time() < began + 0.1 + 10 * DELAY_S
+
+    in_lab(use, model, max_concurrency=20, shares=True)
+    assert model.most == 20
+
+
+def test_kept_leases_do_not_block_the_runs_own_calls() -> None:
+    """Leases of idle workers return as soon as a call of the run's own process waits for a place."""
+    model = Model(lasts=lambda: 0.1)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):  # each worker makes its first call alone
+                tasks.start_soon(lab.workers[number % 2].ask)
+        assert lab.gate.places.in_progress == sum(len(each.gate.unused) for each in lab.workers) == 8
+        for _ in range(9):  # the run's own calls fail, which leaves five places
+            lab.gate.places.overloaded(0)
+        with TimeLimit(60) as limit, anyio.fail_after(10):
+            async with lab.gate.attempt(Call(limit), lambda: 0):
+                assert lab.gate.places.in_progress <= lab.gate.places.places == 5
+
+    in_lab(use, model, max_concurrency=10, shares=True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_ends_kept_leases_for_a_while(fails: bool) -> None:
+    """All workers count attempt by attempt, and later keep leases again."""
+    errors, requests = [REFUSED] * fails, list[int]()
+    model = Model(lasts=lambda: 0.1, fault=lambda at: errors.pop() if errors and at >= 3 else None)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(lab.workers[number % 2].ask_on, 6.0)
+            for at in (2.9, 3.9, 5.0, 5.9):
+                await anyio.sleep(at - anyio.current_time())
+                requests.append(sum(each.sent.calls["request"] for each in lab.workers))
+
+    in_lab(use, model, max_concurrency=100, shares=True)
+    before, during, after, end = requests
+    assert during - before > 30 if fails else during == before
+    assert after == end
+
+
+def test_the_check_after_an_error_shows_that_all_have_to_wait() -> None:
+    """It has a lease of its own, so answers to earlier attempts do not count as answers to others."""
+    busy = TransientError("429: too many requests", 90.0, throttled=True)
+    model = Model(lasts=lambda: 0.1, fault=lambda at: busy if 5 <= at < 95 else None)
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(lab.workers[0].ask)
+        assert lab.workers[0].gate.unused
+        await lab.workers[0].ask_on(100.0)
+
+    lab = in_lab(use, model, max_concurrency=100, shares=True)
+    assert [note.partition(" (")[0] for note in lab.notes][:1] == ["model m does not answer"]
+
+
+def test_a_limit_that_becomes_known_ends_all_shares() -> None:
+    """After a 429, each attempt of any worker asks, so that the rate is learnt as in one process."""
+    model = Model(lasts=lambda: 0.1, fault=lambda at: BUSY if 5 <= at < 5.2 else None)
+    before: list[int] = []
+
+    async def use(lab: Lab) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(lab.workers[number % 2].ask_on, 20.0)
+            await anyio.sleep(7)
+            before.extend((len(model.asked_at), sum(w.sent.calls["request"] for w in lab.workers)))
+
+    lab = in_lab(use, model, max_concurrency=100, shares=True)
+    calls, requests = before
+    requests = sum(worker.sent.calls["request"] for worker in lab.workers) - requests
+    assert len(model.asked_at) - calls <= requests + 20  # those whose request came before
+    assert lab.gate.quota.requests == len(model.asked_at)
+    assert lab.gate.quota.lowered == 1
 
 
 def most_in_a_minute(at: list[float]) -> int:
@@ -151,7 +263,8 @@ def test_exactly_the_allowed_calls_are_made(most: int, workers: int, at_once: in
     assert len(lab.stopped) == 1
 
 
-def test_a_dead_worker_releases_its_leases() -> None:
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_dead_worker_releases_its_leases(shares: bool) -> None:
     """Its places are released, and calls it had started count."""
     model = Model(lasts=lambda: 1.0)
 
@@ -168,13 +281,15 @@ def test_a_dead_worker_releases_its_leases() -> None:
             for number in range(10):
                 tasks.start_soon(other.ask, number)
         assert model.asked_by["w1"] == 10
-        assert lab.budget.calls == len(model.asked_at) > 20
+        assert len(model.asked_at) > 20
+        assert shares or lab.budget.calls == len(model.asked_at)
 
-    in_lab(use, model, max_concurrency=10)
+    in_lab(use, model, max_concurrency=10, shares=shares)
 
 
+@pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.slow
-def test_all_workers_wait_for_a_model_together() -> None:
+def test_all_workers_wait_for_a_model_together(shares: bool) -> None:
     """One call probes at a time over all workers; then all continue, with one message."""
     model = Model(lasts=lambda: 0.2, fault=lambda at: UNREACHABLE if 10 <= at < 40 else None)
 
@@ -183,7 +298,7 @@ def test_all_workers_wait_for_a_model_together() -> None:
             for number in range(40):
                 tasks.start_soon(lab.workers[number % 4].ask_on, 60.0)
 
-    lab = in_lab(use, model, workers=4)
+    lab = in_lab(use, model, workers=4, shares=shares)
     assert sum(11 <= at < 40 for at in model.asked_at) <= 15
     assert sum(44 <= at < 60 for at in model.asked_at) > 0.9 * 40 * 16 / 0.2 * 0.95
     assert [note.partition(" (")[0] for note in lab.notes] == [
@@ -192,7 +307,8 @@ def test_all_workers_wait_for_a_model_together() -> None:
     ]
 
 
-def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_key_that_is_refused_ends_calls_of_all_workers(shares: bool) -> None:
     """After a refused key, calls of other workers fail without a request."""
     model, problems = Model(fault=lambda at: REVOKED), []
 
@@ -203,7 +319,7 @@ def test_a_key_that_is_refused_ends_calls_of_all_workers() -> None:
             problems.append(str(caught.value))
             await anyio.sleep(3 * DELAY_S)
 
-    in_lab(use, model)
+    in_lab(use, model, shares=shares)
     assert len(model.asked_at) == 2  # and once more with a question that any model answers
     assert all("model m is down" in problem for problem in problems[1:])
 
@@ -252,9 +368,10 @@ def test_of_a_custom_error_only_what_the_limits_need_is_sent(error: ModelError, 
 @given(
     st.lists(st.tuples(st.floats(0, 8), st.floats(0, 6)), min_size=1, max_size=40),
     st.sampled_from([(0.0, 0.0), (1.0, 4.0), (2.0, 100.0)]),
+    st.booleans(),
 )
 def test_cancelled_calls_release_their_places(
-    calls: list[tuple[float, float]], down: tuple[float, float]
+    calls: list[tuple[float, float]], down: tuple[float, float], shares: bool
 ) -> None:
     """This holds at any moment, waiting or probing."""
     model = Model(fault=lambda at: UNREACHABLE if down[0] <= at < down[1] else None)
@@ -271,8 +388,8 @@ def test_cancelled_calls_release_their_places(
             for number, (after, lasts) in enumerate(calls):
                 tasks.start_soon(asks, lab.workers[number % 3], after, lasts)
 
-    lab = in_lab(use, model, workers=3, max_concurrency=5)
-    assert lab.budget.calls == len(model.asked_at)
+    lab = in_lab(use, model, workers=3, max_concurrency=5 + 30 * shares, shares=shares)
+    assert shares or lab.budget.calls == len(model.asked_at)
 
 
 def test_a_lease_that_is_given_back_when_it_is_granted_counts_for_nothing() -> None:
@@ -287,7 +404,7 @@ def test_a_lease_that_is_given_back_when_it_is_granted_counts_for_nothing() -> N
         leases.end(1, (0, None, None), None, alone=False)
         leases.give_back(2)
         await anyio.sleep(1)
-        assert [message[2][0] for message in messages] == [1]
+        assert [message[2][0] for message in messages if message[1] == "decide"] == [1]
 
     lab = in_lab(use, max_concurrency=1)
     assert lab.budget.calls == 1

@@ -104,7 +104,7 @@ class Worker:
             {SCOPE: NAME},
             self.failures.append,
         )
-        self._ledger = SendingLedger(self._send, exact=True)
+        self._ledger = SendingLedger(self._send, lambda: None, exact=True)
         self.answers = run.answers(self.tape, self._ledger)
 
     def _send(self, message: object) -> None:

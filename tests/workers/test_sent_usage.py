@@ -23,7 +23,9 @@ def connected(ledger: Ledger, *, exact: bool = True) -> tuple[SendingLedger, Run
     """A worker's ledger, and the object that receives its messages."""
     desk = RunCollectors(ledger)
     ledger = SendingLedger(
-        lambda message: deliver(pickle.loads(packed(message)), {COLLECTORS: desk}), exact=exact
+        lambda message: deliver(pickle.loads(packed(message)), {COLLECTORS: desk}),
+        lambda: None,
+        exact=exact,
     )
     return ledger, desk
 
@@ -67,7 +69,7 @@ def test_replayed_answers_count_once() -> None:
     lost, desk = connected(whole)
     lost.add_replayed(FIRST, RECORDED)
     desk.forget(SCOPE, 1)
-    again = SendingLedger(lambda message: deliver(message, {COLLECTORS: desk}))
+    again = SendingLedger(lambda message: deliver(message, {COLLECTORS: desk}), lambda: None)
     again.add_replayed(FIRST, RECORDED)
     again.add_replayed(SECOND, LIVE)
     desk.done(SCOPE, 1)
