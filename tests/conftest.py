@@ -20,6 +20,9 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", **UNTIMED, max_examples=QUICK_EXAMPLES, derandomize="CI" in os.environ)
 settings.register_profile("thorough", **UNTIMED, max_examples=60, derandomize=True)
 settings.load_profile("quick")
+# Else runs in this process keep answers of models in the working folder. The port of a test's server is used
+# again now and then, and then answers of an earlier test would be taken for this one's.
+os.environ["CI"] = "true"
 
 SECTION_FOLDERS = {
     "adk": ("adk", "frameworks", "protocols"),
