@@ -301,10 +301,8 @@ _NO_TIME = TimeSpent()
 def without_measurements(result: ConversationResult) -> ConversationResult:
     """Drop from a slim conversation what `figures.Measurements` has of it, so that it may equal others."""
     turns = tuple(replaced(turn, **MEASURED_OF_TURN) for turn in result.conversation.turns)
-    ids: Mapping[str, Any] = {"conversation_id": "", "session_id": None}
-    return replaced(
-        result, time=_NO_TIME, conversation=replaced(result.conversation, **ids, turns=turns, time=_NO_TIME)
-    )
+    talk = replaced(result.conversation, conversation_id="", session_id=None, turns=turns, time=_NO_TIME)
+    return replaced(result, conversation=talk, time=_NO_TIME)
 
 
 def reads_like_error(text: str) -> bool:

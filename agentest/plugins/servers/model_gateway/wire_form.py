@@ -466,7 +466,9 @@ def repeats_key(text: str | bytes) -> bool:
 
 def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
     response = inner(part.raw, "functionResponse").get("response")
-    value = (texts_of(part.value) or part.value) if isinstance(part.value, list) else part.value
+    value = part.value
+    if isinstance(value, list):  # parts with texts and pictures, or what a shell wrote
+        value = texts_of(value) or [each for each in objects(value) if "type" not in each] or ""
     return CallResult(
         name=part.name or names.get(str(part.id), ""),
         result=json_or(value, value) if isinstance(value, str) else value,
