@@ -81,10 +81,10 @@ _MEANT = {
     "never_says": "excludes not_contain not_contains never_contains does_not_contain",
     "turns": "messages script steps prompts input inputs",
     "tools": "mock mocked_tools tool_mocks",
-    "trajectory": "calls tool_calls expected_calls expected_tools",
+    "trajectory": "calls tool_calls expected_calls expected_tools expected_writes forbidden match_mode reads",
     "criteria": "criterion rubric rubrics judge",
     "profile": "persona user description",
-    "expect": "asserts expected expectations",
+    "expect": "asserts expected expectations says never_says",
     "conversations_per_scenario": "conversations runs repeats",
 }
 

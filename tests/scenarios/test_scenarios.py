@@ -142,6 +142,8 @@ def test_a_scenario_is_immutable() -> None:
         ({"goal": "  "}, "`goal` is empty; give a goal"),
         ({"goal": 5}, "goal: expected a text, found 5"),
         ({"goal": "g", "golas": "g"}, "unknown option `golas`; did you mean `goal`?"),
+        ({"turns": ["a"], "says": ["b"]}, "unknown option `says`; did you mean `expect`?"),
+        ({"turns": ["a"], "forbidden": ["b"]}, "unknown option `forbidden`; did you mean `trajectory`?"),
         ({"goal": "g", "maxTurn": 3}, "unknown option `maxTurn`; did you mean `max_turns`?"),
         ({"goal": "g", "max_turns": 1, "maxTurns": 1}, "`max_turns` is given twice, in both spellings"),
         ({"goal": "g", "max_turns": 0}, "max_turns: expected a whole number of at least 1, found 0"),
