@@ -161,7 +161,7 @@ class LocalGate:
 
     def answered(self, times: int, tokens: int) -> None:
         """Record answers to attempts that were made with the admission of earlier ones."""
-        self.circuit.answered(self.circuit.waits_begun - 1, times)  # they began before the model went down
+        self.circuit.answered(-1, times)
         self.places.succeeded(self.places.decreases, times)
         self.quota.count(times, tokens)
 

@@ -134,11 +134,11 @@ class Circuit(ModelState):
         """Record responses, including a rejection of the request (400): the server is up.
 
         Args:
-            waits: `waits_begun` when the attempt began. An attempt that is older than a wait does not end it:
-                the calls that it lets through would fail, and the outage would be announced again.
+            waits: `waits_begun` when the attempt began; -1 for those that ended a while ago. These, and any
+                that is older than a wait, do not end it: calls would fail, and it would be announced again.
         """
         self.answers += times
-        if self.is_open and not self._refuses and waits not in (None, self.waits_begun):
+        if self.is_open and waits not in (None, self.waits_begun) and (waits == -1 or not self._refuses):
             now = self.clock()
             self._streak = _Streak(now, now)
             return

@@ -200,9 +200,9 @@ class Quota(WaitingLine):
         return self._token_s > 0 or self._room is not _UNLIMITED
 
     def _delay(self, tokens: int, /) -> float:
-        if self.is_unlimited:
-            return 0.0
         room, is_free = self._room, self._is_free
+        if is_free and room is _UNLIMITED:
+            return 0.0
         most = 1 if self._row > 1 else max(1, min(room.requests, self._most))
         is_too_large = self.in_progress and self._reserved + tokens > room.tokens
         if self.in_progress + 1 > most or is_too_large:
@@ -224,7 +224,7 @@ class Quota(WaitingLine):
     @property
     def is_limited(self) -> bool:
         """True if a configured rate, a 429 or what headers said limits the requests."""
-        return any((self._request_s, self._token_s, self.rate, self._paused_until, self._most < inf))
+        return bool(self._request_s or self._token_s or self.rate or self._paused_until or self._most < inf)
 
     @property
     def use(self) -> QuotaUse:

@@ -201,8 +201,8 @@ class LeaseCoordinator:
         """
         leases = WorkerLeases(self, tasks, remote(LEASES, send), len(self._workers) + 1)
         self._workers.append(leases)
-        for gate in self.gates:
-            self.limit(gate.circuit)
+        for each in {gate.circuit for gate in self.gates if gate.state.is_open or any(self._kept.values())}:
+            self.limit(each)
         return leases
 
     def close(self) -> None:

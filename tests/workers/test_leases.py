@@ -410,6 +410,25 @@ def test_a_lease_that_is_given_back_when_it_is_granted_counts_for_nothing() -> N
     assert lab.budget.calls == 1
 
 
+def test_answers_that_are_reported_late_end_no_refusal() -> None:
+    """A worker's sum of answers arrives after another worker has met a revoked key."""
+
+    async def use(lab: Lab) -> None:
+        first, second = lab.workers
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(second.ask_on, anyio.current_time() + 2)
+        await second.ask()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(second.ask)
+        assert second.gate.answers  # not reported yet
+        first.gate.refuse_all("401: no such key")
+        await anyio.sleep(0.2)
+        assert lab.gate.circuit.is_open
+
+    in_lab(use, Model(), shares=True, workers=2, max_concurrency=20)
+
+
 def test_waiting_for_a_lease_does_not_use_the_deadline() -> None:
     model = Model(lasts=lambda: 5.0)
 

@@ -973,6 +973,10 @@ LOG = (
                             "input": "Where is it?",
                             "expected_tools": [{"name": "get_order", "args": {"id": 17}}],
                         },
+                        {
+                            "input": "Thanks",
+                            "task": {"actions": [{"name": "close", "arguments": {"id": 17}}]},
+                        },
                     ],
                 }
             ]
@@ -980,9 +984,9 @@ LOG = (
         (
             {
                 "goal": "Find order 17.",
-                "turns": ["Where is it?"],
+                "turns": ["Where is it?", "Thanks"],
                 "is_continued": True,
-                "trajectory": [{"expected": [ORDER], "match_mode": "contains"}],
+                "trajectory": [{"expected": [ORDER, {**ORDER, "name": "close"}], "match_mode": "contains"}],
             },
         ),
         "left out 1 × reply before the user's first message",

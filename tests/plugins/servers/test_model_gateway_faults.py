@@ -281,6 +281,10 @@ AS_TEXT = {
     '{"name": "send", "arguments": {}}': False,
     '{"name": "find", "price": 3}': False,
     "Action: findings are below. I could call find for you.": False,
+    "Action: find[1]": True,
+    'Action:\n```\n{"action": "find", "action_input": {}}\n```': True,
+    "Recommended Action: find a replacement.": False,
+    'I have {"name": "find", "parameters": {"type": "object"}}': False,
 }
 """Texts of a model, and whether some agents read a call of `find` in them."""
 

@@ -14,10 +14,13 @@ from test_model_gateway import BOTH_WAYS, Talk, anyio_backend, gateway
 from test_model_gateway_faults import Faulty, request_of
 
 __all__ = ["anyio_backend"]
+from agentest import call
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, ToolOutcome
 from agentest.mocks.binding import bind
 from agentest.plugins.servers.model_gateway.wire_form import sse
+from agentest.scenarios.trajectory_parser import parse_trajectory
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
@@ -379,13 +382,18 @@ ROWS: dict[str, tuple[str, list[Json], Json, list[tuple[Any, ...]]]] = {
         },
         [
             ("google_search", {"queries": ["x"]}, [{"web": {"uri": "u"}}], None),
-            ("google_maps", {}, [{"maps": {"uri": "m"}}], None),
-            ("url_context", {}, [{"retrievedUrl": "r"}], None),
+            ("google_maps", None, [{"maps": {"uri": "m"}}], None),
+            ("url_context", None, [{"retrievedUrl": "r"}], None),
         ],
     ),
     "grounding that needed no search": ("gemini", [], {"groundingMetadata": {}}, []),
     # openai 3.57, types/chat
-    "annotations": ("chat", [{"annotations": [HIT]}], {}, [("web_search", {}, [HIT], None)]),
+    "annotations": (
+        "chat",
+        [{"annotations": [HIT, {"type": "file", "file": {"name": "a.pdf"}}]}],
+        {},
+        [("web_search", None, [HIT], None)],
+    ),
 }
 
 
@@ -598,3 +606,17 @@ async def test_a_turn_whose_agent_offers_only_tools_of_the_provider_is_seen() ->
     async with talking("responses", [[TEXT["responses"]]]) as (talk, _):
         await ask(talk, "responses", stream=False, more={"tools": [{"type": "web_search"}]})
         assert (await talk.known.end_turn()).missing is None
+
+
+@pytest.mark.parametrize("form", ["chat", "gemini"])
+async def test_a_ban_of_arguments_that_nobody_shows_is_undecided(form: str) -> None:
+    """Citations show that the provider searched, but not for what."""
+    pages = {"urlContextMetadata": {"urlMetadata": [{"retrievedUrl": "https://example.com"}]}}
+    parts, about, name = {
+        "chat": ([{"annotations": [HIT]}], {}, "web_search"),
+        "gemini": ([], pages, "url_context"),
+    }[form]
+    async with talking(form, [[*parts, TEXT[form]]], about=about) as (talk, _):
+        await ask(talk, form, stream=False)
+    ban = parse_trajectory({"forbidden": [call(name, query="x")]})
+    assert TrajectoryMatcher(ban).match(list(talk.calls)).error

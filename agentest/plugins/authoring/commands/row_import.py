@@ -176,7 +176,7 @@ def import_(request: ImportRequest, sources: tuple[str, ...]) -> ExitCode:
     """
     paths = tuple(path for each in sources for path in files_of(Path(each)))
     recorded = [path for path in paths if request.form or has_sessions(path)]
-    if recorded and (rest := [path for path in paths if path not in recorded]):
+    if recorded and (rest := sorted({*paths} - {*recorded})):
         raise UsageError(f"{recorded[0]} has recorded sessions, {rest[0]} has none; import each kind alone")
     others = ("rows", "recorded sessions") if recorded else ("traces", "rows of data")
     for word, name in (_OF_ROWS if recorded else _OF_TRACES).items():
@@ -448,7 +448,7 @@ class _Columns:
             case["expect"] += [{**each, "in_turn": turn - 1} for each in made.get("expect", ())]
             meant = [*made.get("criteria", ()), *filter(None, [made.get("expected_outcome")])]
             case["criteria"] += [f"In turn {turn}: {each}" for each in meant]
-            calls += [call for each in made.get("trajectory", ()) for call in each["expected"]]
+            calls += [call for each in made.get("trajectory", ()) for call in [*each.values()][-1]]
         case["then"] = "simulate" if case["goal"] else ""
         used = {path for paths in columns._roles.values() for path in paths}
         unused = (path for row in columns._rows for path in row if path not in used)

@@ -64,9 +64,9 @@ class ChatCompletions(wire.WireForm):
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
     def made(self, body: Json) -> Sequence[ToolCall]:
-        # This API shows a search only by what the answer cites.
-        cited = objects(entry(_choice(body), "message").get("annotations"))
-        call = wire.provider_call("web_search", {}, cited, invalid_arguments=ARGUMENTS_UNKNOWN)
+        noted = entry(_choice(body), "message").get("annotations")  # shows a search only by what it cites
+        cited = [each for each in objects(noted) if "file" not in each]  # files are those of the request
+        call = wire.provider_call("web_search", None, cited, invalid_arguments=ARGUMENTS_UNKNOWN)
         return [call] if cited else ()
 
     def without(self, body: Json, places: Collection[int]) -> Json:

@@ -31,7 +31,8 @@ _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
 _MOST_NOTES = 10
-_AS_TEXT = r'"name"\s*:\s*"{0}"\s*,\s*"(?:arg|param|input)|Action:\s*{0}\b|<(?:function=|invoke name="){0}\b'
+_JSON = r'"(name|action)"\s*:\s*"{0}"\s*,\s*"(arg|param|(action_)?input)[^:]*:(?!\s*{{\s*"type":\s*"object")'
+_AS_TEXT = _JSON + r'|Action:\s*{0}(\[|\b.{{0,99}}\n+Action Input)|<(function=|invoke name="){0}\b'
 _QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 
 WAY_TO_REACH = (
@@ -362,7 +363,7 @@ class GatewayConversation:
         if self.over:
             return
         self.answers.append(answer)
-        for name in self.mocked:
+        for name in () if answer.shown.names else self.mocked:  # agents read no text beside real calls
             if name in answer.shown.text and re.search(_AS_TEXT.format(re.escape(name)), answer.shown.text):
                 self.bypass = f"in turn {self.turn + 1} the model wrote a call of {name!r} as text"
         self.has_calls = self.has_calls or bool(answer.shown.calls) or answer.hides
@@ -483,9 +484,7 @@ class GatewayConversation:
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
                 self.fail(why)
                 raise CallsEnded(why)
-        problem = call.problem
-        if problem and cut:
-            problem = f"{problem} (the model's answer was cut off)"
+        problem = call.problem and call.problem + " (the model's answer was cut off)" * cut
         answer = await self.serving.answer(
             port.ServedCall(
                 tool=name or self.plain_name(call.name) or call.name,

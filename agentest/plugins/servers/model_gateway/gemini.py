@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from agentest.config.agents.companion_servers import Override
-from agentest.domain.transcript import ToolCall
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.plugins.protocols.model_messages import Json, count, entry, inner, objects, read_message
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
@@ -145,8 +145,8 @@ class Gemini(wire.WireForm):
         for name, kind, asked in _GROUNDS:
             found, queries = [each for each in sources if kind in each], grounding.get(asked)
             if (found or queries) and name not in made:
-                args = {"queries": queries} if queries else {}
-                calls.append(wire.provider_call(name, args, found or None))
+                args, problem = ({"queries": queries}, None) if queries else (None, ARGUMENTS_UNKNOWN)
+                calls.append(wire.provider_call(name, args, found or None, invalid_arguments=problem))
         return calls
 
     def without(self, body: Json, places: Collection[int]) -> Json:
