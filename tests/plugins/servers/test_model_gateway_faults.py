@@ -255,6 +255,7 @@ async def test_a_spoiled_name_that_the_agent_does_not_offer_is_that_of_the_mock(
     [
         ("multi_tool_use.parallel", {"tool_uses": [{"recipient_name": "functions.find"}]}, True),
         ("multi_tool_use.parallel", {"tool_uses": [{"recipient_name": "functions.send"}]}, False),
+        ("get_docs", {"topic": "find"}, False),
         ("look_up", {"q": "find a table"}, False),  # a text, as of a tool that the agent loads late
         ("send", {"q": "find"}, False),  # the agent offers it
     ],

@@ -33,6 +33,7 @@ _WRAPPERS = ("result", "return_value", "output")
 _MOST_NOTES = 10
 _JSON = r'"(name|action)"\s*:\s*"{0}"\s*,\s*"(arg|param|(action_)?input)[^:]*:(?!\s*{{\s*"type":\s*"object")'
 _AS_TEXT = _JSON + r'|Action:\s*{0}(\[|\b.{{0,99}}\n+Action Input)|<(function=|invoke name="){0}\b'
+_OF_TOOL = re.compile(r"(?i)tool|name|func|recipient|action|method|command")  # keys beside a tool's name
 _QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 
 WAY_TO_REACH = (
@@ -479,8 +480,8 @@ class GatewayConversation:
         name = _known(call.name, mocks)
         if name is None and offered and call.name not in offered:
             name = wire.named_in(call.name, mocks)
-            texts = (text for text in _texts_in(call.arguments) if " " not in text)
-            if not name and any(wire.named_in(text, mocks) for text in texts):
+            named = (text for path, text in leaves([call.arguments]) if _OF_TOOL.search(path))
+            if not name and any(wire.named_in(str(text), mocks) for text in named if " " not in str(text)):
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
                 self.fail(why)
                 raise CallsEnded(why)

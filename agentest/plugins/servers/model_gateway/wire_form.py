@@ -516,9 +516,10 @@ def same_text(one: str, other: str) -> bool:
 
 
 def named_in(text: str, names: Iterable[str]) -> str | None:
-    """Return the name of a tool in a text, such as `default_api.find` or `find()`."""
-    found = (each for each in names if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text, re.IGNORECASE))
-    return next(found, None)
+    """Return the name of a tool in a text, such as `default_api.find` or `find()`; of several the last."""
+    written = ((rf"(?<!\w){re.escape(each)}(?!\w)", each) for each in names)
+    found = ((at.end(), each) for of, each in written for at in re.finditer(of, text, re.IGNORECASE))
+    return max(found, default=(0, None))[1]
 
 
 def normalized(text: str) -> str:
