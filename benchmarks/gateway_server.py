@@ -25,7 +25,7 @@ from agentest.agents.listener import CONNECTION_HEADERS, listen
 from agentest.config.agents.companion_servers import ModelGateway
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
-from agentest.plugins.servers.model_gateway.server import gateway_handler
+from agentest.plugins.servers.model_gateway.server import GatewayHandler
 from agentest.plugins.servers.port import Identity, ModelAccess
 from agentest.plugins.servers.server_calls import MockServerCalls
 from agentest.support.http.address_guard import AddressGuard
@@ -53,7 +53,7 @@ async def _serve(upstream: int, turns: int) -> None:
     )
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        app = gateway_handler(settings, traffic, client, TOKEN)
+        app = GatewayHandler(settings, traffic, client, TOKEN).handle
         gateway = await listen(app, settings, "model_gateway", stack, _note)
         proxy = await stack.enter_async_context(_bare_proxy(base))
         for number in range(CONVERSATIONS):
