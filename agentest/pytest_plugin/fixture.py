@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import anyio
 import pytest
 from _pytest._code.code import ExceptionChainRepr
 
-from agentest.config.definition import RunSettings
-from agentest.domain.events import Event
 from agentest.domain.results import ScenarioResult
 from agentest.plugin import PLUGINS
 from agentest.pytest_plugin.project import headline
@@ -24,28 +21,14 @@ from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.importing import is_users_file
 from agentest.testing.run import (
-    AgentLike,
     CheckedRun,
-    ConfigLike,
     Runner,
+    RunnerArguments,
     ScenarioErrored,
     ScenarioFailed,
     refuse_in_async_code,
     to_checked_run,
 )
-
-if TYPE_CHECKING:
-    from agentest.testing import ChatModel
-
-
-class RunArguments(RunSettings, total=False):
-    """The arguments of a run: those of `Runner`."""
-
-    agent: AgentLike | None
-    config: ConfigLike | None
-    model: ChatModel | str | None
-    options: Options | None
-    on_event: Callable[[Event], object] | None
 
 
 class EvalArguments(TypedDict, total=False):
@@ -74,7 +57,7 @@ class Agentest:
         self._offline = offline
         self._strict = strict
 
-    def run(self, *scenarios: Scenario, **arguments: Unpack[RunArguments]) -> CheckedRun:
+    def run(self, *scenarios: Scenario, **arguments: Unpack[RunnerArguments]) -> CheckedRun:
         """Run scenarios and return their results. The arguments are those of `Runner`.
 
         The default of `config` is the project's configuration.
@@ -85,11 +68,11 @@ class Agentest:
         refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
         return self._runner(arguments).run(*scenarios)
 
-    async def run_async(self, *scenarios: Scenario, **arguments: Unpack[RunArguments]) -> CheckedRun:
+    async def run_async(self, *scenarios: Scenario, **arguments: Unpack[RunnerArguments]) -> CheckedRun:
         """Run scenarios in async code; see `run`."""
         return await self._runner(arguments).run_async(*scenarios)
 
-    def _runner(self, arguments: RunArguments) -> Runner:
+    def _runner(self, arguments: RunnerArguments) -> Runner:
         has_model = arguments.get("model") is not None
         arguments["options"] = self._options(arguments.get("options"), has_model=has_model)
         arguments["config"] = arguments.get("config") or self._config

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from project import COMMAND, DEADLINE_S, Project, clean_environment
+from test_model_gateway_bypass import SCENARIOS
 from test_model_gateway_run import SUPPORT, configure
 from two_networks import Network, two_networks
 
@@ -26,11 +27,6 @@ def _has_networks() -> bool:
 
 
 pytestmark = pytest.mark.skipif(not _has_networks(), reason="needs root on Linux, and `ip`")
-SCENARIOS = """
-scenario("mocked", turns=["look 0"], tools={"find": 1}, expect={"says": "Done"})
-scenario("banned", turns=["look 1"], trajectory={"forbidden": ["send"]})
-scenario("replied", turns=["look 2"], expect={"says": "Done"})
-"""
 MODEL = """
 import sys
 sys.path.insert(0, {support!r})
