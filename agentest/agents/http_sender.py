@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mappi
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field, replace
 from itertools import count
+from ssl import SSLCertVerificationError, SSLError
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -33,8 +34,7 @@ from agentest.support.http.retries import (
     describe,
     describe_shortage,
     find_shortage,
-    is_certificate_error,
-    is_tls_error,
+    has_cause,
     loss_before_response,
     pause_before_retry,
     retry_after,
@@ -85,16 +85,19 @@ class OutgoingRequest:
 
 class _RetryableFailure(Exception):
     def __init__(
-        self, problem: str, wait: float | None = None, *, lost: Loss = "", ours: bool = False
+        self,
+        problem: str,
+        wait: float | None = None,
+        *,
+        lost: Loss = "",
+        ours: bool = False,
+        busy: bool = False,
     ) -> None:
         super().__init__(problem)
         self.wait = wait
+        self.busy = busy  # True for a 429 that says when the agent takes more requests
         self.lost = lost  # how the connection was lost, if there is no response at all
         self.ours = ours  # True if this machine could not open a connection, so the agent is not at fault
-
-
-class _Throttled(_RetryableFailure):
-    """A 429 that says when the agent takes more requests."""
 
 
 class _UnusableResponse(AgentError):
@@ -212,7 +215,7 @@ class HttpSender:
                 value, response = await self._attempt(request, headers, read, also, limit)
             except _RetryableFailure as error:
                 pause = pause_before_retry(attempt, error.wait)
-                if isinstance(error, _Throttled) and retries:
+                if error.busy and retries:
                     pause += pause_before_retry(attempt)  # so that requests that were refused together spread
                     ends_at = ends_at or anyio.current_time() + self._timeout_s
                     retries += anyio.current_time() + pause < ends_at
@@ -346,8 +349,8 @@ class HttpSender:
         status = response.status_code
         if status in {429, 502, 503, 504}:
             wait = retry_after(response.headers)
-            failure = _RetryableFailure if status != 429 or wait is None else _Throttled
-            raise failure(await self.problem(response), wait)
+            is_busy = status == 429 and wait is not None
+            raise _RetryableFailure(await self.problem(response), wait, busy=is_busy)
         if not (200 <= status < 300 or status in also):
             raise _UnusableResponse(await self.problem(response), probe_response_of(response))
         try:
@@ -369,7 +372,9 @@ class HttpSender:
         return self._advisor is not None and not AGENT_ANSWERED.get()
 
     async def _tls_advice(self, url: str, error: BaseException) -> str:
-        is_plain_http = self._advisor is not None and self._advisor.has_answered and not is_tls_error(error)
+        is_plain_http = (
+            self._advisor is not None and self._advisor.has_answered and not has_cause(error, SSLError)
+        )
         return "" if is_plain_http else await tls_advice(url, error, self._client)
 
     def _connection_lost(self, problem: str, limit: TimeLimit) -> AgentestError:
@@ -408,7 +413,7 @@ async def tls_advice(url: str, error: BaseException, client: Sender) -> str:
 
     A server that closed a plain connection is asked once whether it speaks TLS.
     """
-    if is_tls_error(error):
+    if has_cause(error, SSLError):
         return "."  # the error says what to do
     is_secure = isinstance(client, Client) and await speaks_tls(url, client)
     return ". That server speaks TLS: write https:// in the endpoint" if is_secure else ""
@@ -423,7 +428,7 @@ async def speaks_tls(url: str, client: Client) -> bool:
             response = await client.send_direct("GET", f"https{url.removeprefix('http')}", (), None)
             await response.aclose()
     except CONNECTION_ERRORS as failure:
-        return is_certificate_error(failure)
+        return has_cause(failure, SSLCertVerificationError)
     except (TimeoutError, RefusedAddress):
         return False
     return True
@@ -488,15 +493,13 @@ async def beginning_of(response: DirectResponse) -> bytes:
     return read[:_SHOWN_BODY_BYTES]
 
 
+@dataclass(frozen=True, slots=True)
 class EventStream:
     """The server-sent events of a response, in order."""
 
-    def __init__(
-        self, events: AsyncIterator[Event], on_first_token: Callable[[], None] = lambda: None
-    ) -> None:
-        self._events = events
-        self.note_first_token = on_first_token
-        """Call this with every piece of the reply's text. The first call records the time."""
+    _events: AsyncIterator[Event]
+    note_first_token: Callable[[], None] = lambda: None
+    """Call this with every piece of the reply's text. The first call records the time."""
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events

@@ -40,17 +40,16 @@ class Capabilities:
         self._examining = anyio.Lock()
         self.is_doubted = False  # True once a request was refused
         self.renamed: dict[str, str] = {}
-        """Parameters that are given up → the name that the endpoint wants instead; "": none."""
-        self._lacking: set[str] = set()
+        """Formats and parameters that are given up → the name that the endpoint wants instead; "": none."""
         self.accepted: set[str] = set()  # names of formats and parameters
         self._refused: Counter[str] = Counter()
 
     def level(self, schema: str) -> Level:
         """Return the strictest response format that may be accepted for this schema."""
-        if not self._lacking:
+        if not self.renamed:
             return Level.SCHEMA
         levels = (Level.SCHEMA, Level.JSON_MODE)
-        known = (each for each in levels if not self._lacking & {each.name, f"{each.name} {schema}"})
+        known = (each for each in levels if not self.renamed.keys() & {each.name, f"{each.name} {schema}"})
         return next(known, Level.PROMPT)
 
     @asynccontextmanager
@@ -90,9 +89,7 @@ class Capabilities:
         for feature, other in refused.items():
             self._refused[feature] += 1
             if feature not in self.accepted and self._refused[feature] > 1:
-                self._lacking.add(feature)
-                if feature.partition(" ")[0] not in Level.__members__:
-                    self.renamed[feature] = other
+                self.renamed[feature] = other
 
 
 class Attempt(AbstractAsyncContextManager["Attempt", None], Protocol):

@@ -35,15 +35,11 @@ from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
 from agentest.support.lazy_dataclasses import dataclass
 
+_OK = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 _SIMPLE_REQUEST = ChatRequest(
     [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],
     "Ok",
-    {
-        "type": "object",
-        "properties": {"ok": {"type": "boolean"}},
-        "required": ["ok"],
-        "additionalProperties": False,
-    },
+    {**_OK, "additionalProperties": False},
     Level.SCHEMA,
     CallKey("judge", ""),
 )

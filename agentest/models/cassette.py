@@ -139,9 +139,7 @@ class Cassettes(Tape):
 
     def close(self, *, finished: bool = True) -> None:
         """Move recorded answers into the cassettes."""
-        if (
-            self.mode is CassetteMode.KEEP and finished
-        ):  # no conversation is left that could need an answer again
+        if self.mode is CassetteMode.KEEP and finished:  # no conversation is left that could need an answer
             shutil.rmtree(self._folder, ignore_errors=True)
             return
         problem: OSError | None = None

@@ -10,8 +10,6 @@ from math import inf
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from agentest.domain.transcript import Usage
 from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, Room, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
@@ -25,11 +23,18 @@ from agentest.version import __version__
 
 HOPELESS = frozenset({401, 402, 403, 404})
 """Status codes for a wrong key, account or model, which fail every request."""
-_OUT_OF_CREDIT = "insufficient_quota"
-TRANSIENT = frozenset({408, 409, 425, 429})
+_OUT_OF_CREDIT = re.compile(r"insufficient_quota|PerDay")
+_DAILY = re.compile(r"\b(?:per[ _-]day|daily)\b", re.I)
+"""Found in 429s about a quota that no pause of a run restores, the second one if they ask for no pause."""
+_TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
-_THROTTLED = re.compile(r'"(?:code|status)": ?"?429\b|"rate_limit')
-"""Found in errors about a quota that some gateways send with status 200."""
+_THROTTLED = re.compile(r"429\b|rate_limit|RESOURCE_EXHAUSTED")
+"""Codes of errors about a quota that some gateways send with status 200."""
+_EVENT = re.compile(r"(?:event:[^\n]*\n)?data:([^\n]*)")
+"""The first event of a stream, with which some servers answer a request for no stream."""
+_BUSY = frozenset({503, 529})  # some providers answer requests beyond a quota like that, and ask to wait
+# Gemini sends the retry delay in the body, not in a header.
+_GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 _PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
 
@@ -49,15 +54,15 @@ class OpenAIChatModel:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         sent = sent_parameters(self._parameters, request)
-        content = _encoded(
-            {
-                **self._spec.body,
-                "model": self._spec.model,
-                "messages": joined(request.messages),
-                **sent,
-                **response_format(request),
-            }
-        )
+        payload = {
+            **self._spec.body,
+            "model": self._spec.model,
+            "messages": joined(request.messages),
+            **sent,
+            **response_format(request),
+        }
+        # A body from the configuration may contain dates, and half a surrogate pair, which UTF-8 lacks.
+        content = json.dumps(payload, ensure_ascii=False, default=str).encode(errors="replace")
         try:
             response = await self._client.send_direct("POST", self._url, self._headers, content)
             try:
@@ -74,15 +79,13 @@ class OpenAIChatModel:
         status = response.status_code
         if 200 <= status < 300:
             return self._reply(body, room_from_headers(response.headers), sent)
-        problem = f"{self._url} answered {status}: {_excerpt(self._redact(body))}"
-        if status in HOPELESS or (status == 429 and _OUT_OF_CREDIT in body):
-            raise ModelUnavailable(problem, permanent=True)
-        if status in TRANSIENT or (status >= 500 and status not in REFUSED):
-            wait = retry_after(response.headers)
-            raise TransientError(problem, wait, throttled=status == 429, overloaded=status >= 500)
+        problem = self._problem(f" answered {status}", body)
         if status in REFUSED:
             raise refusal(problem, sent, _error_summary(body))
-        raise ModelUnavailable(problem)
+        raise failure(problem, status, response.headers, body)
+
+    def _problem(self, what: str, body: str) -> str:
+        return f"{self._url}{what}: {_shortened(_error_summary(self._redact(body)))}"
 
     def _reply(self, body: str, room: Room | None, sent: Collection[str]) -> ChatReply:
         data = json_or(body)
@@ -90,17 +93,35 @@ class OpenAIChatModel:
             choice = data["choices"][0]
             message, is_cut = choice["message"], choice.get("finish_reason") == "length"
             content, refusal = message.get("content"), message.get("refusal")
+            if choice.get("error"):  # its provider failed, which some gateways report like that
+                raise LookupError
         except (LookupError, TypeError, AttributeError):
             # A gateway's HTML page or a truncated body with status 200 usually disappears on retry. Only JSON
             # may come from a model, even as an error.
-            problem = f"{self._url}: the answer is not a chat completion: {_excerpt(self._redact(body))}"
-            throttled = _THROTTLED.search(body) is not None
-            nobody = not throttled and not isinstance(data, dict)
+            problem = self._problem(": the answer is not a chat completion", body)
+            error = _error_of(body)
+            codes = [error.get(key) for key in ("code", "status", "type")] if isinstance(error, dict) else []
+            throttled = any(_THROTTLED.match(str(code)) for code in codes)
+            nobody = not error and not isinstance(data, dict)
             raise TransientError(problem, throttled=throttled, misaddressed=nobody) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
             return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), room, is_cut, sent)
         return ChatReply(_text(content), usage, model, "", room, is_cut, sent)
+
+
+def failure(problem: str, status: int, headers: Mapping[str, str], body: str) -> ModelError:
+    """Return the error for a response whose status is neither a success nor in `REFUSED`."""
+    wait = retry_after(headers)
+    if wait is None and (match := _GEMINI_RETRY.search(body)):
+        wait = float(match[1])
+    if wait is None and (room := room_from_headers(headers)):
+        wait = room.pause_s or None
+    is_spent = status == 429 and (_OUT_OF_CREDIT.search(body) or (not wait and _DAILY.search(body)))
+    if is_spent or (status not in _TRANSIENT and status < 500):
+        return ModelUnavailable(problem, permanent=bool(is_spent) or status in HOPELESS)
+    throttled = status == 429 or (status in _BUSY and (wait or 0.0) > 0)
+    return TransientError(problem, wait, throttled=throttled, overloaded=status >= 500)
 
 
 def completions_url(base_url: str) -> str:
@@ -128,14 +149,6 @@ def _headers(spec: ModelSpec) -> Headers:
         headers[spec.key_header] = f"Bearer {spec.api_key}" if bearer else spec.api_key
     headers |= {name.lower(): value for name, value in spec.headers.items()}
     return list(headers.items())
-
-
-def _encoded(payload: Mapping[str, Any]) -> bytes:
-    try:
-        return to_json(payload)
-    except PydanticSerializationError:
-        # A body from the configuration may contain half a surrogate pair, which UTF-8 cannot represent.
-        return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
 
 
 def response_format(request: ChatRequest) -> dict[str, Any]:
@@ -204,24 +217,25 @@ def usage_of(reported: Any) -> Usage:
     return Usage(*[n if type(n) is int and n > 0 else 0 for n in (prompt, completion, cached)])
 
 
+def _error_of(body: str) -> Any:
+    """Return what a body says is wrong, usually an object with `message`; None if it says nothing."""
+    event = _EVENT.match(body)
+    data = json_or(event[1] if event else body)
+    data = data[0] if isinstance(data, list) and data else data
+    if isinstance(data, dict) and isinstance(data.get("choices"), list):
+        data = next(iter(data["choices"]), None)
+    return data.get("error") or data.get("detail") if isinstance(data, dict) else None
+
+
 def _error_summary(body: str) -> str:
-    data = json_or(body)
-    error = data.get("error", data.get("detail")) if isinstance(data, dict) else None
-    parts = []
+    error = _error_of(body)
+    parts = list[Any]()
     for item in error if isinstance(error, list) else [error]:
         if isinstance(item, dict):
             parts += [item.get("message"), item.get("param"), item.get("msg"), item.get("loc")]
         else:
             parts.append(item)
     return " ".join(str(part) for part in parts if part) or body
-
-
-def _excerpt(body: str) -> str:
-    data = json_or(body)
-    error = data.get("error") if isinstance(data, dict) else None
-    if isinstance(error, dict):
-        error = error.get("message")
-    return _shortened(str(error) if error else body)
 
 
 def _shortened(text: str) -> str:
@@ -232,6 +246,8 @@ def _shortened(text: str) -> str:
 _ALLOWANCES = {
     "x-ratelimit-{}-requests": "requests",
     "x-ratelimit-{}-tokens": "tokens",
+    "x-ratelimit-{}": "requests",
+    "ratelimit-{}": "requests",
     "anthropic-ratelimit-requests-{}": "requests",
     "anthropic-ratelimit-tokens-{}": "tokens",
     "anthropic-ratelimit-input-tokens-{}": "tokens",
@@ -267,8 +283,8 @@ def room_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
                 if not float(remaining):
                     pauses.append(_seconds_until(reset, now))
             # A longer reset is that of an allowance for a day. Answers have less than half of the tokens.
-            is_of_minute = reset and _seconds_until(reset, now) <= _MINUTE_S and "output" not in name
-            if is_of_minute and _NUMBER.fullmatch(limit):
+            is_of_minute = reset and _seconds_until(reset, now) <= _MINUTE_S
+            if is_of_minute and kind in name and "output" not in name and _NUMBER.fullmatch(limit):
                 rates[kind] = min(rates.get(kind, inf), float(limit))
     room = Room(left["requests"], left["tokens"], max(pauses), rates.get("requests"), rates.get("tokens"))
     return None if room == Room() else room
@@ -276,7 +292,8 @@ def room_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
 
 def _seconds_until(reset: str, now: datetime) -> float:
     if _NUMBER.fullmatch(reset):
-        return float(reset)
+        seconds = float(reset) / (1000 if float(reset) > 1e12 else 1)
+        return seconds if seconds < 1e9 else seconds - now.timestamp()
     if reset and not _PART.sub("", reset):
         return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(reset))
     try:

@@ -111,9 +111,10 @@ class ChatReply:
 class TransientError(ModelError):
     """A failure that a retry may fix: 408, 409, 429, 5xx, a timeout, a broken connection.
 
-    `throttled`: the model is up but received too many requests (429). `misaddressed`: there may be no model
-    at this address, because the connection fails or the server does not respond like one. `late`: no answer
-    came within `timeout_ms`. `overloaded`: the server answered with a status of 500 or above.
+    `throttled`: the model is up but received too many requests (429, or a 503 that asks to wait).
+    `misaddressed`: there may be no model at this address, because the connection fails or the server does not
+    respond like one. `late`: no answer came within `timeout_ms`. `overloaded`: the server answered with a
+    status of 500 or above.
     """
 
     def __init__(

@@ -71,12 +71,9 @@ class ResponseCache:
                 return None
             text, refusal, model, calls, cost = json.loads(row[0])
             return ModelAnswer(text, refusal, model, ModelUsage(cost=0.0, cached=calls, saved=cost))
-        except sqlite3.OperationalError as error:
+        except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
             if not _is_busy(error):
                 self._give_up(error)
-            return None
-        except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
-            self._give_up(error)
             return None
 
     def store(self, question: str, answer: ModelAnswer) -> None:
@@ -117,8 +114,7 @@ class ResponseCache:
     def _give_up(self, error: Exception) -> None:
         self._unwritten = []
         self.close()
-        is_locked = isinstance(error, sqlite3.Error) and _is_busy(error)
-        remedy = "another process writes to" if is_locked else "use --no-cache, or delete"
+        remedy = "another process writes to" if _is_busy(error) else "use --no-cache, or delete"
         self._tell(f"stored model responses cannot be used ({error}): {remedy} {self._path}")
 
 
@@ -167,5 +163,5 @@ class CachedModel:
         return found.hexdigest()
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _is_busy(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

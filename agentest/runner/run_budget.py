@@ -117,12 +117,9 @@ class Allowance:
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self._budget.others_go_on = self._may_finish_one
+        self._budget.others_go_on = lambda: any(not self._budget.refused[key] for key in self._in_progress)
         self._budget.on_exhausted = self._exhausted
         self._ledger.on_paid = self._wake
-
-    def _may_finish_one(self) -> bool:
-        return any(not self._budget.refused[key] for key in self._in_progress)
 
     def starts(self, unit: Unit, number: int) -> bool:
         """Start the conversation and return True if the budget covers it now and no other one waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -18,7 +19,7 @@ from agentest.domain.transcript import Usage
 from agentest.models.openai_adapter import OpenAIChatModel, completions_url, usage_of
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
 from agentest.models.providers import ModelSpec
-from agentest.support.errors import ModelUnavailable
+from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.client import open_client
 
@@ -189,8 +190,59 @@ def test_transient_statuses(status: int) -> None:
     found = problem(error(status, "slow down", {"retry-after": "7"}), TransientError)
     assert f"answered {status}: slow down" in str(found)
     assert found.retry_after == 7
-    assert found.throttled is (status == 429)
+    assert found.throttled is (status in (429, 503, 529))
     assert not found.misaddressed
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+@pytest.mark.parametrize(
+    ("headers", "body", "wait"),
+    [
+        ({"retry-after": "7"}, b"<html>busy</html>", 7),
+        ({"retry-after-ms": "250"}, b"", 0.25),
+        ({"retry-after-ms": "250", "retry-after": "1"}, b"", 0.25),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m3s"}, b"", 63),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": "9"}, b"", 9),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "{ms}"}, b"", 40),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "{s}"}, b"", 40),
+        ({}, b'[{"error": {"details": [{"retryDelay": "34.5s"}]}}]', 34.5),
+    ],
+)
+def test_an_answer_that_asks_to_wait_is_a_quota(
+    status: int, headers: dict[str, str], body: bytes, wait: float
+) -> None:
+    """Whatever the status and wherever the pause is named, the model is up and allows no more for now."""
+    then = time.time() + 40
+    headers = {name: value.format(ms=int(then * 1000), s=int(then)) for name, value in headers.items()}
+    found = problem(Answer(body, status, headers), TransientError)
+    assert found.throttled
+    assert found.retry_after == pytest.approx(wait, abs=2 if "{" in str(headers) or wait == 40 else 0.01)
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "0"}, {"retry-after": "-3"}])
+@pytest.mark.parametrize("status", [503, 529])
+def test_an_overload_that_asks_for_no_wait_is_a_failure(status: int, headers: dict[str, str]) -> None:
+    found = problem(error(status, "overloaded", headers), TransientError)
+    assert (found.throttled, found.overloaded) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("message", "headers", "ends"),
+    [
+        ("You exceeded your current quota (insufficient_quota)", {"retry-after": "1"}, True),
+        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", {"retry-after": "34"}, True),
+        ("Rate limit exceeded: free-models-per-day", {}, True),
+        ("Your daily limit is reached", {"retry-after": "0"}, True),
+        ("requests per day (RPD): Limit 200", {"retry-after": "432"}, False),
+        ("requests per minute", {}, False),
+        ("a payday loan", {}, False),
+    ],
+)
+def test_a_quota_of_a_day_is_permanent(message: str, headers: dict[str, str], ends: bool) -> None:
+    """No pause restores it, unless the provider says when."""
+    found = problem(error(429, message, headers), ModelError)
+    assert getattr(found, "permanent", False) is ends
+    assert message in str(found)
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 413, 301, 307])
@@ -246,13 +298,20 @@ def test_status_200_without_an_answer(body: bytes) -> None:
         ('{"error": {"message": "overloaded", "code": 429}}', True),
         ('{"error": {"message": "overloaded", "type": "rate_limit_error"}}', True),
         ('data: {"error":{"message":"overloaded","code":"429"}}\n\ndata: [DONE]\n\n', True),
+        ('event: error\ndata: {"error":{"type":"rate_limit_error","message":"overloaded"}}\n\n', True),
+        ('[{"error": {"message": "overloaded", "status": "RESOURCE_EXHAUSTED"}}]', True),
+        ('{"choices": [{"error": {"message": "overloaded", "code": 429}, "message": {}}]}', True),
+        ('{"choices": [{"error": {"message": "overloaded", "code": 502}, "message": {}}]}', False),
+        ('{"choices": [{"text": "overloaded, \\"code\\": 429"}], "x": "rate_limit_error"}', False),
+        ('{"choices": [{"message": {"content": "we got "rate_limit_error", overloaded"', False),
     ],
 )
 def test_an_error_with_status_200(body: str, throttled: bool) -> None:
     """The error has the message that came with status 200. Some gateways send a 429 that way."""
     found = problem(Answer(body.encode()), TransientError)
     assert "overloaded" in str(found)
-    assert (found.throttled, found.misaddressed) == (throttled, False)
+    assert found.throttled is throttled
+    assert found.misaddressed is (body.count("{") > body.count("}"))
 
 
 @pytest.mark.parametrize("answer", [RESET, Answer(b'{"choices": [', cut=True)])

@@ -232,7 +232,7 @@ cost       4 model calls
         ),
         pytest.param(
             QuotaUse("m", 1200, 900, 3, 4000.0, 299.6),
-            "m: 3 of 1,200 requests refused (429); requests waited 4.0 s for its limits; "
+            "m: 3 of 1,200 requests refused; requests waited 4.0 s for its limits; "
             "about 300 requests a minute seem to be allowed",
             id="learnt",
         ),

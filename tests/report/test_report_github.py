@@ -359,7 +359,7 @@ def test_missed_goals_are_listed_below_their_threshold() -> None:
 def test_summary_of_a_run_that_a_quota_held_up() -> None:
     """The summary says which quota held up the run."""
     text = summary(run_result(quotas=(QuotaUse("m", 9, 0), QuotaUse("n", 9, 0, 2))), PLENTY)
-    assert "\nQuota of n: 2 of 9 requests refused (429).\n" in text
+    assert "\nQuota of n: 2 of 9 requests refused.\n" in text
     assert "Quota of m" not in text
 
 

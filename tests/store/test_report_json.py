@@ -309,7 +309,7 @@ def test_quotas() -> None:
     assert problems(document) == []
     [stored] = document["summary"]["quotas"]
     message = stored.pop("message")
-    assert message.startswith("n: 3 of 20 requests refused (429); requests waited 4.0 s")
+    assert message.startswith("n: 3 of 20 requests refused; requests waited 4.0 s")
     used = {"model": "n", "requests": 20, "tokens": 900, "refused": 3}
     assert stored == {**used, "waitedMs": 4000.0, "learntPerMinute": 300.0}
     assert run_of(document).quotas == (quota,)

@@ -428,7 +428,7 @@ class QuotaUse:
     model: str
     requests: int
     tokens: int
-    refused: int = 0  # requests that were answered with 429
+    refused: int = 0  # requests that were refused for a quota
     waited_ms: float = 0.0  # time during which requests waited for the quota
     learnt_per_minute: float | None = None  # the rate of requests that 429s showed at last; None: none
     allowed_requests_per_minute: float | None = None  # by the provider's headers; None: they do not say
@@ -437,7 +437,7 @@ class QuotaUse:
     @property
     def message(self) -> str:
         """Say how the quota held up the run; "" if it did not."""
-        facts = [f"{self.refused:,} of {self.requests:,} requests refused (429)"] if self.refused else []
+        facts = [f"{self.refused:,} of {self.requests:,} requests refused"] if self.refused else []
         if self.waited_ms >= 1000:
             facts.append(f"requests waited {duration(self.waited_ms)} for its limits")
         if self.learnt_per_minute:

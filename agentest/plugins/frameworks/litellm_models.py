@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import anyio.to_thread
 
 from agentest.models.openai_adapter import (
-    HOPELESS,
     REFUSED,
-    TRANSIENT,
+    failure,
     refusal,
     response_format,
     room_from_headers,
@@ -25,13 +23,10 @@ from agentest.models.openai_adapter import (
 from agentest.models.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ConfigError, ModelError, ModelUnavailable
-from agentest.support.http.retries import retry_after
 from agentest.support.redaction import Redactor
 from agentest.support.text import nearest
 
 _MODE_VARIABLE = "LITELLM_MODE"
-# Gemini sends the retry delay in the body, not in a header.
-_GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
 
 async def open_model(spec: ModelSpec) -> LiteLLMChatModel:
@@ -181,13 +176,20 @@ def _translate_error(error: Exception, redact: Redactor) -> ModelError:
     text = redact.error(str(error).partition("\nTraceback ")[0] or type(error).__name__)
     if status in REFUSED:
         return RequestRefused(text)
-    if status in TRANSIENT or (isinstance(status, int) and status >= 500):
-        nobody = _has_no_connection(error)
-        kind = {"throttled": status == 429, "overloaded": status >= 500, "misaddressed": nobody}
-        return TransientError(text, _retry_after(error), **kind)
-    if isinstance(error, TimeoutError | ConnectionError):
-        return TransientError(text, misaddressed=_has_no_connection(error))
-    return ModelUnavailable(text, permanent=status in HOPELESS)
+    if not isinstance(status, int):
+        is_lost = isinstance(error, TimeoutError | ConnectionError)
+        return (
+            TransientError(text, misaddressed=_has_no_connection(error))
+            if is_lost
+            else ModelUnavailable(text)
+        )
+    # Most of litellm's errors contain an invented response; the real headers are stored separately.
+    made_up = getattr(getattr(error, "response", None), "headers", None)
+    headers = getattr(error, "litellm_response_headers", None) or made_up or {}
+    translated = failure(text, status, headers, str(error))
+    if isinstance(translated, TransientError):
+        translated.misaddressed = _has_no_connection(error)
+    return translated
 
 
 def _has_no_connection(error: BaseException | None) -> bool:
@@ -197,13 +199,3 @@ def _has_no_connection(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _retry_after(error: Exception) -> float | None:
-    # Most of litellm's errors contain an invented response; the real headers are stored separately.
-    made_up = getattr(getattr(error, "response", None), "headers", None)
-    headers = getattr(error, "litellm_response_headers", None) or made_up
-    asked_for = retry_after(headers) if headers is not None else None
-    if asked_for is None and (match := _GEMINI_RETRY.search(str(error))):
-        return float(match[1])
-    return asked_for

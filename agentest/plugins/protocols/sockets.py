@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ssl import SSLError
 from typing import ClassVar, Self
 
 import aiohttp
@@ -25,7 +26,7 @@ from agentest.support.http.retries import (
     describe,
     describe_shortage,
     find_shortage,
-    is_tls_error,
+    has_cause,
     loss_before_response,
     pause_before_retry,
 )
@@ -128,7 +129,7 @@ class WebSocketConnector:
 def _denies_access(error: BaseException) -> bool:
     if isinstance(error, aiohttp.WSServerHandshakeError):
         return error.status in (200, *DENIED)
-    return isinstance(error, RedirectRefused) or is_tls_error(error)
+    return isinstance(error, RedirectRefused) or has_cause(error, SSLError)
 
 
 def _problem(url: str, error: BaseException) -> str:

@@ -41,10 +41,10 @@ def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse a `Retry-After` header (seconds or a date); None if there is no readable one."""
-    value = headers.get("retry-after", "")
+    """Parse `retry-after-ms` or `Retry-After` (seconds or a date); None if there is no readable one."""
+    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after", "")
     try:
-        seconds = float(value)
+        seconds = float(milliseconds) / 1000 if milliseconds else float(value)
     except ValueError:
         then = _timestamp(value)
         return None if then is None else then - time_at_server(headers)
@@ -85,14 +85,9 @@ def find_shortage(error: BaseException) -> OSError | None:
     return shortage_in(_causes(error))
 
 
-def is_tls_error(error: BaseException) -> bool:
-    """Return True if a connection failed while TLS was set up."""
-    return any(isinstance(cause, ssl.SSLError) for cause in _causes(error))
-
-
-def is_certificate_error(error: BaseException) -> bool:
-    """Return True if the server speaks TLS, with a certificate that is not trusted."""
-    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+def has_cause(error: BaseException, kind: type[BaseException]) -> bool:
+    """Return True if an error of this kind caused the error, or is it."""
+    return any(isinstance(cause, kind) for cause in _causes(error))
 
 
 def describe(error: BaseException) -> str:
