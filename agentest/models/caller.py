@@ -154,8 +154,7 @@ class LiveModel:
     @property
     def level(self) -> Level:
         """The strictest response format with which the model has answered."""
-        accepted = self._gate.capabilities.accepted
-        return next((each for each in Level if each.name in accepted), Level.PROMPT)
+        return next((each for each in Level if each.name in self._gate.capabilities.accepted), Level.PROMPT)
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""

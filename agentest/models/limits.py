@@ -139,8 +139,8 @@ _LEAST_PER_S, _MOST_RISE_PER_S = 0.05, 0.25
 """The lowest rate, and by how much an answer raises it at most."""
 _FALL = 0.85
 """Factor of the rate at a 429. It falls further, by half at most, if fewer requests were accepted lately."""
-_SLOW_RISE, _FAST_RISE, _FASTER = 0.004, 0.05, 0.000_15
-"""By what share an answer raises what was learnt: after a 429, at most, and what each answer adds to it."""
+_SLOW_RISE, _FAST_RISE, _FASTER = 0.002, 0.05, 1.08
+"""By what share an answer raises what was learnt: after a 429, at most, and the factor of each answer."""
 _UNLIMITED = Room()
 
 
@@ -189,10 +189,9 @@ class Quota(WaitingLine):
 
     def require(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
         """Apply configured rates, unless lower ones apply already."""
-        for per_minute, name in ((requests_per_minute, "_request_s"), (tokens_per_minute, "_token_s")):
-            if per_minute:
-                seconds = _MINUTE_S / (per_minute * (1 - _MARGIN))
-                setattr(self, name, max(getattr(self, name), seconds))
+        minute_s = _MINUTE_S / (1 - _MARGIN)
+        self._request_s = max(self._request_s, minute_s / (requests_per_minute or inf))
+        self._token_s = max(self._token_s, minute_s / (tokens_per_minute or inf))
 
     @property
     def counts_tokens(self) -> bool:
@@ -297,7 +296,7 @@ class Quota(WaitingLine):
                 self.rate += min(self.rate * self._rise, _MOST_RISE_PER_S)
             if since:
                 self._most *= 1 + self._rise
-                self._rise = min(self._rise + _FASTER, _FAST_RISE)
+                self._rise = min(self._rise * _FASTER, _FAST_RISE)
 
     def throttled(self, since: int, retry_after: float | None) -> None:
         """Record a 429 to a request that was sent after so many 429s lowered something."""

@@ -10,6 +10,8 @@ from math import inf
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from agentest.domain.transcript import Usage
 from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, Room, TransientError, joined
 from agentest.models.providers import ModelSpec, parameters
@@ -30,8 +32,7 @@ _TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
 _THROTTLED = re.compile(r"429\b|rate_limit|RESOURCE_EXHAUSTED")
 """Codes of errors about a quota that some gateways send with status 200."""
-_EVENT = re.compile(r"(?:event:[^\n]*\n)?data:([^\n]*)")
-"""The first event of a stream, with which some servers answer a request for no stream."""
+_EVENT = re.compile(r"(?:event:[^\n]*\n)?data:([^\n]*)")  # of a stream, although none was requested
 _BUSY = frozenset({503, 529})  # some providers answer requests beyond a quota like that, and ask to wait
 # Gemini sends the retry delay in the body, not in a header.
 _GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
@@ -61,8 +62,10 @@ class OpenAIChatModel:
             **sent,
             **response_format(request),
         }
-        # A body from the configuration may contain dates, and half a surrogate pair, which UTF-8 lacks.
-        content = json.dumps(payload, ensure_ascii=False, default=str).encode(errors="replace")
+        try:
+            content = to_json(payload)
+        except PydanticSerializationError:  # half a surrogate pair in a configured body, which UTF-8 lacks
+            content = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
         try:
             response = await self._client.send_direct("POST", self._url, self._headers, content)
             try:
@@ -93,7 +96,9 @@ class OpenAIChatModel:
             choice = data["choices"][0]
             message, is_cut = choice["message"], choice.get("finish_reason") == "length"
             content, refusal = message.get("content"), message.get("refusal")
-            if choice.get("error"):  # its provider failed, which some gateways report like that
+            if not content and choice.get(
+                "error"
+            ):  # its provider failed, which some gateways report like that
                 raise LookupError
         except (LookupError, TypeError, AttributeError):
             # A gateway's HTML page or a truncated body with status 200 usually disappears on retry. Only JSON
@@ -101,9 +106,8 @@ class OpenAIChatModel:
             problem = self._problem(": the answer is not a chat completion", body)
             error = _error_of(body)
             codes = [error.get(key) for key in ("code", "status", "type")] if isinstance(error, dict) else []
-            throttled = any(_THROTTLED.match(str(code)) for code in codes)
-            nobody = not error and not isinstance(data, dict)
-            raise TransientError(problem, throttled=throttled, misaddressed=nobody) from None
+            busy, nobody = any(map(_THROTTLED.match, map(str, codes))), not (error or isinstance(data, dict))
+            raise TransientError(problem, throttled=busy, misaddressed=nobody) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
             return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), room, is_cut, sent)
@@ -113,10 +117,9 @@ class OpenAIChatModel:
 def failure(problem: str, status: int, headers: Mapping[str, str], body: str) -> ModelError:
     """Return the error for a response whose status is neither a success nor in `REFUSED`."""
     wait = retry_after(headers)
-    if wait is None and (match := _GEMINI_RETRY.search(body)):
-        wait = float(match[1])
-    if wait is None and (room := room_from_headers(headers)):
-        wait = room.pause_s or None
+    if wait is None:
+        match, room = _GEMINI_RETRY.search(body), room_from_headers(headers)
+        wait = float(match[1]) if match else (room and room.pause_s) or None
     is_spent = status == 429 and (_OUT_OF_CREDIT.search(body) or (not wait and _DAILY.search(body)))
     if is_spent or (status not in _TRANSIENT and status < 500):
         return ModelUnavailable(problem, permanent=bool(is_spent) or status in HOPELESS)
@@ -239,8 +242,7 @@ def _error_summary(body: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line[:_SHOWN_BODY_CHARS] or "(empty)"
+    return " ".join(text.split())[:_SHOWN_BODY_CHARS] or "(empty)"
 
 
 _ALLOWANCES = {

@@ -154,6 +154,28 @@ def test_a_quota_costs_nothing_but_time(name: str, concurrency: int, workers: in
     assert took <= 1.2 * max(seconds, 240 / concurrency * LASTS_S)
 
 
+def test_a_quota_that_rises_again_is_used() -> None:
+    """Answers raise a learnt rate ever faster: 10 a second, 1 a second for half a minute, and 10 again."""
+    usual, low = in_window(10, 1), in_window(1, 1)
+    model, took = Limited(lambda now, n: (low if 6 <= now < 36 else usual)(now, n), lambda _: 1.0), 0.0
+
+    async def use(lab: Lab) -> None:
+        nonlocal took
+
+        async def converse(number: int) -> None:
+            for _ in range(15):
+                await lab.workers[0].ask(number)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(converse, number)
+        took = anyio.current_time()
+
+    in_lab(use, model, workers=1, concurrency=20)
+    assert model.requests <= 1.1 * 300
+    assert took <= 100  # 57 are the least
+
+
 def answer_times(gate: LocalGate, model: Limited, questions: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Ask all at once; return role and conversation in the order of the answers."""
     order: list[tuple[str, int]] = []
