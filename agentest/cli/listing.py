@@ -29,7 +29,8 @@ def show_plan(prepared: Prepared, *, list_only: bool) -> ExitCode:
 def report_load_errors(problems: Sequence[ScenarioResult]) -> ExitCode:
     """Print the files and scenarios that could not be loaded, and return the exit status."""
     for entry in problems:
-        tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
+        message = entry.verdict.reasons[0].message
+        tell(message if message.startswith(f"{entry.file}:") else f"{entry.file}:{entry.line}: {message}")
     return ExitCode.ERRORED if problems else ExitCode.PASSED
 
 

@@ -17,8 +17,14 @@ from agentest.plugin import PLUGINS, if_command
 from agentest.support.redaction import HIDDEN, Redactor, looks_secret
 from agentest.support.text import did_you_mean, snake_case
 
-_INSTANCE_OF = re.compile(r" or instance of \w+")
-_PARSING = re.compile(r", unable to (parse|interpret) .*")
+_ITEM = re.compile(r"(\w+)\[(\d+)\]: ")
+_EXPECTED = {
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "keys and values"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **{"string_type": "a text", "list_type": "a list"},
+}
 _EXAMPLES = {
     "agent": 'agent: {endpoint: "http://HOST:PORT/PATH"}',
     "agent.endpoint": 'endpoint: "http://HOST:PORT/PATH"',
@@ -31,7 +37,7 @@ _FEW_TYPES = 4
 _SCENARIO_KEYS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
 
 
-_UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
+_UNION_MEMBERS = ("str", "list[str]", "callable", "[key]", "HeaderCommand")
 
 
 def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
@@ -39,6 +45,8 @@ def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact
     # A missing key is often one that was misspelled.
     for details in sorted(error.errors(include_url=False), key=lambda each: each["type"] == "missing"):
         at = _key_path(details)
+        if not at and (item := _ITEM.match(details["msg"].removeprefix("Value error, "))):
+            at, details["msg"] = (item[1], int(item[2])), details["msg"].replace(item[0], "", 1)
         # A value that fits neither member of a union fails as both. Report it once.
         problems.setdefault(key_location(path, at, lines), _problem(details, at, redact))
     return "\n".join(f"{location}: {problem}" for location, problem in problems.items())
@@ -61,13 +69,13 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
         if example and at == ("agent",):
             example += if_command("init", ", or run agentest init")
         return f"the key is missing{f'; write {example}' if example else ''}"
-    message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))
-    message = _PARSING.sub("", message)
-    if kind in ("dict_type", "model_type", "model_attributes_type") and value is None:
-        return "has no value; indent its keys below it"
-    value_text = _value_text(value, at, redact)
     if kind == "value_error":
-        return redact(message)
+        return redact(details["msg"].removeprefix("Value error, "))
+    expected = _EXPECTED.get(kind)
+    if expected == "keys and values" and value is None:
+        return "has no value; indent its keys below it"
+    message = f"expected {expected}" if expected else details["msg"]
+    value_text = _value_text(value, at, redact)
     example = _EXAMPLES.get(".".join(map(str, at)), "")
     if kind == "list_type" and at and isinstance(value, str | int | float):
         example = f"{at[-1]}: [{value_text}]"

@@ -59,7 +59,7 @@ HELPFULNESS_POINTS = (
 )
 
 COHERENCE = """\
-Question: does the reply in the turn to judge fit together, and fit what came before it? In turn 0 judge \
+Question: does the reply in the turn to judge fit together, and fit what came before it? In turn 1 judge \
 the reply alone, as an answer to what the user said. Openly correcting an earlier reply is not a break. \
 Do not judge whether the reply is helpful, true or short."""
 

@@ -87,9 +87,7 @@ def earlier_messages(history: Sequence[Message]) -> tuple[EarlierMessage, ...]:
     results = {each.request_id: each.text for each in history if isinstance(each, ToolResult)}
     shown: list[EarlierMessage] = []
     for each in history:
-        if isinstance(each, ToolResult):
-            continue
-        if each.text:
+        if each.text and not isinstance(each, ToolResult):
             shown.append(EarlierMessage("user" if isinstance(each, UserText) else "assistant", each.text))
         for call in each.tool_requests if isinstance(each, AgentMessage) else ():
             shown.append(EarlierMessage("tool call", f"{call.name}({call.arguments}) → {results[call.id]}"))

@@ -291,7 +291,7 @@ def criterion_result(
     most, times = Counter(results).most_common(1)[0]
     agreed = 2 * times > len(results)
     first = next(answer for answer in answers if answer.result is most)
-    turn = first.turn if first.turn is not None and 0 <= first.turn < turns else None
+    turn = first.turn - 1 if first.turn is not None and 1 <= first.turn <= turns else None
     # Mark a reason that equals a text reserved for criteria that were not judged.
     is_reserved = first.reason in (DECIDED, NO_MODEL)
     reason = f"the judge says: {first.reason}" if is_reserved else first.reason

@@ -6,7 +6,6 @@ model that must agree before a judgement can fail a scenario.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import partial
@@ -169,7 +168,7 @@ class Judge:
         settled = await run_concurrently(
             [partial(settle, n, answers) for n, answers in zip(self._numbers, sets, strict=True)]
         )
-        omitted = re.sub(r"\d+", lambda n: f"{int(n[0]) + 1}", not_shown(context))  # reports count from 1
+        omitted = not_shown(context)
         return {each: usable_answers([answers[each] for answers in settled], omitted) for each in sets[0]}
 
     async def _samples(

@@ -22,7 +22,7 @@ from agentest.scenarios.model import Criterion
 from agentest.support.dates import prompt_date
 from agentest.support.json_text import json_or_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import cut, data_block
+from agentest.support.text import cut, data_block, turn_name
 
 NO_KNOWN_TOOLS = "no tool call of the agent was seen, and which tools it has is not known"
 _INSTRUCTIONS = "The assistant's instructions. It had to keep to them, even against the user's wishes:"
@@ -138,7 +138,7 @@ def turn_context(background: JudgeBackground, turns: Sequence[Turn], room: int =
     Args:
         room: maximum characters, to which the turns are shortened.
     """
-    request = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
+    request = f"The turn to judge: {turn_name(turns[-1].turn_index)}, the last one above."
     return (*_shared_parts(background, turns, _EARLIER, room), request)
 
 
@@ -151,7 +151,7 @@ def part_context(
     background: JudgeBackground, turns: Sequence[Turn], judged: range, room: int = maxsize
 ) -> Context:
     """Return the shared beginning of questions about the turns that are `judged`, and about the whole."""
-    request = _PART.format(first=judged.start, last=judged[-1]) if judged.start else _WHOLE
+    request = _PART.format(first=judged.start + 1, last=judged.stop) if judged.start else _WHOLE
     shared = _shared_parts(background, turns, _EARLIER_OF_WHOLE, room, judged=len(judged))
     return (*shared, request + _ended(background))
 
@@ -235,7 +235,7 @@ def _turns_in_room(turns: Sequence[_WithBefore], earlier: _Limits, room: int, ju
     while size > room and left_out + 1 < len(turns) - judged:
         left_out += 1
         size -= len(texts[left_out])
-    what = [f"turns 1 to {left_out}" if left_out > 1 else "turn 1"] if left_out else []
+    what = [f"turns 2 to {left_out + 1}" if left_out > 1 else "turn 2"] if left_out else []
     texts[1 : left_out + 1] = []
     if size > room:
         shown = [*turns[:1], *turns[left_out + 1 :]]

@@ -145,7 +145,7 @@ def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
         for each, asked_of in versions.items():
             prompt = prompt_of(each)
             parts += [common for common in prompt.common if common not in parts]
-            numbers = ", ".join(map(str, asked_of))
+            numbers = ", ".join(str(turn + 1) for turn in asked_of if turn is not None)
             some = f", turn{'s' if len(asked_of) > 1 else ''} {numbers}"
             parts.append(f"[{field}{'' if len(asked_of) == len(all_turns) else some}] {prompt.text}")
     return parts
@@ -162,15 +162,17 @@ def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -
             with_evidence.add(each.turn)
         fields.setdefault(each.turn if by_turn else None, []).append((each.field, shape))
     whole = fields.pop(None, [])
-    turns = ((f"turn_{turn}", _model(tuple(parts), "TurnAnswer")) for turn, parts in fields.items())
+    turns = [
+        (f"turn_{n + 1}", _model(tuple(parts), "TurnAnswer")) for n, parts in fields.items() if n is not None
+    ]
     return _model((*turns, *whole), "JointAnswer")
 
 
 def pick_answer(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> Any:
     """Return the answer to one of several questions, or its problem or that of the whole answer."""
-    in_turn = by_turn and question.turn is not None and not isinstance(answer, AnswerProblem)
-    holder = getattr(answer, f"turn_{question.turn}") if in_turn else answer
-    return holder if isinstance(holder, AnswerProblem) else getattr(holder, question.field)
+    if by_turn and question.turn is not None and not isinstance(answer, AnswerProblem):
+        answer = getattr(answer, f"turn_{question.turn + 1}")
+    return answer if isinstance(answer, AnswerProblem) else getattr(answer, question.field)
 
 
 def share_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:

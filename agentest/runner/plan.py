@@ -263,7 +263,7 @@ def make_plan(
     """
     config = loaded.config
     chosen = select_by_paths(discovered.scenarios, options.paths) if options.paths else discovered.scenarios
-    custom = load_custom_metrics(config.custom_metrics, root)
+    custom = load_custom_metrics(config.custom_metrics, root, loaded.place("custom_metrics"))
     configured = {*(config.metrics or ()), *options.metrics, *config.thresholds}
     named = {name for each in chosen for name in each.named_metrics}
     plugged = _plugin_metrics(configured | named, custom)
@@ -345,6 +345,7 @@ def _entries(
     def unrun(message: str, status: Status = Status.ERRORED) -> list[PlanEntry]:
         agent = "" if scenario.refused is not None else scenario.agent or default[0]
         line, tags = scenario.line, scenario.tags
+        message = message.replace(f"{readable(scenario.file)}:", f"{file}:")
         return [unrun_result(scenario.name, agent, file, line, message, status=status, tags=tags)]
 
     file = shown_path(scenario.file, root)
@@ -364,7 +365,7 @@ def _entries(
                 advice = agents[name].gateway_advice
                 raise ConfigError(f"model_faults: agent {name!r} calls its model without Agentest; {advice}")
     except (ConfigError, ValueError) as error:
-        return unrun(f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}")
+        return unrun(f"{file}:{scenario.line}: scenario {scenario.name!r}: {error}")
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
 
@@ -515,13 +516,13 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
             raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}{percent}")
 
 
-def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
-    """Load the custom metrics of a configuration: import paths, classes or instances."""
+def load_custom_metrics(items: Sequence[Any], root: Path, place: str = "") -> tuple[Metric, ...]:
+    """Load custom metrics: import paths, classes or instances. Errors begin with the `place` of the list."""
     metrics: dict[str, Metric] = {}
     for i, item in enumerate(items):
-        metric = _custom_metric(item, f"custom_metrics[{i}]", root)
+        metric = _custom_metric(item, f"{place}custom_metrics[{i}]", root)
         if metric.name in {*BUILTIN, *metrics} | (THRESHOLD_RANGE.keys() - LIMITS):
-            raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
+            raise ConfigError(f"{place}custom_metrics[{i}]: the name {metric.name!r} is taken")
         metrics[metric.name] = metric
     return tuple(metrics.values())
 

@@ -206,9 +206,7 @@ def _broken_file(error: BaseException, path: Path) -> BrokenFile:
         hint = _import_hint(error)
         rows = ["importing the file failed", *([hint] if hint else []), traceback_text]
         return BrokenFile(str(path), line, readable("\n".join(rows)))
-    if path.name.endswith(DATA_ENDINGS):
-        return BrokenFile(*_at_own_line(str(path), 1, readable(str(error))))
-    return BrokenFile(str(path), line, readable(str(error)))
+    return BrokenFile(*_at_own_line(str(path), line, readable(str(error))))
 
 
 def _import_hint(error: BaseException) -> str:

@@ -15,11 +15,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -32,7 +31,6 @@ _POLL_S = 0.02
 CHILDREN_GRACE_S = 1.0
 _DEATH_S = 5.0  # seconds to wait for a killed process, which a lost network drive may delay
 _REAPER = Path(__file__).with_name("reaper.py")
-_T = TypeVar("_T")
 
 
 class _Reaper:
@@ -113,7 +111,8 @@ class ChildProcess:
         """Connect our ends of the pipes, as open files: standard input, and outputs with their receivers."""
         loop = asyncio.get_running_loop()
         for file, receiver in outputs:
-            self._pipes.append((await loop.connect_read_pipe(partial(_same, receiver), file))[0])
+            transport, _ = await loop.connect_read_pipe(lambda: receiver, file)  # noqa: B023 - called at once
+            self._pipes.append(transport)
         if into:
             self.stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, into)
             self._pipes.append(self.stdin)
@@ -208,10 +207,6 @@ def _pipe(mode: str, ours: ExitStack, theirs: ExitStack) -> tuple[Any, int]:
     end, other = (reading, writing) if mode == "rb" else (writing, reading)
     theirs.callback(os.close, other)
     return ours.enter_context(open(end, mode, 0)), other
-
-
-def _same(value: _T) -> _T:
-    return value
 
 
 class OutputTail(asyncio.Protocol):

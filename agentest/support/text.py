@@ -92,8 +92,8 @@ def escaped(text: str) -> str:
 
 
 def data_block(name: str, inside: str, turn: int | None = None) -> str:
-    """Return a data block. Such delimiters are written nowhere else. `inside` is already escaped."""
-    at = "" if turn is None else f' turn="{turn}"'
+    """Return a data block; models count turns from 1. `turn`: an index. `inside` is already escaped."""
+    at = "" if turn is None else f' turn="{turn + 1}"'
     return f'<data name="{name}"{at}>\n{inside}\n</data>'
 
 

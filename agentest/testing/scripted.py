@@ -210,7 +210,7 @@ class ScriptedModel:
         for name, inner in form["properties"].items():
             if name.startswith("turn_"):
                 turn_request = replace(
-                    request, key=replace(request.key, turn=int(name.removeprefix("turn_")))
+                    request, key=replace(request.key, turn=int(name.removeprefix("turn_")) - 1)
                 )
                 if "$ref" in inner:
                     inner = request.schema["$defs"][inner["$ref"].rpartition("/")[2]]

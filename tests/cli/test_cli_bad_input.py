@@ -25,7 +25,7 @@ BAD_CONFIGS = {
     "unknown reporter": (CONFIG + "reporters: [consol]\n", ["reporters", "did you mean `console`?"]),
     "unknown metric": (CONFIG + "metrics: [helpfulnes]\n", ["did you mean `helpfulness`?"]),
     "unknown mode": (CONFIG + "unmocked_tools: pass\n", ["unmocked_tools", "'pass'", "passthrough"]),
-    "wrong type": (CONFIG + "concurrency: many\n", ["concurrency", "'many'", "integer"]),
+    "wrong type": (CONFIG + "concurrency: many\n", ["concurrency", "'many'", "a whole number"]),
     "threshold out of range": (
         CONFIG + "thresholds: {goal_completion: 3}\n",
         ["goal_completion", "between 0 and 1"],
@@ -44,7 +44,7 @@ BAD_CONFIGS = {
     ),
     "keys for a list": (
         CONFIG + "include: {a: b}\n",
-        ["include: found a dict; input should be a valid list\n"],
+        ["include: found a dict; expected a list\n"],
     ),
     "a list for a body": ("agent: {endpoint: 'http://h/v1', body: [m]}\n", ["found a list", "body: {model:"]),
     "missing key of a model": (CONFIG + "model: openai/gpt-5-mini\n", ["OPENAI_API_KEY"]),

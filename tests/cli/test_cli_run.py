@@ -112,6 +112,19 @@ def test_github_annotations_point_at_the_scenario(project: Project, tmp_path: Pa
     assert "oops" in summary.read_text()
 
 
+def test_a_refused_scenario_is_located_once(project: Project) -> None:
+    """No message about it has the path of this machine, and no line has the location twice."""
+    project.scenario('scenario("wrong", turns=["hi"], trajectory={"expected": "a"})')
+    project.config("http://127.0.0.1:9/v1")
+    listed = project.run("--list").stderr
+    problem = "scenario 'wrong': trajectory.expected: expected a list of tool calls, found a str"
+    [line] = [each for each in listed.splitlines() if problem in each]
+    assert line.count(".sim.py:") == 1
+    annotated = project.run("--reporter", "github-actions").stdout
+    assert problem in annotated
+    assert str(project.root.resolve()) not in listed + annotated
+
+
 def test_filters_select_by_substring_whatever_the_case(project: Project) -> None:
     """--scenario, --file and --tag select; --list shows the selection without running it."""
     project.scenario('scenario("Books a table", turns=["x"], tags=["smoke"])\nscenario("Pays", turns=["x"])')

@@ -18,7 +18,7 @@ WRONG = {
     ),
     "under a name": ("servers: {db: {command: x}}", ":2: servers.db.ready: the key is missing"),
     "no list": (f"servers: {{{ONE}}}", "is one server; write a list of servers (`- command: …`)"),
-    "a text": ("servers: npm start", "found 'npm start'; input should be a valid list"),
+    "a text": ("servers: npm start", "found 'npm start'; expected a list"),
     "same ready": (f"servers: [{{{ONE}}}, {{{ONE}}}]", "two servers have the same `ready`, tcp://h:1"),
     "same name": (
         f"servers: [{{{ONE}, name: a}}, {{command: y, ready: 'tcp://h:2', name: a}}]",

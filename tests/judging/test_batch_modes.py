@@ -61,7 +61,7 @@ SCORES: Mapping[str, Any] = {
     "helpfulness": by_turn,
     "agent_behavior_failure": lambda r: "repetition" if r.key.turn == 2 else "no failure",
     "goal_completion": "rightly not reached",
-    "criterion 2": {"result": "violated", "turn": 3},
+    "criterion 2": {"result": "violated", "turn": 4},
 }
 
 
@@ -195,9 +195,9 @@ def test_turns_have_one_schema() -> None:
     run("conversation", asked)
     [once] = calls(asked)
     assert list(once.schema["properties"]) == [
-        "turn_0", "turn_1", "turn_2", "turn_3", "goal_completion", "criterion_1", "criterion_2",
+        "turn_1", "turn_2", "turn_3", "turn_4", "goal_completion", "criterion_1", "criterion_2",
     ]  # fmt: skip
-    assert len({json.dumps(once.schema["properties"][f"turn_{n}"]) for n in range(4)}) == 1
+    assert len({json.dumps(once.schema["properties"][f"turn_{n}"]) for n in range(1, 5)}) == 1
 
 
 def test_reasons_come_before_values_and_each_metric_has_its_own_object() -> None:
@@ -603,16 +603,16 @@ def test_a_long_conversation_is_judged_eight_turns_at_a_time() -> None:
     model = ScriptedModel(scores=scores)
     found = held(run("conversation", model, turns=MANY, metrics=["helpfulness", "goal_completion"]))
     asked = {next(iter(r.schema["properties"])): r for r in calls(model)}
-    assert list(asked) == ["turn_0", "turn_8", "turn_16"]
+    assert list(asked) == ["turn_1", "turn_9", "turn_17"]
     assert len({request.key for request in calls(model)}) == 3
     whole = ["goal_completion", "criterion_1", "criterion_2"]
     for start, request in zip((0, 8, 16), asked.values(), strict=True):
         stop = min(start + 8, 19)
-        turns = [f"turn_{n}" for n in range(start, stop)]
+        turns = [f"turn_{n + 1}" for n in range(start, stop)]
         assert list(request.schema["properties"]) == [*turns, *(whole if stop == 19 else [])]
         shown = "\n\n".join(message["content"] for message in request.messages[2:])
         assert [line for line in MANY if line in shown] == MANY[:stop]
-        assert (f"The turns to judge: turns {start} to {stop - 1}, the last ones above" in shown) is (
+        assert (f"The turns to judge: turns {start + 1} to {stop}, the last ones above" in shown) is (
             start > 0
         )
     assert [t.metrics["helpfulness"].value for t in found.turns] == [1 + n % 5 for n in range(19)]  # type: ignore[union-attr]
@@ -641,11 +641,11 @@ def test_the_estimate_of_long_conversations(turns: int, parts: int) -> None:
 
 def test_a_part_that_fails_costs_no_other_part() -> None:
     """If the answer about some turns is invalid, the other turns and the whole keep their results."""
-    plain = ScriptedModel(scores={"criterion 2": {"result": "violated", "turn": 3}})
+    plain = ScriptedModel(scores={"criterion 2": {"result": "violated", "turn": 4}})
 
     def answer(request: ChatRequest) -> Any:
         given: Any = plain._by_role(request)
-        return {"sorry": "no"} if "turn_8" in given else given
+        return {"sorry": "no"} if "turn_9" in given else given
 
     found = held(run("conversation", ScriptedModel(answer=answer), turns=MANY, metrics=["helpfulness"]))
     unscored = [n for n, t in enumerate(found.turns) if isinstance(t.metrics["helpfulness"], Unscored)]

@@ -34,7 +34,7 @@ FAULTS: Mapping[str, Any] = {
 
 
 def questions(form: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """The questions in the schema of an answer; those about turns are named like `turn_0.helpfulness`."""
+    """The questions in the schema of an answer; those about turns are named like `turn_1.helpfulness`."""
     found = []
     for name, inner in form["properties"].items():
         inner = schema["$defs"][inner["$ref"].rpartition("/")[2]] if "$ref" in inner else inner

@@ -98,9 +98,9 @@ def test_transcripts_are_shortened_openly(batch: Any) -> None:
     assert noted
     for text in noted:
         [missing] = re.findall(r"^Not shown, because the conversation is too long: (.*)$", text, re.M)
-        left_out = re.match(r"turns? 1(?: to (\d+))?", missing)
-        last = int(left_out[1] or 1) if left_out else 0
-        assert shown(text) == [n for n in range(max(shown(text)) + 1) if n == 0 or n > last]
+        left_out = re.match(r"turns? 2(?: to (\d+))?", missing)
+        last = int(left_out[1] or 2) if left_out else 1
+        assert shown(text) == [n for n in range(1, max(shown(text)) + 1) if n == 1 or n > last]
         assert ("<left_out" in text) is ("long texts" in missing)
         assert "Do not conclude that something did not happen because it is not shown." in text
 
@@ -154,11 +154,11 @@ def test_the_first_and_the_judged_turns_stay(sizes: list[int], room: int, data: 
     }
     for context, needed in made.items():
         text, missing = "\n".join(context), not_shown(context)
-        assert {0, *needed} <= set(shown(text))
+        assert {1, *(index + 1 for index in needed)} <= set(shown(text))
         assert size_of(context) <= room + 5_000  # tags, and texts that are never cut to nothing
-        named = re.match(r"turns? 1(?: to (\d+))?", missing)
-        last = int(named[1] or 1) if named else 0
-        assert shown(text) == [n for n in range(len(turns)) if n == 0 or n > last]
+        named = re.match(r"turns? 2(?: to (\d+))?", missing)
+        last = int(named[1] or 2) if named else 1
+        assert shown(text) == [n for n in range(1, len(turns) + 1) if n == 1 or n > last]
 
 
 def test_no_more_is_left_out_than_necessary() -> None:
@@ -169,10 +169,10 @@ def test_no_more_is_left_out_than_necessary() -> None:
     exact = sum(sizes)
     for room, expected in (
         (exact, ""),
-        (exact - 1, "turn 1"),
-        (exact - sizes[-1], "turn 1"),  # all turns have the same size
-        (exact - sizes[-1] - 1, "turns 1 to 2"),
-        (12_000, "turns 1 to 4 and the middle of long texts"),
+        (exact - 1, "turn 2"),
+        (exact - sizes[-1], "turn 2"),  # all turns have the same size
+        (exact - sizes[-1] - 1, "turns 2 to 3"),
+        (12_000, "turns 2 to 5 and the middle of long texts"),
     ):
         assert not_shown(conversation_context(background, turns, room)) == expected
 

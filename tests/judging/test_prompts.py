@@ -196,7 +196,7 @@ def test_substitution_is_single_pass() -> None:
 
 def test_coherence_of_a_first_turn_asks_for_the_reply_alone() -> None:
     """All turns share one question, for a common prefix; it covers the first turn explicitly."""
-    assert "In turn 0 judge the reply alone" in question("coherence")
+    assert "In turn 1 judge the reply alone" in question("coherence")
 
 
 @pytest.mark.parametrize("name", BUILTIN)

@@ -85,11 +85,11 @@ def test_everything_known_is_shown_in_one_order() -> None:
         "user_knowledge",
         "expected_outcome",
         "date_and_time",
-        "user 0",
-        "tool_call 0",
-        "assistant 0",
         "user 1",
+        "tool_call 1",
         "assistant 1",
+        "user 2",
+        "assistant 2",
     ]
     assert inside(context, "user_knowledge") == ["- The fare is refundable.\n- The booking is BK-1."]
     assert inside(without_marks(context), "date_and_time") == ["Sunday, 2026-11-22, 20:57 (UTC+01:00)"]
@@ -110,7 +110,7 @@ def test_blocks_have_introductions() -> None:
 def test_unknown_facts_leave_no_trace(turns: tuple[Turn, ...]) -> None:
     """Without a background there is neither an empty block nor a mention of one."""
     context = turn_context(JudgeBackground(), turns)
-    assert context.startswith('The conversation:\n\n<data name="user" turn="0">\n')
+    assert context.startswith('The conversation:\n\n<data name="user" turn="1">\n')
     assert "assistant saw none" not in context
     assert "expect" not in context
     assert "cannot be seen" not in context
@@ -157,9 +157,9 @@ def test_a_later_turn_begins_as_the_one_before() -> None:
     """The prompts of two turns and of the whole share their text up to the end of the earlier turn."""
     contexts = [turn_context(BACKGROUND, TURNS[:n]) for n in (1, 2)]
     shared, marked = contexts[0].rsplit("\n\n", 1)
-    assert marked == "The turn to judge: turn 0, the last one above."
+    assert marked == "The turn to judge: turn 1, the last one above."
     assert contexts[1].startswith(shared + "\n\n")
-    assert contexts[1].endswith("\n\nThe turn to judge: turn 1, the last one above.")
+    assert contexts[1].endswith("\n\nThe turn to judge: turn 2, the last one above.")
     whole = conversation_context(BACKGROUND, TURNS)
     assert whole.rsplit("\n\n", 1)[0] == contexts[1].rsplit("\n\n", 1)[0]
     assert "The turn to judge" not in whole
@@ -174,7 +174,7 @@ def test_a_turn_is_shown_as_it_happened() -> None:
         author="root",
     )
     context = turn_context(JudgeBackground(), [held])
-    assert names(context) == ["user 0", "before_the_reply 0", "tool_call 0", "reply_by 0", "assistant 0"]
+    assert names(context) == ["user 1", "before_the_reply 1", "tool_call 1", "reply_by 1", "assistant 1"]
     assert inside(context, "user") == ["See this.\n[attached: bill.png, image/png, 2,048 bytes]"]
     [said] = inside(context, "before_the_reply")
     assert json.loads(said) == {"author": "biller", "text": "I look it up."}

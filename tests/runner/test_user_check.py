@@ -121,7 +121,7 @@ def test_a_user_with_tools() -> None:
     assert len(looked) == 2
     for request in looked:
         told = request.messages[1]["content"]
-        assert '<data name="user_tool_call" turn="0">\ntool: "look"\narguments: {}\n' in told
+        assert '<data name="user_tool_call" turn="1">\ntool: "look"\narguments: {}\n' in told
         assert "&lt;dark&gt;" in told
         assert "to state it is not an invention" in told
     without = str(check_messages(user_prompt(BOOK), Conversation("c", (), Ending.SATISFIED)))

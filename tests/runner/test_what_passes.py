@@ -79,7 +79,7 @@ def judge(plan: Plan) -> Any:
             return grouped(request, plan)
         said = answers(plan, plan.talks[key.conversation - 1])
         if key.metric == "batch":
-            return {**said, "turn_0": said}
+            return {**said, "turn_1": said}
         return said[key.metric.replace(" ", "_")]
 
     return answer

@@ -316,7 +316,7 @@ class LabelledFailure:
 
     id: str
     conversation_id: str
-    turn_index: int | None
+    turn_index: int
     metric: str
     label: str
     reason: str

@@ -287,16 +287,12 @@ def numbers_in(text: str) -> list[Fraction]:
 def _number_in_text(match: re.Match[str], text: str) -> Fraction | None:
     before = text[max(0, match.start() - 6) : match.start()]
     word = before.removesuffix("-")
-    if word and _joins_with_digits(word[-1]) and not word.endswith(_CURRENCIES):
+    if word and (word[-1] == "_" or word[-1].lower() != word[-1].upper()) and not word.endswith(_CURRENCIES):
         return None
     size = size_of(match[0])
     if OVER in match[0]:
         before = before.removesuffix(GAP)  # characters like ½ are replaced with a gap before them
     return -size if size is not None and _is_negative(before) else size
-
-
-def _joins_with_digits(letter: str) -> bool:
-    return letter == "_" or letter.lower() != letter.upper()
 
 
 def _is_negative(before: str) -> bool:

@@ -455,7 +455,7 @@ def test_the_judge_sees_the_reference() -> None:
     grade(asked, criterion(MATCH, num_samples=1), case(invocation("At ten.")), [turn(agent="At nine.")])
     text = told(asked.requests[0])
     assert '<data name="reference">\nAt ten.\n</data>' in text
-    assert '<data name="assistant" turn="0">\nAt nine.\n</data>' in text
+    assert '<data name="assistant" turn="1">\nAt nine.\n</data>' in text
 
 
 @pytest.mark.parametrize(
