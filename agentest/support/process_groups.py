@@ -217,8 +217,10 @@ class OutputTail(asyncio.Protocol):
         self._most = most_chars
         self._text = ""
         self._ended = asyncio.Event()
+        self.received = 0  # bytes so far
 
     def data_received(self, data: bytes) -> None:
+        self.received += len(data)
         self._text = (self._text + self._decoder.decode(data))[-2 * self._most :]
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -228,6 +230,11 @@ class OutputTail(asyncio.Protocol):
         """Wait for the rest of an exited program's output, within a limit: others may hold the pipe open."""
         with anyio.move_on_after(limit_s):
             await self._ended.wait()
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the beginning is not stored any more."""
+        return len(self._text) > self._most
 
     @property
     def text(self) -> str:

@@ -21,11 +21,12 @@ from ui_server import Client, with_server
 
 from agentest.domain.results import Status
 from agentest.plugins.page.server.commands import JobCommand, requested_command
-from agentest.plugins.page.server.jobs import Job, JobOutput, Jobs, JobState
+from agentest.plugins.page.server.jobs import MOST_OUTPUT, Job, Jobs, JobState
 from agentest.plugins.page.server.json_routes import WebProject
 from agentest.plugins.page.server.run_index import WebRuns
 from agentest.store.runs.folder import list_stored_runs
 from agentest.support.errors import UsageError
+from agentest.support.process_groups import OutputTail
 
 
 @pytest.fixture
@@ -201,13 +202,13 @@ def test_a_job_is_stopped_while_its_process_is_being_made(tmp_path: Path) -> Non
 
 def test_the_end_of_what_is_printed_is_kept() -> None:
     """A character that comes in two pieces is one; of very much that is printed, the end is there."""
-    output = JobOutput()
+    output = OutputTail(MOST_OUTPUT)
     for byte in "naïve ✓".encode():
-        output.add(bytes([byte]))
-    assert (output.text, output.cut) == ("naïve ✓", False)
+        output.data_received(bytes([byte]))
+    assert (output.text, output.is_cut) == ("naïve ✓", False)
     for _ in range(300):
-        output.add(b"x" * 1_000)
-    assert (len(output.text), output.cut) == (100_000, True)
+        output.data_received(b"x" * 1_000)
+    assert (len(output.text), output.is_cut) == (100_000, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung-up"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
 import os
 import secrets
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,15 +33,14 @@ from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.process_groups import ChildProcess, start_process
+from agentest.support.process_groups import ChildProcess, OutputTail, start_process
 from agentest.support.terminal import tell
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
 _MOST_KEPT = 50
 _LOOK_S = 0.2
-_MOST_OUTPUT = 100_000
-_PIECE = 65_536
+MOST_OUTPUT = 100_000
 _REPORTED_OUTPUT = 4_000
 _SHORT_COMMAND_S = 120.0
 _INTERRUPT_S, _TERMINATE_S = 10.0, 3.0  # how long a job may take to end after SIGINT, then after SIGTERM
@@ -66,23 +65,6 @@ class JobState(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class JobOutput:
-    """The last part of a command's output. `cut` is True if the beginning was dropped."""
-
-    text: str = ""
-    cut: bool = False
-    _decoder: codecs.IncrementalDecoder = field(
-        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
-    )
-
-    def add(self, printed: bytes) -> None:
-        """Append output and drop the oldest beyond the limit. A character can be split across two pieces."""
-        text = self.text + self._decoder.decode(printed)
-        self.cut = self.cut or len(text) > _MOST_OUTPUT
-        self.text = text[-_MOST_OUTPUT:]
-
-
-@dataclass(slots=True, kw_only=True)
 class Job:
     """A command in its own process; `run` is the id of the run that it started."""
 
@@ -92,7 +74,7 @@ class Job:
     state: JobState = JobState.WAITING
     run: str | None = None
     status: int | None = None
-    output: JobOutput = field(default_factory=JobOutput)
+    output: OutputTail = field(default_factory=partial(OutputTail, MOST_OUTPUT))
     process: ChildProcess | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
@@ -125,6 +107,10 @@ class Jobs:
         self._lists = asyncio.Lock()
         self._listed: tuple[dict[str, int] | None, Json] | None = None
 
+    def mark(self) -> str:
+        """Return a text that changes with every change to a job, and with everything that one prints."""
+        return f"{self.changes}/{sum(job.output.received for job in [*self.by_id.values()])}"
+
     def listed(self) -> list[Json]:
         """Return all jobs, latest first."""
         return [job.summary() for job in reversed(self.by_id.values())]
@@ -152,7 +138,7 @@ class Jobs:
                 if job.state is JobState.WAITING:
                     await self._run_process(job)
         except OSError as error:
-            job.output.add(f"agentest ui: the command cannot be started: {error}\n".encode())
+            job.output.data_received(f"agentest ui: the command cannot be started: {error}".encode())
             job.status = ExitCode.ERRORED
         finally:
             job.state = JobState.ENDED
@@ -160,7 +146,7 @@ class Jobs:
 
     async def _run_process(self, job: Job) -> None:
         config = (f"--config={self._config}",) if self._config else ()
-        process, printed = await self._start(job.wanted.words(*config), {JOB_VARIABLE: job.id})
+        process = await self._start(job.wanted.words(*config), job.output, {JOB_VARIABLE: job.id})
         stopped = job.state is not JobState.WAITING  # stopped while its process was being created
         job.process, job.state = process, JobState.RUNNING
         self.changes += 1
@@ -168,8 +154,8 @@ class Jobs:
             self.stop(job)
         finding = asyncio.create_task(self._wait_for_run(job))
         try:
-            await self._read(process, printed, job.output)
-            job.status = process.returncode
+            job.status = await process.wait()
+            await job.output.end()
         finally:
             finding.cancel()
             await process.end(0.0)
@@ -178,32 +164,19 @@ class Jobs:
             job.status = ExitCode.INTERRUPTED  # killed before it could set its own exit status
 
     async def _start(
-        self, words: list[str], environ: Mapping[str, str], program: tuple[str, ...] = COMMAND
-    ) -> tuple[ChildProcess, asyncio.StreamReader]:
-        printed = asyncio.StreamReader()
-        process = await start_process(
+        self,
+        words: list[str],
+        output: OutputTail,
+        environ: Mapping[str, str],
+        program: tuple[str, ...] = COMMAND,
+    ) -> ChildProcess:
+        return await start_process(
             [*program, *words],
             cwd=self._root,
             env={**environ, "PYTHONUNBUFFERED": "1"},
-            stdout=asyncio.StreamReaderProtocol(printed),
+            stdout=output,
             stderr=asyncio.subprocess.STDOUT,
         )
-        return process, printed
-
-    async def _read(self, process: ChildProcess, printed: asyncio.StreamReader, output: JobOutput) -> None:
-
-        async def read() -> None:
-            while piece := await printed.read(_PIECE):
-                output.add(piece)
-                self.changes += 1
-
-        reading = asyncio.create_task(read())
-        try:
-            await process.wait()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(reading, 1.0)  # child processes may keep the pipe open forever
-        finally:
-            reading.cancel()
 
     async def _wait_for_run(self, job: Job) -> None:
         while job.run is None:
@@ -232,10 +205,11 @@ class Jobs:
 
     async def output_of(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
         """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
-        process, printed = await self._start(words, {}, program)
-        output = JobOutput()
+        output = OutputTail(MOST_OUTPUT)
+        process = await self._start(words, output, {}, program)
         try:
-            await asyncio.wait_for(self._read(process, printed, output), _SHORT_COMMAND_S)
+            await asyncio.wait_for(process.wait(), _SHORT_COMMAND_S)
+            await output.end()
         except TimeoutError:
             raise UsageError(
                 f"that took longer than {_SHORT_COMMAND_S:g} s and was ended: scenario files do something "
@@ -331,7 +305,7 @@ def _job(request: web.Request) -> Job:
 
 async def _details(request: web.Request, _: Values) -> Json:
     job = _job(request)
-    return {**job.summary(), "output": job.output.text, "cut": job.output.cut}
+    return {**job.summary(), "output": job.output.text, "cut": job.output.is_cut}
 
 
 async def _stop(request: web.Request, _: Values) -> Json:
@@ -397,7 +371,7 @@ Snapshot = tuple[str, bool, float]
 
 async def _all(request: web.Request) -> web.StreamResponse:
     def look() -> Snapshot:
-        return f"{hash(request.app[RUNS].marks())}/{request.app[JOBS].changes}", False, 0.0
+        return f"{hash(request.app[RUNS].marks())}/{request.app[JOBS].mark()}", False, 0.0
 
     return await _stream_changes(request, look)
 
