@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from agentest.config.fields import Path_, dotted
-from agentest.support.errors import ConfigError
+from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import user_text
 from agentest.support.json_text import plainly
 from agentest.support.lazy_dataclasses import dataclass
@@ -56,20 +56,30 @@ def read_yaml(path: Path, source: bytes | None = None, *, has_dates: bool = True
         has_dates: False to leave dates, yes and no as texts, because the JSON of calls and replies has none.
     """
     lines: dict[Path_, int] = {}
-    try:
+    with errors_as(ConfigError, f"{path}: cannot be read: ", OSError):
         text = user_text(path, MAX_BYTES) if source is None else source.decode()
-        loader = (yaml.SafeLoader if has_dates else _LoaderWithoutDates)(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return YamlDocument(None, {})
-            AliasSizes(path).measure(node)
-            _note_lines(node, (), lines, path)  # constructing changes nodes with merge keys
-            data = loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    kind = yaml.SafeLoader if has_dates else _LoaderWithoutDates
+    data = parse_yaml(text, path, kind, lambda node: _note_lines(node, (), lines, path))
+    return YamlDocument(data, lines)
+
+
+def parse_yaml(
+    text: str, path: Path, kind: Any, on_node: Callable[[yaml.Node], object] = lambda _: None
+) -> Any:
+    """Return the content of a YAML file; None if it is empty. Raises ConfigError with file and line.
+
+    Args:
+        kind: the class of the loader.
+        on_node: receives the file's node before it is constructed, which changes nodes with merge keys.
+    """
+    loader = kind(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _AliasSizes(path).measure(node)
+        on_node(node)
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -85,7 +95,8 @@ def read_yaml(path: Path, source: bytes | None = None, *, has_dates: bool = True
         raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: {TOO_DEEP}") from None
-    return YamlDocument(data, lines)
+    finally:
+        loader.dispose()
 
 
 def _placeholder_hint(lines: list[str], number: int) -> str:
@@ -112,7 +123,7 @@ def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path)
             _note_lines(value_node, (*at, snake_case(key)), lines, path)
 
 
-class AliasSizes:
+class _AliasSizes:
     """Counts the values that each YAML node stands for, with its aliases expanded."""
 
     def __init__(self, path: Path) -> None:

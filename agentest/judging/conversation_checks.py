@@ -41,7 +41,7 @@ from agentest.support.importing import defined_at, is_users_file, raised_at
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.patterns import PatternTimeout, has_match
-from agentest.support.text import shortened
+from agentest.support.text import first_names, shortened
 
 FINAL_STATE = "final_state"
 _RUN_AGAIN = "run the scenario again"
@@ -368,9 +368,8 @@ def _found_instead(key: str, state: Mapping[str, Any]) -> str:
 
 
 def _keys(name: str, mapping: Mapping[Any, Any]) -> str:
-    names = [shortened(str(key), _SHOWN_CHARS) for key in [*mapping][:_SHOWN_KEYS]]
-    more = f" and {len(mapping) - len(names)} more" if len(mapping) > len(names) else ""
-    return f"{name} has {', '.join(names)}{more}" if names else f"{name} is empty"
+    names = [shortened(str(key), _SHOWN_CHARS) for key in mapping]
+    return f"{name} has {first_names(names, _SHOWN_KEYS)}" if names else f"{name} is empty"
 
 
 def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:

@@ -29,6 +29,7 @@ from agentest.support.errors import ConfigError, ServerError, errors_as
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
 from agentest.support.locking import free_ports
+from agentest.support.text import first_names
 
 
 class StartedServers(NamedTuple):
@@ -358,9 +359,8 @@ def _check_beginnings(name: str, plan: Plan, agents: Mapping[str, Agent]) -> Non
 
 
 def _listed(units: Sequence[Unit]) -> str:
-    names = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
-    more = f" and {len(units) - len(names)} more" if len(units) > len(names) else ""
-    return f"scenario{'' if len(units) == 1 else 's'} {', '.join(names)}{more}"
+    names = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units]
+    return f"scenario{'' if len(units) == 1 else 's'} {first_names(names, _SHOWN_SCENARIOS)}"
 
 
 def agents_without_calls(

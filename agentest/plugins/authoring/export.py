@@ -35,7 +35,7 @@ from agentest.support.files import write_for_user
 from agentest.support.importing import Imports
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import CredentialFilter
-from agentest.support.text import count, did_you_mean
+from agentest.support.text import count, did_you_mean, first_names
 
 Expecting = Literal["calls", "scenario"]
 _SET_ID = "exported"
@@ -371,10 +371,9 @@ def select(task: ExportTask, ids: Sequence[str]) -> ExportTask:
 
 def _content_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
     if ids := [each.conversation.conversation_id for each in finished if not each.passed]:
-        more = f" and {len(ids) - _MAX_SHOWN} more" if len(ids) > _MAX_SHOWN else ""
         yield (
             "these did not pass in their run; make sure that they show what the agent should do: "
-            f"{', '.join(ids[:_MAX_SHOWN])}{more}"
+            f"{first_names(ids, _MAX_SHOWN)}"
         )
     # Exported scenarios run without a model.
     for name, criteria in {each.scenario: each.criteria for each in finished if each.criteria}.items():

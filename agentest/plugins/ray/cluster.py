@@ -24,7 +24,7 @@ from agentest.support.errors import UsageError
 from agentest.support.interrupts import STOPPING
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell, with_reminders
-from agentest.support.text import count
+from agentest.support.text import count, first_names
 from agentest.version import __version__
 
 INSTALLED_BY = f"pip install '.[ray]' in a checkout of Agentest {__version__}"
@@ -195,8 +195,7 @@ def _sent_by_value(ray: Any) -> Iterator[None]:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{'node' if len(names) == 1 else 'nodes'} {', '.join(names[:3])}{more}"
+    return f"{'node' if len(names) == 1 else 'nodes'} {first_names(names, 3)}"
 
 
 OLDEST = (2, 40)

@@ -28,6 +28,7 @@ from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
+from agentest.support.text import first_names
 from agentest.workers.channel import remote
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import POOL
@@ -118,9 +119,8 @@ class RunWorker:
         scopes = {unit.scope for unit in prepared.plan.units}
         lacking = sorted({file for scope, file in self.files.items() if scope not in scopes})
         if lacking:
-            more = f" and {len(lacking) - _MAX_SHOWN_FILES} more" if len(lacking) > _MAX_SHOWN_FILES else ""
             why = _READ_OTHERWISE if all(Path(file).exists() for file in lacking) else _NOT_SENT
-            raise UsageError(f"scenarios of {', '.join(lacking[:_MAX_SHOWN_FILES])}{more} are missing. {why}")
+            raise UsageError(f"scenarios of {first_names(lacking, _MAX_SHOWN_FILES)} are missing. {why}")
         return with_known_ports(prepared, self.ports)
 
 

@@ -15,6 +15,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import first_names
 
 _MOST_PLACES = 500
 _MOST_CHARS = 100_000
@@ -184,6 +185,4 @@ def _file(value: object, root: Path, endings: Sequence[str]) -> str:
 
 
 def _title(parts: Sequence[str], everything: str) -> str:
-    if not parts:
-        return everything
-    return ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
+    return first_names(parts, 3) or everything

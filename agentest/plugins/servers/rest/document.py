@@ -21,7 +21,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 
 from agentest.config.fields import dotted
-from agentest.config.yaml_file import AliasSizes
+from agentest.config.yaml_file import parse_yaml
 from agentest.support.errors import ConfigError, errors_as
 from agentest.support.files import make_folder, modified_ns, user_text, write_atomically
 from agentest.support.json_text import json_value, plainly
@@ -81,7 +81,10 @@ def _parsed(text: str, path: Path) -> Any:
         except ValueError as error:
             if path.suffix == ".json":
                 raise ConfigError(f"{path}: the JSON does not parse: {error}") from None
-    return _read_yaml(text, path)
+    data = parse_yaml(text, path, _Loader)
+    if data is None:
+        raise ConfigError(f"{path}: is empty")
+    return data
 
 
 def _text_of(path: Path) -> str:
@@ -104,25 +107,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice!r} is given twice in one object")
     return made
-
-
-def _read_yaml(text: str, path: Path) -> Any:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            raise ConfigError(f"{path}: is empty")
-        AliasSizes(path).measure(node)
-        return loader.construct_document(node)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line_of = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"{path}{line_of}: the YAML does not parse: {problem}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: is nested too deeply, or a part of it contains itself") from None
-    finally:
-        loader.dispose()
 
 
 def _line(path: Path, at: At) -> int | None:

@@ -21,7 +21,7 @@ from agentest.plugins.servers.rest.request_values import (
 )
 from agentest.plugins.servers.rest.schema import SchemaViolation
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, nearest
+from agentest.support.text import did_you_mean, first_names, nearest
 
 BODY = "body"  # the argument for a body that is not an object
 
@@ -193,8 +193,7 @@ class Routes:
         """Describe the available operations, for the sender of an unknown request."""
         known = [str(operation) for operation in self._api.operations]
         close = nearest(path, [operation.path for operation in self._api.operations])
-        more = len(known) - _MAX_LISTED_OPERATIONS
-        listed = ", ".join(known[:_MAX_LISTED_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
+        listed = first_names(known, _MAX_LISTED_OPERATIONS)
         return (f"the nearest path is {close}; " if close else "") + f"there are {listed}"
 
     def _found(self, method: str, path: str, conversation: str | None) -> RequestTarget:

@@ -36,7 +36,7 @@ from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import json_or, json_text, well_formed
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import without_credentials
-from agentest.support.text import nearest, shortened
+from agentest.support.text import first_names, nearest, shortened
 
 _SHOWN_OPERATIONS = 40
 _NAME_CHARS = 200
@@ -90,13 +90,12 @@ def _check_mocks(api: Api, routes: Routes, opening: ServerInputs) -> None:
         close = _operation_named(tool.name, routes) or nearest(tool.name, known)
         operation = next((each for each in shown_api.operations if each.tool == close), None)
         hint = f"the nearest is {close!r} ({operation})" if operation else "none is like it"
-        listed = ", ".join(f"{each.tool} ({each})" for each in shown_api.operations[:_SHOWN_OPERATIONS])
-        more = len(known) - _SHOWN_OPERATIONS
+        listed = first_names([f"{each.tool} ({each})" for each in shown_api.operations], _SHOWN_OPERATIONS)
         where = opening.mocked_in.get(tool.name, "")
         raise ConfigError(
             f"the mock {tool.name!r}{where} is not an operation of {api.document.path.name}, and the "
             f"tools of agent {opening.group.agents[0]!r} are reached by rest_mock alone; {hint}. Operations: "
-            f"{listed}{f' and {more} more' if more > 0 else ''}"
+            f"{listed}"
         )
 
 
