@@ -17,16 +17,7 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     call_text,
 )
-from agentest.report.alignments import (
-    AlignmentTable,
-    alignment_of_reason,
-    alignment_of_trajectory,
-    exchanges,
-    fault_rows,
-    server_rows,
-    threshold_counted_lines,
-    without_sides,
-)
+from agentest.report import alignments
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
 from agentest.report.content import NOT_PASSED, ScenarioReport, end_in_words
@@ -51,7 +42,7 @@ class TitledTable:
     """The alignment of a mismatched trajectory, and its position."""
 
     title: str
-    table: AlignmentTable
+    table: alignments.AlignmentTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +108,16 @@ class Transcripts:
 
 def _mismatches(
     scenario: ScenarioReport, result: ConversationResult
-) -> Iterator[tuple[str, str, AlignmentTable | None]]:
+) -> Iterator[tuple[str, str, alignments.AlignmentTable | None]]:
     id = result.conversation.conversation_id
     for reason in scenario.reasons_by_conversation.get(id, ()):
-        table = alignment_of_reason(reason, result)
-        message = without_sides(reason) if table else reason.message
+        table = alignments.alignment_of_reason(reason, result)
+        message = alignments.without_sides(reason) if table else reason.message
         turn = "" if reason.turn_index is None else f", {turn_name(reason.turn_index)}"
-        title = f"{reason.conversation_id}{turn}: {without_sides(reason)}"
+        title = f"{reason.conversation_id}{turn}: {alignments.without_sides(reason)}"
         yield title, _message_text(f"{reason.status}: ", message), table
-    for trajectory, text in threshold_counted_lines(result):
-        table = alignment_of_trajectory(trajectory, result.conversation)
+    for trajectory, text in alignments.threshold_counted_lines(result):
+        table = alignments.alignment_of_trajectory(trajectory, result.conversation)
         yield f"{id}: {text}", _message_text("", text), table
 
 
@@ -147,17 +138,17 @@ def _lines(scenario: ScenarioReport, result: ConversationResult) -> Iterator[str
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:
-    for exchange in exchanges(conversation):
+    for exchange in alignments.exchanges(conversation):
         yield from _calls(exchange.user_calls, "  user's → ")
         turn = exchange.turn
         if turn is None:
             return
         yield _message_text("user: ", turn.user_message)
-        yield from (_message_text("  fault: ", row) for row in fault_rows(turn))
+        yield from (_message_text("  fault: ", row) for row in alignments.fault_rows(turn))
         yield from _calls(turn.tool_calls)
         if isinstance(turn, UnfinishedTurn):
             for output in turn.server_output:
-                yield _message_text("  server ", "\n".join(server_rows(output)))
+                yield _message_text("  server ", "\n".join(alignments.server_rows(output)))
         else:
             for remark in turn.remarks:
                 yield _message_text(f"  said {remark.author}: ", remark.text)

@@ -13,17 +13,7 @@ from agentest.domain.repeat_setting import MOST, Repeat
 from agentest.domain.results import ConversationResult, Score, Status, Verdict
 from agentest.domain.verdict import fails_scenario
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.statistics.sequential import (
-    CombinedLook,
-    ErrorRates,
-    MeanTest,
-    SequentialDecision,
-    SequentialTest,
-    ShareTest,
-    Undecidable,
-    look,
-    replay_values,
-)
+from agentest.support.statistics import sequential
 from agentest.support.text import count
 
 
@@ -38,7 +28,7 @@ class Schedule:
         """Return how many conversations to run after all of these have finished; 0: they are enough."""
         left = self.repeat.max - len(results)
         assessment = self._assess(results)
-        if assessment.standing is not SequentialDecision.OPEN:
+        if assessment.standing is not sequential.SequentialDecision.OPEN:
             return 0
         # Without a pass rate, the next failed conversation decides.
         next_decision = 1 if PASS_RATE not in self.thresholds else assessment.fewest
@@ -48,39 +38,41 @@ class Schedule:
         """Return after how many conversations the verdict was decided; None: it is undecided."""
         standing = self._assess(results).standing
         decided = {
-            Status.PASSED: standing is SequentialDecision.HOLDS,
-            Status.FAILED: standing is SequentialDecision.MISSED,
+            Status.PASSED: standing is sequential.SequentialDecision.HOLDS,
+            Status.FAILED: standing is sequential.SequentialDecision.MISSED,
         }
         return len(results) if decided.get(verdict.status) else None
 
-    def _assess(self, results: Sequence[ConversationResult]) -> CombinedLook:
+    def _assess(self, results: Sequence[ConversationResult]) -> sequential.CombinedLook:
         if PASS_RATE not in self.thresholds and any(
             fails_scenario(each, self.thresholds) for each in results
         ):
-            return CombinedLook(standing=SequentialDecision.MISSED, fewest=0)
+            return sequential.CombinedLook(standing=sequential.SequentialDecision.MISSED, fewest=0)
         values = {name: values_of(name, results) for name in self.thresholds}
-        return look(tests_of(self.repeat, self.thresholds), values, self.repeat.max - len(results))
+        return sequential.look(tests_of(self.repeat, self.thresholds), values, self.repeat.max - len(results))
 
 
-def tests_of(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, SequentialTest]:
+def tests_of(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, sequential.SequentialTest]:
     """Return one test for each threshold.
 
     One missed threshold fails the unit, so the tests share the error rate of a fail verdict. A pass needs all
     thresholds, so each test may err as often as a pass verdict.
     """
     error = 1 - repeat.confidence
-    errors = ErrorRates(missed=error / max(1, len(thresholds)), holds=error)
+    errors = sequential.ErrorRates(missed=error / max(1, len(thresholds)), holds=error)
     return {name: _test(name, least, repeat, errors) for name, least in thresholds.items()}
 
 
-def _test(name: str, least: float, repeat: Repeat, errors: ErrorRates) -> SequentialTest:
+def _test(
+    name: str, least: float, repeat: Repeat, errors: sequential.ErrorRates
+) -> sequential.SequentialTest:
     kind = BUILTIN[name].kind if name in BUILTIN else None
     if name == PASS_RATE or kind is Kind.BINARY:
-        return ShareTest(least=least, first=repeat.min, last=repeat.max, errors=errors)
+        return sequential.ShareTest(least=least, first=repeat.min, last=repeat.max, errors=errors)
     if kind is not Kind.SCALE and name not in TRAJECTORY_METRICS:
-        return Undecidable()
+        return sequential.Undecidable()
     low, high = (0.0, 1.0) if name in TRAJECTORY_METRICS else (1.0, 5.0)
-    return MeanTest(least=least, low=low, high=high, first=repeat.min, errors=errors)
+    return sequential.MeanTest(least=least, low=low, high=high, first=repeat.min, errors=errors)
 
 
 def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
@@ -103,8 +95,8 @@ def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]])
         if repeat is None:
             continue
         for name, question in tests_of(repeat, thresholds).items():
-            best = replay_values(question, [question.range[1]] * repeat.max)
-            if best.standing is not SequentialDecision.HOLDS:
+            best = sequential.replay_values(question, [question.range[1]] * repeat.max)
+            if best.standing is not sequential.SequentialDecision.HOLDS:
                 scenarios_by_threshold.setdefault((name, thresholds[name], repeat), []).append(scenario)
     for (name, least, repeat), scenarios in scenarios_by_threshold.items():
         yield _note(name, least, repeat, scenarios)
@@ -114,7 +106,7 @@ def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> 
     more = f" and {count(len(scenarios) - 1, 'more scenario')}" if scenarios[1:] else ""
     error = 1 - repeat.confidence
     enough = tests_of(replace(repeat, max=MOST), {name: least})[name]
-    if isinstance(enough, ShareTest):
+    if isinstance(enough, sequential.ShareTest):
         needed = ceil(log(error) / log(least)) if least < 1 else None
     else:
         needed = enough.soonest(enough.begin(), MOST, good=True)

@@ -24,6 +24,7 @@ from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat_setting import EXCLUDES, parse_repeat
 from agentest.mocks.binding import MockSequence
+from agentest.scenarios import parser
 from agentest.scenarios.expectations import check_turns, parse_expected_state, parse_sayings
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import (
@@ -39,18 +40,6 @@ from agentest.scenarios.model import (
     with_deciders,
 )
 from agentest.scenarios.options import parse_check, parse_profile, parse_state, parse_tools, parse_user_tools
-from agentest.scenarios.parser import (
-    InvalidOptions,
-    ProblemCollector,
-    boolean,
-    checked,
-    checked_text,
-    known_keys,
-    listed,
-    meant,
-    nonempty_text,
-    positive,
-)
 from agentest.scenarios.script import (
     parse_attachments,
     parse_body,
@@ -302,7 +291,7 @@ def define(
 
 
 def _problems(options: Mapping[str, Any], error: Exception) -> Sequence[str]:
-    if isinstance(error, InvalidOptions):
+    if isinstance(error, parser.InvalidOptions):
         return error.problems
     return [str(error) if isinstance(error, ValueError) else describe_unreadable(options, error)]
 
@@ -352,7 +341,7 @@ def define_each(
     try:
         options = snake_keys(template, OPTIONS)
         if unknown := [key for key in options if key not in OPTIONS]:
-            raise ValueError(f"unknown option `{unknown[0]}`; {meant(str(unknown[0]), OPTIONS)}")
+            raise ValueError(f"unknown option `{unknown[0]}`; {parser.meant(str(unknown[0]), OPTIONS)}")
         rows = read_rows(source, Path(file).parent)
     except ValueError as error:
         return [fail([str(error)], template)]
@@ -377,7 +366,7 @@ def _build_rows(
         result: Scenario | Sequence[str]
         try:
             made = template.options_of(row)
-            first = locations.setdefault(nonempty_text(made["name"], "name"), row.location)
+            first = locations.setdefault(parser.nonempty_text(made["name"], "name"), row.location)
             if first is not row.location:
                 raise ValueError(f"name: is that of {first}, too; put a column that differs into `name`")
             made = convert(dict(made)) if convert else made
@@ -396,11 +385,11 @@ def build_scenario(options: Mapping[str, Any], file: str, line: int) -> Scenario
     """Return the scenario. Raises InvalidOptions with all problems, or ValueError if options conflict."""
     options = snake_keys(options, OPTIONS)
     options = {key: value for key, value in options.items() if value is not None or key == "name"}
-    collector = ProblemCollector()
+    collector = parser.ProblemCollector()
     collector.problems += [
-        f"unknown option `{key}`; {meant(str(key), OPTIONS)}" for key in options if key not in OPTIONS
+        f"unknown option `{key}`; {parser.meant(str(key), OPTIONS)}" for key in options if key not in OPTIONS
     ]
-    goal = collector.parse(checked_text, options.get("goal", ""), "goal")
+    goal = collector.parse(parser.checked_text, options.get("goal", ""), "goal")
     turns, is_continued = collector.parse(parse_script, options) or ((), False)
     is_simulated = "then" in options or not {"turns", "user"} & options.keys()
     is_misspelt = {nearest(str(key), OPTIONS) for key in options if key not in OPTIONS} & {"goal", "turns"}
@@ -473,7 +462,9 @@ _CHANGES = frozenset(
 """Options of `variations`, which is imported only for them."""
 
 
-def _changes(collector: ProblemCollector, options: Mapping[str, Any]) -> Callable[[Scenario], Scenario]:
+def _changes(
+    collector: parser.ProblemCollector, options: Mapping[str, Any]
+) -> Callable[[Scenario], Scenario]:
     from agentest.scenarios.variations import parse_changes
 
     return parse_changes(collector, {key: options[key] for key in _CHANGES & options.keys()})
@@ -494,23 +485,23 @@ def _with_key(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
 
 def _knowledge(facts: Any, key: str) -> tuple[str, ...]:
     texts = []
-    for i, item in enumerate(listed(facts, key, "a list of texts")):
+    for i, item in enumerate(parser.listed(facts, key, "a list of texts")):
         at = f"{key}[{i}]"
         if isinstance(item, Mapping):
-            item, at = known_keys(item, ("content",), at).get("content"), f"{at}.content"
-        texts.append(nonempty_text(item, at))
+            item, at = parser.known_keys(item, ("content",), at).get("content"), f"{at}.content"
+        texts.append(parser.nonempty_text(item, at))
     return tuple(texts)
 
 
 def _thresholds(thresholds: Any, key: str) -> dict[str, float]:
-    checked(thresholds, key, "a dict from metric to number", isinstance(thresholds, Mapping))
+    parser.checked(thresholds, key, "a dict from metric to number", isinstance(thresholds, Mapping))
     values: dict[str, float] = _with_key(normalize_thresholds)(thresholds, key)
     return values
 
 
 def _skip(skip: Any, key: str) -> str | None:
-    checked(skip, key, "True, False or a reason", str(skip).lower() not in ("yes", "no", "on", "off"))
-    return ("skip=True" if skip else None) if isinstance(skip, bool) else nonempty_text(skip, key)
+    parser.checked(skip, key, "True, False or a reason", str(skip).lower() not in ("yes", "no", "on", "off"))
+    return ("skip=True" if skip else None) if isinstance(skip, bool) else parser.nonempty_text(skip, key)
 
 
 def refused_scenario(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
@@ -549,7 +540,7 @@ def _raises(name: str, value: Any) -> bool:
 def _template(template: Any, key: str) -> str:
     from agentest.support.templates import placeholders
 
-    text = nonempty_text(template, key)
+    text = parser.nonempty_text(template, key)
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
             hint = did_you_mean(name, PLACEHOLDERS)
@@ -558,25 +549,28 @@ def _template(template: Any, key: str) -> str:
 
 
 _PARSERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "name": nonempty_text,
+    "name": parser.nonempty_text,
     "profile": parse_profile,
     "knowledge": _knowledge,
     "user_prompt_template": _template,
-    "conversations_per_scenario": positive,
+    "conversations_per_scenario": parser.positive,
     "repeat": _with_key(parse_repeat),
-    "max_turns": positive,
-    "parallel": boolean,
-    "agent": nonempty_text,
+    "max_turns": parser.positive,
+    "parallel": parser.boolean,
+    "agent": parser.nonempty_text,
     "thresholds": _thresholds,
     "metrics": lambda names, key: tuple(
-        metric_name(nonempty_text(name, key)) for name in listed(names, key, "a list of metric names")
+        metric_name(parser.nonempty_text(name, key))
+        for name in parser.listed(names, key, "a list of metric names")
     ),
-    "expected_outcome": lambda text, key: nonempty_text(text, key).strip(),
+    "expected_outcome": lambda text, key: parser.nonempty_text(text, key).strip(),
     "criteria": parse_criteria,
     "decides": parse_decides,
-    "patience": positive,
+    "patience": parser.positive,
     "date": parse_date,
-    "tags": lambda tags, key: tuple(nonempty_text(tag, key) for tag in listed(tags, key, "a list of texts")),
+    "tags": lambda tags, key: tuple(
+        parser.nonempty_text(tag, key) for tag in parser.listed(tags, key, "a list of texts")
+    ),
     "skip": _skip,
     "session": parse_session,
     "history": parse_history,

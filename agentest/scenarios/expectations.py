@@ -13,24 +13,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from agentest.scenarios import parser
 from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
 from agentest.scenarios.matchers.display import FUNCTIONS, brief
 from agentest.scenarios.matchers.validity import check_expected, compares_itself, is_generator
 from agentest.scenarios.matchers.values import OneOf, Text, is_call
-from agentest.scenarios.parser import (
-    as_list,
-    checked,
-    count_not_none,
-    has_text_keys,
-    is_whole,
-    kind_of,
-    known_keys,
-    matcher_from_data,
-    names_of,
-    pattern_of,
-    replace_forms,
-    texts_of,
-)
 from agentest.support.calling import accepted_values, is_async
 from agentest.support.errors import errors_as
 from agentest.support.json_text import json_text
@@ -111,16 +98,16 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
     if isinstance(value, Saying):
         return (value,)
     valid = ("says", "never_says", "in_turn")
-    checks = names_of(Expect) if isinstance(value, Mapping) else ()
+    checks = parser.names_of(Expect) if isinstance(value, Mapping) else ()
     if misplaced := next((name for name in checks if name in value and name not in valid), None):
         raise ValueError(
             f"{key}: `{misplaced}` belongs into the `expect` of a turn; for the whole conversation, write "
             "`says` or `never_says`"
         )
-    options = known_keys(value, valid, key)
+    options = parser.known_keys(value, valid, key)
     in_turn = options.get("in_turn")
-    is_turn = in_turn is None or is_whole(in_turn)
-    checked(in_turn, f"{key}.in_turn", "a whole number, 0 for the first turn", is_turn)
+    is_turn = in_turn is None or parser.is_whole(in_turn)
+    parser.checked(in_turn, f"{key}.in_turn", "a whole number, 0 for the first turn", is_turn)
     sayings = tuple(
         Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
         for name in ("says", "never_says")
@@ -143,13 +130,14 @@ def _parsed_sayings(value: Any, key: str) -> tuple[Any, ...]:
         return ()
     several = isinstance(value, list | tuple)
     return tuple(
-        _parsed_saying(each, f"{key}[{at}]" if several else key) for at, each in enumerate(as_list(value))
+        _parsed_saying(each, f"{key}[{at}]" if several else key)
+        for at, each in enumerate(parser.as_list(value))
     )
 
 
 def _parsed_saying(value: Any, key: str) -> Any:
     with errors_as(ValueError, f"{key}: "):
-        value = matcher_from_data(value)
+        value = parser.matcher_from_data(value)
     wanted_text = value.value if isinstance(value, Text) else value
     if isinstance(wanted_text, str) and not wanted_text:
         raise ValueError(f"{key}: is empty, which every reply contains")
@@ -193,21 +181,21 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
     """Parse the checks of a turn from the dict in a scenario file."""
     if isinstance(value, Expect):
         return value
-    options = known_keys(value, names_of(Expect), key)
+    options = parser.known_keys(value, parser.names_of(Expect), key)
 
     def each_of(name: str, parse: Callable[[Any, str], Any]) -> tuple[Any, ...]:
-        return tuple(parse(each, f"{key}.{name}") for each in as_list(options.get(name, [])))
+        return tuple(parse(each, f"{key}.{name}") for each in parser.as_list(options.get(name, [])))
 
     def limit_of(value: Any, key: str) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(checked(value, key, "a number of at least 0", is_number and value >= 0))
+        return float(parser.checked(value, key, "a number of at least 0", is_number and value >= 0))
 
     expect = Expect(
-        texts_of(options.get("contains", []), f"{key}.contains"),
-        texts_of(options.get("not_contains", []), f"{key}.not_contains"),
-        each_of("regex", pattern_of),
+        parser.texts_of(options.get("contains", []), f"{key}.contains"),
+        parser.texts_of(options.get("not_contains", []), f"{key}.not_contains"),
+        each_of("regex", parser.pattern_of),
         each_of("json_schema", _parsed_schema),
-        each_of("max_words", count_not_none),
+        each_of("max_words", parser.count_not_none),
         each_of("max_latency_ms", limit_of),
         each_of("max_first_token_ms", limit_of),
         parse_expected_state(options.get("session_state"), f"{key}.session_state"),
@@ -224,11 +212,11 @@ def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
     """Parse expected keys and values of a session's state; None if there are none."""
     if value is None:
         return None
-    if not has_text_keys(value):
-        raise ValueError(f"{key}: expected a dict from key to value, found {kind_of(value)}")
+    if not parser.has_text_keys(value):
+        raise ValueError(f"{key}: expected a dict from key to value, found {parser.kind_of(value)}")
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    expected = {name: replace_forms(each) for name, each in value.items()}
+    expected = {name: parser.replace_forms(each) for name, each in value.items()}
     for name, each in expected.items():
         check_expected(each, f"{key}.{name}")
     return expected
@@ -239,7 +227,7 @@ def _parsed_remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
         return ()
     if isinstance(value, str | bytes) or not isinstance(value, list | tuple):
         raise ValueError(
-            f"{key}: expected a list of remarks, each {{author, contains, …}}, found {kind_of(value)}"
+            f"{key}: expected a list of remarks, each {{author, contains, …}}, found {parser.kind_of(value)}"
         )
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
@@ -249,24 +237,24 @@ def _parsed_remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
 def _parsed_remark(value: Any, key: str) -> ExpectedRemark:
     if isinstance(value, ExpectedRemark):
         return value
-    options = known_keys(value, names_of(ExpectedRemark), key)
+    options = parser.known_keys(value, parser.names_of(ExpectedRemark), key)
     remark = ExpectedRemark(
         options.get("author"),
-        texts_of(options.get("contains", []), f"{key}.contains"),
-        texts_of(options.get("not_contains", []), f"{key}.not_contains"),
-        tuple(pattern_of(p, f"{key}.regex") for p in as_list(options.get("regex", []))),
+        parser.texts_of(options.get("contains", []), f"{key}.contains"),
+        parser.texts_of(options.get("not_contains", []), f"{key}.not_contains"),
+        tuple(parser.pattern_of(p, f"{key}.regex") for p in parser.as_list(options.get("regex", []))),
         options.get("equals"),
     )
     for name in ("author", "equals"):
         is_text = not isinstance(options.get(name), bool | int | float | Mapping | list | tuple)
-        checked(options.get(name), f"{key}.{name}", "a text or a matcher of texts", is_text)
+        parser.checked(options.get(name), f"{key}.{name}", "a text or a matcher of texts", is_text)
     if not any(option is not None and option != [] for option in options.values()):
         raise ValueError(f"{key}: is empty, so it would check nothing")
     return remark
 
 
 def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:
-    checked(value, key, "a JSON Schema as a dict", isinstance(value, Mapping))
+    parser.checked(value, key, "a JSON Schema as a dict", isinstance(value, Mapping))
     from jsonschema import SchemaError  # import takes 0.1 s
 
     from agentest.support.json_schema import check_references, draft_of

@@ -15,17 +15,9 @@ from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import CaseId, Reference
 from agentest.domain.tool_visibility import Approve
 from agentest.mocks.binding import Mock, RecordedAnswer
+from agentest.scenarios import parser
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
-from agentest.scenarios.parser import (
-    boolean,
-    checked,
-    has_text_keys,
-    kind_of,
-    known_keys,
-    listed,
-    suggest_one_of,
-)
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import errors_as
 from agentest.support.json_text import NotJson, check_plain
@@ -76,7 +68,7 @@ class Criterion:
 def parse_criteria(value: Any, key: str = "criteria") -> tuple[Criterion, ...]:
     """Parse texts, `Criterion` values and `{"text": …, "required": …}`, in order. Raises ValueError."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str | Mapping)
-    checked(value, key, "a list of texts and Criterion values", is_list)
+    parser.checked(value, key, "a list of texts and Criterion values", is_list)
     criteria = tuple(_criterion(item, f"{key}[{n}]") for n, item in enumerate(value))
     texts = [criterion.text for criterion in criteria]
     for n, text in enumerate(texts):
@@ -87,14 +79,14 @@ def parse_criteria(value: Any, key: str = "criteria") -> tuple[Criterion, ...]:
 
 def _criterion(item: Any, key: str) -> Criterion:
     if isinstance(item, Mapping):
-        known = known_keys(item, ("text", "required"), key)
+        known = parser.known_keys(item, ("text", "required"), key)
         if "text" not in known:
             raise ValueError(f"{key}.text: is missing; write what must hold")
         item = Criterion(known["text"], known.get("required", True))
     criterion = item if isinstance(item, Criterion) else Criterion(item)
     is_text = isinstance(criterion.text, str) and bool(criterion.text.strip())
-    checked(criterion.text, key, "a sentence that must hold", is_text)
-    boolean(criterion.required, f"{key}.required")
+    parser.checked(criterion.text, key, "a sentence that must hold", is_text)
+    parser.boolean(criterion.required, f"{key}.required")
     return Criterion(criterion.text.strip(), criterion.required)
 
 
@@ -103,10 +95,10 @@ DECIDERS = ("goal", "criteria", "metrics")
 
 def parse_decides(value: Any, key: str) -> tuple[str, ...]:
     """Parse what judges decide: names of `DECIDERS`. Raises ValueError."""
-    names = listed(value, key, f"a list of {', '.join(DECIDERS)}")
+    names = parser.listed(value, key, f"a list of {', '.join(DECIDERS)}")
     for name in names:
         if not (isinstance(name, str) and name in DECIDERS):
-            raise ValueError(f"{key}: found {brief(name)}; {suggest_one_of(name, DECIDERS)}")
+            raise ValueError(f"{key}: found {brief(name)}; {parser.suggest_one_of(name, DECIDERS)}")
     return tuple(name for name in DECIDERS if name in names)
 
 
@@ -322,14 +314,16 @@ class Scenario:
 def parse_approve(value: Any, key: str = "approve") -> Approve:
     """Parse true, false or a dict from tool to true or false. Raises ValueError."""
     if not isinstance(value, Mapping):
-        checked(value, key, "true, false, or a dict from tool to true or false", isinstance(value, bool))
+        parser.checked(
+            value, key, "true, false, or a dict from tool to true or false", isinstance(value, bool)
+        )
         return bool(value)
-    checked(value, key, "a dict with at least one tool", bool(value))
+    parser.checked(value, key, "a dict with at least one tool", bool(value))
     for tool, answer in value.items():
-        checked(
+        parser.checked(
             tool, key, "a dict whose keys are names of tools", isinstance(tool, str) and bool(tool.strip())
         )
-        boolean(answer, f"{key}.{tool}")
+        parser.boolean(answer, f"{key}.{tool}")
     return dict(value)
 
 
@@ -342,16 +336,16 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
             {"session_id": value.session_id} if value.session_id else {}
         )
         value = {name: item for name, item in value.items() if item != ""}
-    options = known_keys(value, _SESSION_KEYS, key)
+    options = parser.known_keys(value, _SESSION_KEYS, key)
     if not options:
         raise ValueError(f"{key}: is empty; write the `state` that the agent's session begins with")
     texts: dict[str, Any] = {name: options.get(name) for name in ("app_name", "user_id", "session_id")}
     for name, text in texts.items():
         is_text = text is None or (isinstance(text, str) and bool(text.strip()))
-        checked(text, f"{key}.{name}", "a text that is not empty", is_text)
+        parser.checked(text, f"{key}.{name}", "a text that is not empty", is_text)
     state = options.get("state", {})
-    if not has_text_keys(state):
-        raise ValueError(f"{key}.state: expected a dict with texts as keys, found {kind_of(state)}")
+    if not parser.has_text_keys(state):
+        raise ValueError(f"{key}.state: expected a dict with texts as keys, found {parser.kind_of(state)}")
     with errors_as(ValueError, f"{key}.state: cannot be sent, as it is not JSON: ", NotJson):
         check_plain(dict(state))
     copy = json.loads(json.dumps(dict(state)))  # later changes do not affect it

@@ -13,22 +13,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
+from agentest.scenarios import parser
 from agentest.scenarios.contradictions import check_trajectory, check_writes
 from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.matchers.validity import check_expected
-from agentest.scenarios.parser import (
-    as_list,
-    boolean,
-    checked,
-    count_not_none,
-    count_of,
-    known_keys,
-    nonempty_text,
-    pattern_of,
-    replace_forms,
-    suggest_one_of,
-    word_in,
-)
 from agentest.scenarios.trajectory import (
     ANYTHING,
     ARG_MATCH_MODES,
@@ -103,7 +91,7 @@ def call(
         ValueError: if one of these has an invalid value, which may have been meant as an argument.
     """
     all_args = args if args is not None else {}
-    checked(all_args, f"call({brief(tool)})", "a dict of arguments", isinstance(all_args, Mapping))
+    parser.checked(all_args, f"call({brief(tool)})", "a dict of arguments", isinstance(all_args, Mapping))
     if twice := [name for name in more if name in all_args]:
         raise ValueError(f"call({brief(tool)}): `{twice[0]}` is given twice, in the dict and as a keyword")
     name = checked_tool_name(tool, f"call({brief(tool)})")
@@ -126,7 +114,7 @@ def call(
 
 def exactly(expected: ExpectedCall) -> ExpectedCall:
     """Expect a call with no arguments beyond the given ones. Raises ValueError for anything but a call."""
-    return as_exact_call(checked(expected, "exactly", "call(…)", isinstance(expected, ExpectedCall)))
+    return as_exact_call(parser.checked(expected, "exactly", "call(…)", isinstance(expected, ExpectedCall)))
 
 
 def any_of(*alternatives: Any) -> AnyOf:
@@ -155,8 +143,8 @@ def never_after(first: Any, then: Any) -> CallOrder:
 
 def parse_name(value: Any, key: str) -> ToolName:
     """Parse a tool name: a text, a glob, a compiled pattern or, in data, `{regex: …}`."""
-    if isinstance(value, Mapping) and word_in(value) == "regex":
-        return pattern_of(value, key)
+    if isinstance(value, Mapping) and parser.word_in(value) == "regex":
+        return parser.pattern_of(value, key)
     return checked_tool_name(value, key)
 
 
@@ -164,7 +152,7 @@ def parse_step(value: Any, key: str) -> Step:
     """Parse a call or alternatives."""
     if isinstance(value, AnyOf):
         return _checked_paths(value, key)
-    if isinstance(value, Mapping) and word_in(value) == "any_of":
+    if isinstance(value, Mapping) and parser.word_in(value) == "any_of":
         return parse_any_of(_only_value(value), f"{key}.any_of")
     if isinstance(value, CallOrder):
         raise ValueError(f"{key}: {value.kind}(…) is an order, and no call")
@@ -181,9 +169,9 @@ def parse_call(value: Any, key: str) -> ExpectedCall:
         return ExpectedCall(checked_tool_name(value, key), mode_unsaid=True)
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found {type_text(value)}")
-    word = word_in(value)
+    word = parser.word_in(value)
     if word == "regex":
-        return ExpectedCall(pattern_of(value, key), mode_unsaid=True)
+        return ExpectedCall(parser.pattern_of(value, key), mode_unsaid=True)
     return _exact(_only_value(value), f"{key}.exactly") if word == "exactly" else _from_dict(value, key)
 
 
@@ -195,7 +183,7 @@ def _exact(value: Any, key: str) -> ExpectedCall:
 
 
 def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
-    options = known_keys(value, _CALL_KEYS, key)
+    options = parser.known_keys(value, _CALL_KEYS, key)
     if options.get("name") in (None, ""):
         raise ValueError(f"{key}.name: the name of the tool is missing")
     name, args = parse_name(options["name"], f"{key}.name"), options.get("args")
@@ -213,8 +201,8 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
     _checked(expected, key)
-    args = None if args is None else replace_forms(args, is_word=False)
-    return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
+    args = None if args is None else parser.replace_forms(args, is_word=False)
+    return replace(expected, args=args, result=parser.replace_forms(expected.result, of_key=False))
 
 
 def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
@@ -226,7 +214,7 @@ def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
 
 def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
     if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-        raise ValueError(f"{key}: found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}")
+        raise ValueError(f"{key}: found {brief(mode)}; {parser.suggest_one_of(mode, ARG_MATCH_MODES)}")
     return mode  # type: ignore[return-value]
 
 
@@ -236,7 +224,7 @@ def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
     for word, error in call_option_problems(expected.where, False, False, expected.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (expected.args or {}).items():
-        checked(name, f"{key}.args", "the name of an argument", isinstance(name, str))
+        parser.checked(name, f"{key}.args", "the name of an argument", isinstance(name, str))
         check_expected(value, f"{key}.args.{name}", is_json=True)
     check_expected(expected.result, f"{key}.result", of_key=False, is_json=True)
     return expected
@@ -244,7 +232,7 @@ def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
 
 def parse_any_of(value: Any, key: str) -> AnyOf:
     """Parse alternatives: each item of a list is a call, or a list of calls."""
-    checked(value, key, "a list of calls, or of lists of calls", isinstance(value, list | tuple))
+    parser.checked(value, key, "a list of calls, or of lists of calls", isinstance(value, list | tuple))
     if not any(item or not isinstance(item, list | tuple) for item in value):
         raise ValueError(f"{key}: is empty; list the alternative calls")
     return _checked_paths(AnyOf(tuple(_path(item, f"{key}[{at}]") for at, item in enumerate(value))), key)
@@ -302,7 +290,7 @@ def _pair(kind: OrderKind, value: Any, key: str) -> CallOrder:
 
 def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
     """Parse an order between two calls."""
-    checked(value, key, "two calls, [a, b]", isinstance(value, list | tuple) and len(value) == 2)
+    parser.checked(value, key, "two calls, [a, b]", isinstance(value, list | tuple) and len(value) == 2)
     first, then = (_parsed_side(each, f"{key}[{at}]") for at, each in enumerate(value))
     return CallOrder(kind, first, then)
 
@@ -353,7 +341,7 @@ def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
     if isinstance(value, str | ExpectedCall | AnyOf):
         call = repr(value) if isinstance(value, str) else "…"
         raise ValueError(f"{key}: write calls as a list in `expected`: trajectory={{'expected': [{call}]}}")
-    options = known_keys(value, KEYS, key)
+    options = parser.known_keys(value, KEYS, key)
     options = {name: option for name, option in options.items() if option is not None}
     if not options:
         raise ValueError(f"{key}: is empty, so it would check nothing")
@@ -378,11 +366,11 @@ def _built_trajectory(options: Mapping[str, Any], key: str, calls_key: str = "ex
         match_mode=_match_mode(options.get("match_mode"), key, writes=calls_key != "expected"),
         expected=None if expected is None else tuple(map(resolved, expected)),
         forbidden=tuple(map(resolved, _forbidden(options.get("forbidden", []), f"{key}.forbidden"))),
-        max_calls=count_of(options.get("max_calls"), f"{key}.max_calls"),
-        max_turns=count_of(options.get("max_turns"), f"{key}.max_turns"),
+        max_calls=parser.count_of(options.get("max_calls"), f"{key}.max_calls"),
+        max_turns=parser.count_of(options.get("max_turns"), f"{key}.max_turns"),
         max_calls_per_tool=_count_per_tool(options.get("max_calls_per_tool"), f"{key}.max_calls_per_tool"),
-        name=nonempty_text(options["name"], f"{key}.name") if "name" in options else "",
-        min_calls=count_of(options.get("min_calls"), f"{key}.min_calls"),
+        name=parser.nonempty_text(options["name"], f"{key}.name") if "name" in options else "",
+        min_calls=parser.count_of(options.get("min_calls"), f"{key}.min_calls"),
         ignore_failed=_is_on(options, "ignore_failed", key),
         reads=_reads(options.get("reads", ()), f"{key}.reads"),
         at_most_once=_is_on(options, "at_most_once", key),
@@ -401,7 +389,7 @@ def _match_mode(value: Any, key: str, *, writes: bool) -> MatchMode:
         return "unordered" if writes else "strict"
     mode: Any = snake_case(value) if isinstance(value, str) else value
     if not isinstance(mode, str) or mode not in MATCH_MODES:
-        raise ValueError(f"{key}.match_mode: found {brief(mode)}; {suggest_one_of(mode, MATCH_MODES)}")
+        raise ValueError(f"{key}.match_mode: found {brief(mode)}; {parser.suggest_one_of(mode, MATCH_MODES)}")
     if writes and mode not in ("strict", "unordered"):
         raise ValueError(
             f"{key}.match_mode: is {mode!r}, but `expected_writes` are exactly the writes that are made: "
@@ -411,7 +399,7 @@ def _match_mode(value: Any, key: str, *, writes: bool) -> MatchMode:
 
 
 def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
-    return boolean(options.get(name, False), f"{key}.{name}")
+    return parser.boolean(options.get(name, False), f"{key}.{name}")
 
 
 def _expected(
@@ -423,7 +411,7 @@ def _expected(
     orders: list[CallOrder] = []
     for at, item in enumerate(items):
         item_key = f"{key}.{calls_key}[{at}]"
-        word = word_in(item) if isinstance(item, Mapping) else None
+        word = parser.word_in(item) if isinstance(item, Mapping) else None
         if isinstance(item, CallOrder):
             orders.append(parse_order(item.kind, (item.first, item.then), item_key))
         elif kind := next((kind for kind in ORDERS if kind == word), None):
@@ -460,15 +448,17 @@ def _forbidden(calls: Any, key: str) -> tuple[ExpectedCall, ...]:
 
 
 def _reads(value: Any, key: str) -> tuple[ToolName, ...]:
-    return tuple(parse_name(each, f"{key}[{at}]") for at, each in enumerate(as_list(value)))
+    return tuple(parse_name(each, f"{key}[{at}]") for at, each in enumerate(parser.as_list(value)))
 
 
 def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
     if not isinstance(value, Mapping):
-        return count_of(value, key)
+        return parser.count_of(value, key)
     for tool in value:
-        checked(tool, key, "names of tools, or globs like `get_*`", isinstance(tool, str) and bool(tool))
-    return {tool: count_not_none(number, f"{key}.{tool}") for tool, number in value.items()}
+        parser.checked(
+            tool, key, "names of tools, or globs like `get_*`", isinstance(tool, str) and bool(tool)
+        )
+    return {tool: parser.count_not_none(number, f"{key}.{tool}") for tool, number in value.items()}
 
 
 ModeOf = Callable[[ToolName], ArgMatchMode]

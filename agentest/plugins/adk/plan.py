@@ -19,22 +19,13 @@ from agentest.config.file import LoadedConfig, find_config, load, secrets_of, wi
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import Mock
 from agentest.plugins.adk.cases import CaseSet, case_entries, unchecked_notes
+from agentest.plugins.adk.formats import set_reader
 from agentest.plugins.adk.formats.criteria import (
     CRITERIA_FILE,
     DEFAULT,
     Criteria,
     parse_criteria,
     read_criteria,
-)
-from agentest.plugins.adk.formats.set_reader import (
-    EVAL_SET_SUFFIX,
-    ReadSet,
-    eval_sets_in,
-    find_eval_sets,
-    parse_target,
-    read_eval_set,
-    read_session,
-    select,
 )
 from agentest.plugins.adk.metrics.custom_metrics import (
     CustomMetricCode,
@@ -160,15 +151,15 @@ def loaded_with(
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
-def read_sets(eval_request: EvalRequest) -> tuple[list[ReadSet], list[str]]:
+def read_sets(eval_request: EvalRequest) -> tuple[list[set_reader.ReadSet], list[str]]:
     """Read the requested sets, with only the requested cases, and return notes about other files.
 
     Raises UsageError.
     """
     files, notes = _requested_files(eval_request)
-    session = read_session(eval_request.initial_session) if eval_request.initial_session else None
-    reads = ((read_eval_set(file, session), cases) for file, cases in files.items())
-    return [select(read, tuple(cases)) for read, cases in reads], notes
+    session = set_reader.read_session(eval_request.initial_session) if eval_request.initial_session else None
+    reads = ((set_reader.read_eval_set(file, session), cases) for file, cases in files.items())
+    return [set_reader.select(read, tuple(cases)) for read, cases in reads], notes
 
 
 def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, None]], list[str]]:
@@ -176,11 +167,13 @@ def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, No
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     notes: list[str] = []
     for target in eval_request.targets:
-        path_text, cases = parse_target(target)
+        path_text, cases = set_reader.parse_target(target)
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        found, note = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else ((path,), "")
+        found, note = (
+            set_reader.find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else ((path,), "")
+        )
         notes += [note] if note else []
         for file in found:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
@@ -190,7 +183,7 @@ def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, No
 
 
 def case_sets(
-    reads: Iterable[ReadSet], criteria_file: Path | None, tools: Mapping[str, Mock], root: Path
+    reads: Iterable[set_reader.ReadSet], criteria_file: Path | None, tools: Mapping[str, Mock], root: Path
 ) -> list[CaseSet]:
     """Find the criteria of each set: `criteria_file`, else the set's own, else those next to it, else ADK's.
 
@@ -352,9 +345,9 @@ def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> s
 
 
 def _is_target(word: str, names: Collection[str]) -> bool:
-    path = Path(parse_target(word)[0])
+    path = Path(set_reader.parse_target(word)[0])
     if path.is_dir():
-        return not (word in names or agent_folder(word)) or bool(eval_sets_in(path))
+        return not (word in names or agent_folder(word)) or bool(set_reader.eval_sets_in(path))
     return path.exists() or _set_file_of_id(word, Path()) is not None
 
 
@@ -368,7 +361,7 @@ def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
             f"{first} contains an agent in another language ({script}), which does not run in this process: "
             "start it behind a server, and name its URL or its configured name in place of the folder"
         )
-    if not eval_sets_in(folder):
+    if not set_reader.eval_sets_in(folder):
         raise UsageError(
             f"{first} is neither an agent (no root_agent in its agent.py or __init__.py) nor a folder with "
             "evaluation sets. Without it, the configured agent is tested"
@@ -380,8 +373,8 @@ def _resolve_set_ids(targets: Sequence[str], folder: Path) -> tuple[str, ...]:
 
 
 def _set_file_of_id(target: str, folder: Path) -> str | None:
-    name, cases = parse_target(target)
-    file = folder / f"{name}{EVAL_SET_SUFFIX}"
+    name, cases = set_reader.parse_target(target)
+    file = folder / f"{name}{set_reader.EVAL_SET_SUFFIX}"
     if Path(name).exists() or not file.is_file():
         return None
     return f"{file}:{','.join(cases)}" if cases else str(file)

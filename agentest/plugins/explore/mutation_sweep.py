@@ -31,16 +31,8 @@ from agentest.plugins.explore.model import (
     violation,
 )
 from agentest.plugins.explore.world_sweep import OWNER, owners_in, world_variations
+from agentest.scenarios import mutations
 from agentest.scenarios.model import Scenario, ScriptedTurn
-from agentest.scenarios.mutations import (
-    CORRECTION,
-    DENIAL,
-    MUTATIONS,
-    OF_MESSAGES,
-    SURROUNDING_MUTATIONS,
-    filler,
-    is_agreement,
-)
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.scenarios.variations import with_turns
 from agentest.support.lazy_dataclasses import replace
@@ -65,16 +57,16 @@ class MutationSweep(Sweep):
 
     def __call__(self, base: Base) -> Iterator[Variation]:
         scenario = base.scenario
-        for name in SURROUNDING_MUTATIONS:
+        for name in mutations.SURROUNDING_MUTATIONS:
             yield from world_variations(name, base) if self.tries(name, base) else ()
-        for order, (name, mutation) in enumerate(MUTATIONS.items()):
+        for order, (name, mutation) in enumerate(mutations.MUTATIONS.items()):
             if not self.tries(name, base):
                 continue
             made: list[tuple[str, Scenario]] = []
             if scenario.scripted:
                 scripts = _long_scripts if name == "long" else _scripts
                 made = [(label, with_turns(scenario, texts)) for label, texts in scripts(name, scenario)]
-            elif name in OF_MESSAGES:
+            elif name in mutations.OF_MESSAGES:
                 mutated = replace(scenario, mutations=(*scenario.mutations, name))
                 made = [("of the user's messages", mutated)]
             for number, (label, changed) in enumerate(made):
@@ -102,7 +94,7 @@ def _scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
     texts = [turn.user_message for turn in scenario.turns]
     known = [texts]
     for seed in range(_SEEDS):
-        changed = MUTATIONS[name].change(texts, random.Random(f"{scenario.name} {name} {seed}"))
+        changed = mutations.MUTATIONS[name].change(texts, random.Random(f"{scenario.name} {name} {seed}"))
         if changed is None or len(known) > _MOST_VARIANTS:
             return
         if changed not in known and _agrees_as_often(name, texts, changed, scenario.consent):
@@ -118,16 +110,16 @@ def _agrees_as_often(
             re.search(each, text, re.IGNORECASE) is not None for each in consent.values() for text in said
         )
 
-    return MUTATIONS[name].relation != "same" or agreements(changed) >= agreements(texts)
+    return mutations.MUTATIONS[name].relation != "same" or agreements(changed) >= agreements(texts)
 
 
 def _long_scripts(name: str, scenario: Scenario) -> Iterator[tuple[str, list[str]]]:
     texts = [turn.user_message for turn in scenario.turns]
-    requests = [at for at, text in enumerate(texts) if text.strip() and not is_agreement(text)]
+    requests = [at for at, text in enumerate(texts) if text.strip() and not mutations.is_agreement(text)]
     rng = random.Random(f"{scenario.name} {name}")
     for size in _LONG_CHARS if requests else ():
         at = requests[0]
-        yield f"by {size:,}", [*texts[:at], f"{filler(size, rng)}\n\n{texts[at]}", *texts[at + 1 :]]
+        yield f"by {size:,}", [*texts[:at], f"{mutations.filler(size, rng)}\n\n{texts[at]}", *texts[at + 1 :]]
 
 
 _TALK = frozenset({"off_topic", "empty", "far_constraint", "again"})
@@ -148,9 +140,9 @@ def neutral_turns(base: Scenario, variation: Variation) -> tuple[ScriptedTurn, .
         if end - begin > last - first:
             return None
         texts += before[begin:end]
-        texts += [filler(len(each), rng)[: len(each)] for each in after[first + end - begin : last]]
+        texts += [mutations.filler(len(each), rng)[: len(each)] for each in after[first + end - begin : last]]
     if "long" in kinds:  # an agent that understands nothing after other talk fails with a little of it, too
-        talk = filler(_CONTROL_CHARS, rng)
+        talk = mutations.filler(_CONTROL_CHARS, rng)
         texts = [text if text in after else f"{talk}\n\n{text}" for text in before]
     return None if texts == before else tuple(map(ScriptedTurn, texts))
 
@@ -213,12 +205,12 @@ def relations(seen: Observation) -> Iterator[Violation]:
         yield from _disclosed(seen)
     yield from _unrequested(name, counts[0], made, seen)
     if name == "deny":
-        turns = [turn.turn_index for turn in seen.conversation.turns if turn.user_message == DENIAL]
+        turns = [turn.turn_index for turn in seen.conversation.turns if turn.user_message == mutations.DENIAL]
         tools = {write.tool for write in counts[0]} - seen.scenario.consent.keys()
         for each in made:
             if each.turn_index in turns and each.write.tool in tools:
                 title = f"{each.write.tool} is called after the user said no"
-                text = f"{each.write.tool} changes something in answer to {DENIAL!r}"
+                text = f"{each.write.tool} changes something in answer to {mutations.DENIAL!r}"
                 yield _ban(seen, each, "denied", title, text, severity=Severity.CRITICAL)
     elif name == "correct":
         yield from _uncorrected(seen, usual[0], made)
@@ -324,7 +316,7 @@ def _is_complete(seen: Observation) -> bool:
     return (
         {word for word in wanted if any(char.isdecimal() for char in word)} <= said.keys()
         and (wanted & said).total() >= _KEPT_WORDS * wanted.total()
-        and sum(map(is_agreement, after)) >= sum(map(is_agreement, before))
+        and sum(map(mutations.is_agreement, after)) >= sum(map(mutations.is_agreement, before))
     )
 
 
@@ -432,7 +424,7 @@ _DAY = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
 
 def _uncorrected(seen: Observation, usual: Iterable[_Made], made: Sequence[_Made]) -> Iterator[Violation]:
     for turn in seen.conversation.turns:
-        found = CORRECTION.search(turn.user_message)
+        found = mutations.CORRECTION.search(turn.user_message)
         if found is None:
             continue
         wrong, right = (found[each].casefold() for each in ("wrong", "right"))

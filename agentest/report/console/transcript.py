@@ -36,18 +36,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import NO_TEXT, SECRETS_HIDDEN, ToolCall, Turn, UnfinishedTurn, call_text
-from agentest.report.alignments import (
-    MOST_ROWS,
-    AlignmentTable,
-    Exchange,
-    alignment_of_reason,
-    alignment_of_trajectory,
-    exchanges,
-    fault_rows,
-    server_rows,
-    threshold_counted_lines,
-    without_sides,
-)
+from agentest.report import alignments
 from agentest.report.console.text import (
     STYLES,
     Chunk,
@@ -114,7 +103,7 @@ def _cause_details(
     *,
     brief: bool,
 ) -> Iterator[ConsoleLine]:
-    indent, most = (4, _BRIEF_ROWS) if brief else (6, MOST_ROWS)
+    indent, most = (4, _BRIEF_ROWS) if brief else (6, alignments.MOST_ROWS)
     id, conversations = cause.conversation_id or "", report.result.conversations
     result = next((each for each in conversations if id and each.conversation.conversation_id == id), None)
     if result and (id, cause.turn_index) not in shown:
@@ -124,8 +113,8 @@ def _cause_details(
         shown.add((id, -1))
         reasons = [each for each in report.reasons_by_conversation.get(id, ()) if each.trajectory]
         for reason in reasons:
-            table = alignment_of_reason(reason, result, most)
-            first, *sides = rows_of(without_sides(reason) if table else reason.message)
+            table = alignments.alignment_of_reason(reason, result, most)
+            first, *sides = rows_of(alignments.without_sides(reason) if table else reason.message)
             if reasons[1:] or not table or (reason.trajectory and reason.trajectory.name):
                 yield from (line(indent, (row, "dim")) for row in (first, *sides[-most:]))
             yield from alignment_lines(table, look, indent, cause.title) if table else ()
@@ -133,10 +122,12 @@ def _cause_details(
     if not (is_check or is_in(cause.text, cause.title)):
         yield from _rows_of_cause(report, cause, indent, brief=brief)
     if cause.kind is CauseKind.THRESHOLD:
-        counted = ((each, found) for each in conversations for found in threshold_counted_lines(each))
+        counted = (
+            (each, found) for each in conversations for found in alignments.threshold_counted_lines(each)
+        )
         for each, (trajectory, text) in islice(counted, 1):
             yield line(indent, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
-            if table := alignment_of_trajectory(trajectory, each.conversation, most):
+            if table := alignments.alignment_of_trajectory(trajectory, each.conversation, most):
                 yield from alignment_lines(table, look, indent + 2)
 
 
@@ -162,7 +153,7 @@ def _rows_of_cause(
 def _decisive_turn(
     result: ConversationResult, cause: ScenarioCause, indent: int, chars: int
 ) -> Iterator[ConsoleLine]:
-    turns = [each for each in exchanges(result.conversation) if each.turn]
+    turns = [each for each in alignments.exchanges(result.conversation) if each.turn]
     of_cause = (each for each in turns if each.turn and each.turn.turn_index == cause.turn_index)
     exchange = next(of_cause, turns[-1] if turns and cause.kind is not CauseKind.ERRORED else None)
     if exchange and exchange.turn:
@@ -201,14 +192,14 @@ def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLin
     return line(indent, (first, STYLES[reason.status]), lead=lead)
 
 
-def quoted_turn(exchange: Exchange, indent: int, label: str, chars: int) -> Iterator[ConsoleLine]:
+def quoted_turn(exchange: alignments.Exchange, indent: int, label: str, chars: int) -> Iterator[ConsoleLine]:
     """Show the two messages of a turn after a label, each in at most so many characters."""
     turn = exchange.turn
     if turn is None:
         return
     yield from labelled(indent, label + _USER, [shortened(turn.user_message, chars)])
     indent += len(label)
-    yield from labelled(indent, _FAULT, fault_rows(turn), "yellow")
+    yield from labelled(indent, _FAULT, alignments.fault_rows(turn), "yellow")
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
         yield from _server_lines(turn, indent, _BRIEF_ROWS)
@@ -220,7 +211,7 @@ def _server_lines(turn: UnfinishedTurn, indent: int, most: int | None = None) ->
     if any(call.outcome is ToolOutcome.UNMOCKED for call in turn.tool_calls):
         return  # the server is not to blame, and its lines may belong to another conversation
     for output in turn.server_output:
-        head, *rows = server_rows(output)
+        head, *rows = alignments.server_rows(output)
         yield from labelled(indent, _SERVER, [head, *(rows[-most:] if most else rows)], "dim")
 
 
@@ -255,7 +246,7 @@ def transcript_lines(
         yield line(indent, ("before the first turn", "bold"))
     for earlier in conversation.history:
         yield from labelled(indent + 2, _EARLIER[earlier.role], rows_of(earlier.text), "dim")
-    for exchange in exchanges(conversation):
+    for exchange in alignments.exchanges(conversation):
         yield line(indent, (_exchange_head(exchange), "bold"))
         yield from _exchange(exchange, indent + 2)
         if exchange.turn and (evaluation := evaluations.get(exchange.turn.turn_index)):
@@ -274,7 +265,7 @@ def transcript_lines(
     yield from _checks(result.checks, display, indent, faults)
 
 
-def state_lines(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
+def state_lines(exchange: alignments.Exchange, indent: int) -> Iterator[ConsoleLine]:
     """Show the changes to the session's state in a turn, one row for each key, or why they are unknown."""
     if isinstance(exchange.turn, Turn) and exchange.turn.state_error:
         yield from labelled(indent, _STATE, [shortened(exchange.turn.state_error)], "yellow")
@@ -291,7 +282,7 @@ def value_text(value: Any) -> str:
         return repr(value)
 
 
-def _exchange_head(exchange: Exchange) -> str:
+def _exchange_head(exchange: alignments.Exchange) -> str:
     turn = exchange.turn
     if turn is None:
         return "after the last turn"
@@ -304,13 +295,13 @@ def _exchange_head(exchange: Exchange) -> str:
     return f"{turn_name(turn.turn_index)}  {duration(turn.latency_ms)}{first}{model}{retried}{hidden}"
 
 
-def _exchange(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
+def _exchange(exchange: alignments.Exchange, indent: int) -> Iterator[ConsoleLine]:
     yield from _calls_in_full(exchange.user_calls, indent, _USER_PREFIX)
     turn = exchange.turn
     if turn is None:
         return
     yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
-    yield from labelled(indent, _FAULT, fault_rows(turn), "yellow")
+    yield from labelled(indent, _FAULT, alignments.fault_rows(turn), "yellow")
     yield from _calls_in_full(turn.tool_calls, indent)
     if isinstance(turn, UnfinishedTurn):
         yield from _server_lines(turn, indent)
@@ -368,11 +359,11 @@ def _checks(
 def _trajectories(
     result: ConversationResult, turn_index: int | None, display: DisplayOptions, indent: int, faults: bool
 ) -> Iterator[ConsoleLine]:
-    counted = dict(threshold_counted_lines(result))
+    counted = dict(alignments.threshold_counted_lines(result))
     for each in located_trajectories(result):
         if each.turn_index != turn_index or not (each.result.matched or faults or each in counted):
             continue
-        table = alignment_of_trajectory(each, result.conversation)
+        table = alignments.alignment_of_trajectory(each, result.conversation)
         reason = each.result.reason if table is None else each.result.summary
         first, *more = rows_of(f"{each.subject}: {reason}")
         status = Status.SKIPPED if each in counted else trajectory_status(each.result)
@@ -432,7 +423,7 @@ def _mark(criterion: CriterionResult, display: DisplayOptions) -> Part:
 
 
 def alignment_lines(
-    table: AlignmentTable, display: DisplayOptions, indent: int, headline: str = ""
+    table: alignments.AlignmentTable, display: DisplayOptions, indent: int, headline: str = ""
 ) -> Iterator[ConsoleLine]:
     """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed.
 

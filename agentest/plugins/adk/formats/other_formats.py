@@ -27,17 +27,7 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from agentest.domain.metrics import ADK_METRICS
-from agentest.plugins.adk.formats.eval_set import (
-    CLOSED,
-    EVAL_CASE,
-    OPEN,
-    AgentestKeys,
-    ConversationScenario,
-    EvalCase,
-    EvalSet,
-    SessionInput,
-    content,
-)
+from agentest.plugins.adk.formats import eval_set
 from agentest.plugins.adk.formats.problems import valid_keys_of
 from agentest.support.text import did_you_mean, snake_case
 
@@ -67,7 +57,7 @@ _OF_A_TEXT = re.compile(r"(part|deduction)-\d+")
 """Generated ids of parts, which the author of the rubric does not know."""
 
 
-@dataclass(slots=True, frozen=True, config=CLOSED)
+@dataclass(slots=True, frozen=True, config=eval_set.CLOSED)
 class LegacyToolUse:
     """A call: `{tool_name, tool_input}`, or `{name, args}` from ADK-TS."""
 
@@ -78,7 +68,7 @@ class LegacyToolUse:
     mock_tool_output: Any = None  # ignored, as in ADK
 
 
-@dataclass(slots=True, frozen=True, config=CLOSED)
+@dataclass(slots=True, frozen=True, config=eval_set.CLOSED)
 class LegacyAgentResponse:
     """A message of an agent before the final response."""
 
@@ -86,7 +76,7 @@ class LegacyAgentResponse:
     text: str
 
 
-@dataclass(slots=True, frozen=True, config=CLOSED)
+@dataclass(slots=True, frozen=True, config=eval_set.CLOSED)
 class LegacyTurn:
     """A user's message and the expected reaction."""
 
@@ -97,7 +87,7 @@ class LegacyTurn:
     response: Any = None  # a response that some agent gave once. Ignored, as in ADK.
 
 
-@dataclass(slots=True, frozen=True, config=OPEN)
+@dataclass(slots=True, frozen=True, config=eval_set.OPEN)
 class InitialSession:
     """The session in which a conversation starts. Every part is optional."""
 
@@ -107,7 +97,7 @@ class InitialSession:
     session_id: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=OPEN)
+@dataclass(slots=True, frozen=True, config=eval_set.OPEN)
 class LegacyCase:
     """A conversation with a name."""
 
@@ -116,7 +106,7 @@ class LegacyCase:
     initial_session: InitialSession | None = None
 
 
-@dataclass(slots=True, frozen=True, config=CLOSED)
+@dataclass(slots=True, frozen=True, config=eval_set.CLOSED)
 class DataCase:
     """A conversation with one message."""
 
@@ -139,7 +129,7 @@ class DataCase:
         return args
 
 
-@dataclass(slots=True, frozen=True, config=CLOSED)
+@dataclass(slots=True, frozen=True, config=eval_set.CLOSED)
 class DataSet:
     """ADK-TypeScript's format."""
 
@@ -151,11 +141,11 @@ class DataSet:
     rubric: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=CLOSED)
+@dataclass(slots=True, frozen=True, config=eval_set.CLOSED)
 class ScenariosFile:
     """Conversations that simulated users lead."""
 
-    scenarios: tuple[ConversationScenario, ...]
+    scenarios: tuple[eval_set.ConversationScenario, ...]
 
 
 _MISSPELT = 0.7  # how similar an unknown key must be to a known one to count as misspelled
@@ -187,33 +177,33 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
     return kept, tuple(extras)
 
 
-def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:
-    return EvalSet(name, tuple(_legacy_case(case) for case in cases), name)
+def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> eval_set.EvalSet:
+    return eval_set.EvalSet(name, tuple(_legacy_case(case) for case in cases), name)
 
 
-def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> EvalSet:
+def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> eval_set.EvalSet:
     """Return the whole file as one case, as in ADK."""
     return from_legacy_cases([LegacyCase(name, tuple(turns))] if turns else (), name)
 
 
-def from_data(data_set: DataSet, name: str) -> EvalSet:
+def from_data(data_set: DataSet, name: str) -> eval_set.EvalSet:
     cases = tuple(_data_case(case) for case in data_set.data)
-    return EvalSet(data_set.name or name, cases, data_set.name or name, data_set.description)
+    return eval_set.EvalSet(data_set.name or name, cases, data_set.name or name, data_set.description)
 
 
-def from_scenarios(document: ScenariosFile, name: str) -> EvalSet:
+def from_scenarios(document: ScenariosFile, name: str) -> eval_set.EvalSet:
     cases = (
-        EvalCase(f"scenario-{number}", conversation_scenario=scenario)
+        eval_set.EvalCase(f"scenario-{number}", conversation_scenario=scenario)
         for number, scenario in enumerate(document.scenarios, 1)
     )
-    return EvalSet(name, tuple(cases), name)
+    return eval_set.EvalSet(name, tuple(cases), name)
 
 
-def session_input(session: InitialSession | None) -> SessionInput | None:
+def session_input(session: InitialSession | None) -> eval_set.SessionInput | None:
     """Return the session of a case; None if no part of it is given, as in ADK."""
     if session is None or session == InitialSession():
         return None
-    return SessionInput(session.app_name, session.user_id, session.state, session.session_id)
+    return eval_set.SessionInput(session.app_name, session.user_id, session.state, session.session_id)
 
 
 def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
@@ -268,7 +258,7 @@ def _criterion(metric: str, data_set: DataSet) -> dict[str, Any]:
     return keys
 
 
-def _legacy_case(case: LegacyCase) -> EvalCase:
+def _legacy_case(case: LegacyCase) -> eval_set.EvalCase:
     conversation = []
     for turn in case.data:
         uses, responses = turn.expected_tool_use, turn.expected_intermediate_agent_responses
@@ -281,31 +271,31 @@ def _legacy_case(case: LegacyCase) -> EvalCase:
     return _case(case.name, conversation, session_input(case.initial_session))
 
 
-def _data_case(case: DataCase) -> EvalCase:
+def _data_case(case: DataCase) -> eval_set.EvalCase:
     calls, args = case.expected_tool_calls, case.expected_tool_args or {}
     uses = None if calls is None else {"tool_uses": [{"name": n, "args": args.get(n)} for n in calls]}
     made = _case(case.name, [(case.query, case.reference_answer, uses)])
     loose = set(calls or ()) - args.keys()
-    return replace(made, agentest=AgentestKeys(any_args_where_absent=True)) if loose else made
+    return replace(made, agentest=eval_set.AgentestKeys(any_args_where_absent=True)) if loose else made
 
 
 def _case(
     name: str,
     turns: Sequence[tuple[str, str | None, dict[str, Any] | None]],
-    session: SessionInput | None = None,
-) -> EvalCase:
+    session: eval_set.SessionInput | None = None,
+) -> eval_set.EvalCase:
     conversation = [
         {
             "invocation_id": f"turn-{number}",
-            "user_content": content(query, "user"),
+            "user_content": eval_set.content(query, "user"),
             # ADK reads an absent reference as "": treat both as nothing to compare with.
-            "final_response": content(reference, "model") if reference else None,
+            "final_response": eval_set.content(reference, "model") if reference else None,
             "intermediate_data": intermediate,
         }
         for number, (query, reference, intermediate) in enumerate(turns, 1)
     ]
     # Convert the whole document at once: this halves the time for ten thousand cases.
-    return EVAL_CASE.validate_python(
+    return eval_set.EVAL_CASE.validate_python(
         {"eval_id": name, "conversation": conversation, "session_input": session}
     )
 

@@ -16,22 +16,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from agentest.plugin import PLUGINS
+from agentest.plugins.adk.formats import other_formats
 from agentest.plugins.adk.formats.eval_set import EvalSet, SessionInput
-from agentest.plugins.adk.formats.other_formats import (
-    DataSet,
-    InitialSession,
-    LegacyCase,
-    LegacyTurn,
-    ScenariosFile,
-    data_criteria,
-    from_data,
-    from_legacy_cases,
-    from_legacy_turns,
-    from_scenarios,
-    session_input,
-    unlisted_metrics,
-    without_extras,
-)
 from agentest.plugins.adk.formats.problems import (
     MAX_PROBLEMS,
     EvalSetError,
@@ -97,10 +83,18 @@ _TURN_NAMES = FormatNames(word="invocation", line="query")
 _DATA_NAMES = FormatNames("data", case_id="name", line="name")
 _SCENARIO_NAMES = FormatNames("scenarios", word="scenario", line="starting_prompt")
 _EVAL_SET = _Shape(FileFormat.EVAL_SET, EvalSet, EVAL_SET_NAMES, lambda eval_set, _: eval_set)
-_LEGACY_CASES = _Shape(FileFormat.LEGACY, tuple[LegacyCase, ...], _CASE_NAMES, from_legacy_cases)
-_LEGACY_TURNS = _Shape(FileFormat.LEGACY, tuple[LegacyTurn, ...], _TURN_NAMES, from_legacy_turns)
-_DATA = _Shape(FileFormat.DATA, DataSet, _DATA_NAMES, from_data, data_criteria)
-_SCENARIOS = _Shape(FileFormat.SCENARIOS, ScenariosFile, _SCENARIO_NAMES, from_scenarios)
+_LEGACY_CASES = _Shape(
+    FileFormat.LEGACY, tuple[other_formats.LegacyCase, ...], _CASE_NAMES, other_formats.from_legacy_cases
+)
+_LEGACY_TURNS = _Shape(
+    FileFormat.LEGACY, tuple[other_formats.LegacyTurn, ...], _TURN_NAMES, other_formats.from_legacy_turns
+)
+_DATA = _Shape(
+    FileFormat.DATA, other_formats.DataSet, _DATA_NAMES, other_formats.from_data, other_formats.data_criteria
+)
+_SCENARIOS = _Shape(
+    FileFormat.SCENARIOS, other_formats.ScenariosFile, _SCENARIO_NAMES, other_formats.from_scenarios
+)
 _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 
 
@@ -167,7 +161,7 @@ def _read(path: Path, text: bytes) -> ReadSet:
     document = _converted(_wrapped_in_set(parse_json(path, text), set_name(path)), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
     if shape.form is FileFormat.LEGACY:
-        document, extras = without_extras(document)
+        document, extras = other_formats.without_extras(document)
     try:
         parsed = validated(shape.type, document, shape.names)
     except InvalidDocument as error:
@@ -183,7 +177,7 @@ def _read(path: Path, text: bytes) -> ReadSet:
     if extras:
         keys = f"key{'s' * (len(extras) > 1)} {_listed(extras)}"
         warnings.append(f"{path}: ADK does not know the {keys}; left out")
-    if isinstance(parsed, DataSet) and (unlisted := unlisted_metrics(parsed)):
+    if isinstance(parsed, other_formats.DataSet) and (unlisted := other_formats.unlisted_metrics(parsed)):
         names = ", ".join(f"`{name}`" for name in unlisted)
         notes = (f"{path}: `metrics` does not list {names}: scored for information, and fails no case",)
     lines_of_cases = _case_lines(text, eval_set, shape)
@@ -290,7 +284,7 @@ def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
 
 def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
     try:
-        read = validated(InitialSession, data)
+        read = validated(other_formats.InitialSession, data)
     except InvalidDocument as error:
         raise UsageError(_problem_text(Path(where), error.problems, error.count, ())) from None
     if data and _keys(data).isdisjoint(_SESSION_KEYS):
@@ -298,7 +292,7 @@ def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
             f"{where}: has none of `app_name`, `user_id`, `state`, `session_id`; "
             "values of the session go under `state`"
         )
-    return session_input(read)
+    return other_formats.session_input(read)
 
 
 BOM = b"\xef\xbb\xbf"

@@ -22,17 +22,8 @@ from agentest.domain.transcript import (
 )
 from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
+from agentest.plugins.adk.formats import eval_set
 from agentest.plugins.adk.formats.criteria import MatchType, MetricCriterion
-from agentest.plugins.adk.formats.eval_set import (
-    Content,
-    EvalCase,
-    FunctionCall,
-    IntermediateForm,
-    Invocation,
-    InvocationEvents,
-    text_of,
-    tool_calls,
-)
 from agentest.plugins.adk.metrics.grader import CriterionGrader
 from agentest.plugins.adk.metrics.rouge import Overlap, rouge1
 from agentest.scenarios.matchers.comparison import MISSING, argument, equal
@@ -134,8 +125,8 @@ class DeterministicGrader(CriterionGrader):
         return GraderResult(scores, None if scores else Skipped(rule.nothing))
 
 
-def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
-    wanted = tool_calls(expected.intermediate_data)
+def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: eval_set.Invocation) -> MetricResult:
+    wanted = eval_set.tool_calls(expected.intermediate_data)
     criterion = grader.criterion
     if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):
         return Unscored(f"{ARGUMENTS_UNKNOWN}: set ignore_args to compare the names alone")
@@ -152,8 +143,8 @@ def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) 
     return Score(1.0 if matched else 0.0, _side_by_side(wanted, turn.tool_calls, criterion))
 
 
-def _tool_trajectory_f1(_: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
-    wanted = [call.name for call in tool_calls(expected.intermediate_data)]
+def _tool_trajectory_f1(_: CriterionGrader, turn: Turn, expected: eval_set.Invocation) -> MetricResult:
+    wanted = [call.name for call in eval_set.tool_calls(expected.intermediate_data)]
     made = [call.name for call in turn.tool_calls]
     return Score(
         tool_names_f1(made, wanted),
@@ -161,10 +152,10 @@ def _tool_trajectory_f1(_: CriterionGrader, turn: Turn, expected: Invocation) ->
     )
 
 
-def _response_match(_: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
+def _response_match(_: CriterionGrader, turn: Turn, expected: eval_set.Invocation) -> MetricResult | None:
     if expected.final_response is None:
         return None
-    overlap = rouge1(turn.agent_message, text_of(expected.final_response))
+    overlap = rouge1(turn.agent_message, eval_set.text_of(expected.final_response))
     return Score(
         overlap.f,
         f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
@@ -172,7 +163,7 @@ def _response_match(_: CriterionGrader, turn: Turn, expected: Invocation) -> Met
 
 
 def _side_by_side(
-    wanted: Sequence[FunctionCall], made: Sequence[ToolCall], criterion: MetricCriterion
+    wanted: Sequence[eval_set.FunctionCall], made: Sequence[ToolCall], criterion: MetricCriterion
 ) -> str:
     how = _HOW[criterion.match_type] + (" whatever the arguments" if criterion.ignore_args else "")
     absent = "(…)" if criterion.any_args_where_absent else " (arguments absent)"
@@ -214,31 +205,31 @@ _SHOWN_REMARKS = 10
 AuthoredText = tuple[str, str]  # an author and their text
 
 
-def expects_state(case: EvalCase) -> bool:
+def expects_state(case: eval_set.EvalCase) -> bool:
     """Return True if the case expects a final session state."""
     return bool(case.final_session_state)
 
 
-def expects_responses(case: EvalCase) -> bool:
+def expects_responses(case: eval_set.EvalCase) -> bool:
     """Return True if the case expects messages before a reply."""
     return any(expected_responses(invocation) for invocation in case.conversation or ())
 
 
-def expected_responses(invocation: Invocation) -> list[AuthoredText]:
+def expected_responses(invocation: eval_set.Invocation) -> list[AuthoredText]:
     """Return the expected messages before the final response, with normalized white space."""
     return [(author, _one_row(text)) for author, text in messages_before_reply(invocation.intermediate_data)]
 
 
-def messages_before_reply(data: IntermediateForm) -> list[AuthoredText]:
+def messages_before_reply(data: eval_set.IntermediateForm) -> list[AuthoredText]:
     """Return the messages before the final response, in order, without thoughts and user messages."""
     if data is None:
         return []
-    if isinstance(data, InvocationEvents):
+    if isinstance(data, eval_set.InvocationEvents):
         messages = [(e.author, (e.content and e.content.parts) or ()) for e in data.invocation_events]
     else:
         messages = list(data.intermediate_responses)
     spoken = [
-        (author, text_of(Content(None, tuple(part for part in parts if not part.thought))))
+        (author, eval_set.text_of(eval_set.Content(None, tuple(part for part in parts if not part.thought))))
         for author, parts in messages
         if author.lower() != "user"
     ]
@@ -271,7 +262,9 @@ def _short_value(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)
 
 
-def _intermediate_responses(_: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
+def _intermediate_responses(
+    _: CriterionGrader, turn: Turn, expected: eval_set.Invocation
+) -> MetricResult | None:
     """Return 1 for a turn with all expected messages in order, each by the expected author, else 0."""
     wanted = expected_responses(expected)
     if not wanted:

@@ -12,23 +12,8 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
 from agentest.judging.grader import Grader
 from agentest.models.port import Answer, CallKey, Message
+from agentest.plugins.adk.formats import eval_set
 from agentest.plugins.adk.formats.criteria import MetricCriterion
-from agentest.plugins.adk.formats.eval_set import (
-    ConversationScenario,
-    EvalCase,
-    FunctionCall,
-    FunctionResponse,
-    IntermediateData,
-    IntermediateForm,
-    Invocation,
-    InvocationEvents,
-    Rubric,
-    RubricContent,
-    answered_calls,
-    content,
-    text_of,
-    tool_calls,
-)
 from agentest.plugins.adk.metrics.custom_metrics import CustomGrader, CustomMetricCode
 from agentest.plugins.adk.metrics.deterministic import DeterministicGrader, messages_before_reply
 from agentest.plugins.adk.metrics.grader import NOTHING_KNOWN, AgentFacts
@@ -39,7 +24,7 @@ from agentest.support.lazy_dataclasses import dataclass
 
 
 def make_grader(
-    case: EvalCase,
+    case: eval_set.EvalCase,
     criterion: MetricCriterion,
     evaluators: Mapping[str, CustomMetricCode],
     facts: AgentFacts = NOTHING_KNOWN,
@@ -55,35 +40,35 @@ def make_grader(
     return judge_grader(case, criterion, facts)
 
 
-def conversation_of(invocations: Sequence[Invocation]) -> Conversation:
+def conversation_of(invocations: Sequence[eval_set.Invocation]) -> Conversation:
     """Return the invocations as the turns of a conversation."""
     turns = tuple(_turn(invocation, index) for index, invocation in enumerate(invocations))
     return Conversation("invocations", turns, Ending.SCRIPT)
 
 
-def _turn(invocation: Invocation, index: int) -> Turn:
+def _turn(invocation: eval_set.Invocation, index: int) -> Turn:
     data = invocation.intermediate_data
     return Turn(
         turn_index=index,
-        user_message=text_of(invocation.user_content),
-        agent_message=text_of(invocation.final_response),
-        tool_calls=tuple(_call(call, response, index) for call, response in answered_calls(data)),
+        user_message=eval_set.text_of(invocation.user_content),
+        agent_message=eval_set.text_of(invocation.final_response),
+        tool_calls=tuple(_call(call, response, index) for call, response in eval_set.answered_calls(data)),
         remarks=tuple(_remarks(data)),
     )
 
 
-def _remarks(data: IntermediateForm) -> Iterator[Remark]:
-    if not isinstance(data, InvocationEvents):
+def _remarks(data: eval_set.IntermediateForm) -> Iterator[Remark]:
+    if not isinstance(data, eval_set.InvocationEvents):
         yield from (Remark(author, text) for author, text in messages_before_reply(data))
         return
     calls = 0
     for event in data.invocation_events:
-        alone = InvocationEvents((event,))
+        alone = eval_set.InvocationEvents((event,))
         yield from (Remark(author, text, calls) for author, text in messages_before_reply(alone))
-        calls += len(list(tool_calls(alone)))
+        calls += len(list(eval_set.tool_calls(alone)))
 
 
-def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> ToolCall:
+def _call(call: eval_set.FunctionCall, response: eval_set.FunctionResponse | None, index: int) -> ToolCall:
     answer: Any = response.response if response else None
     return ToolCall(
         name=call.name or "",
@@ -101,7 +86,7 @@ _EXAMPLE_TURN = Turn(
     0, "Where is my order?", "It is on its way.", (ToolCall("lookup_order", {"id": 1}, "shipped", True, 0),)
 )
 _EXAMPLE = Conversation("example-1", (_EXAMPLE_TURN, Turn(1, "Thanks.", "You are welcome.")), Ending.SCRIPT)
-_RUBRIC = Rubric("example", RubricContent("(the text of a rubric)"))
+_RUBRIC = eval_set.Rubric("example", eval_set.RubricContent("(the text of a rubric)"))
 _EXAMPLE_FACTS = AgentFacts(instructions="(the agent's instructions)", tools="(the agent's tools)")
 
 
@@ -137,13 +122,15 @@ PROMPTS = {metric: partial(example_prompt, metric) for metric in JUDGED_NAMES}
 """What `agentest show-prompts` shows of each metric that uses a judge."""
 
 
-def _example_case(metric: str) -> EvalCase:
+def _example_case(metric: str) -> eval_set.EvalCase:
     if metric == "per_turn_user_simulator_quality_v1":
-        plan = ConversationScenario(_EXAMPLE_TURN.user_message, "(the plan of the conversation)")
-        return EvalCase("example", conversation_scenario=plan)
-    invocation = Invocation(
-        content(_EXAMPLE_TURN.user_message, "user"),
-        final_response=content("(the reference answer)", "model"),
-        intermediate_data=IntermediateData((FunctionCall(name="lookup_order", args={"id": 1}),)),
+        plan = eval_set.ConversationScenario(_EXAMPLE_TURN.user_message, "(the plan of the conversation)")
+        return eval_set.EvalCase("example", conversation_scenario=plan)
+    invocation = eval_set.Invocation(
+        eval_set.content(_EXAMPLE_TURN.user_message, "user"),
+        final_response=eval_set.content("(the reference answer)", "model"),
+        intermediate_data=eval_set.IntermediateData(
+            (eval_set.FunctionCall(name="lookup_order", args={"id": 1}),)
+        ),
     )
-    return EvalCase("example", (invocation,))
+    return eval_set.EvalCase("example", (invocation,))

@@ -24,15 +24,9 @@ from agentest.judging.judge_input import block, conversation_context, turn_conte
 from agentest.judging.questions import judge_messages
 from agentest.models.port import CallKey, Message, Model, StructuredAnswer
 from agentest.models.structured_output import AnswerProblem
+from agentest.plugins.adk.formats import eval_set
 from agentest.plugins.adk.formats.criteria import MetricCriterion
-from agentest.plugins.adk.formats.eval_set import (
-    EvalCase,
-    Invocation,
-    InvocationEvents,
-    Rubric,
-    RubricContent,
-    text_of,
-)
+from agentest.plugins.adk.metrics import prompts
 from agentest.plugins.adk.metrics.grader import (
     AgentFacts,
     CriterionGrader,
@@ -45,20 +39,6 @@ from agentest.plugins.adk.metrics.hallucinations import (
     mean_of_statements,
     sentence_labels,
     statements_of,
-)
-from agentest.plugins.adk.metrics.prompts import (
-    GOALS,
-    RESPONSE_QUALITY,
-    TASKS,
-    TOOL_TASKS,
-    TOOL_USE,
-    TRAJECTORY,
-    background_of,
-    grounding_question,
-    match_question,
-    properties_question,
-    rubric_question,
-    user_messages,
 )
 from agentest.plugins.adk.metrics.rubrics import (
     check_rubrics,
@@ -105,7 +85,7 @@ class JudgedMetric:
     """
 
     questions: Callable[[JudgeGrader, Turn], Sequence[MetricQuestion] | Score | None]
-    check: Callable[[EvalCase, MetricCriterion], object] = lambda *_: None
+    check: Callable[[eval_set.EvalCase, MetricCriterion], object] = lambda *_: None
     compares: bool = False
     needs_model: bool = True
     nothing: Skipped | None = None
@@ -169,7 +149,7 @@ class JudgeGrader(CriterionGrader):
             before = [turn_as_judged(earlier, self.criterion) for earlier in before]
         turns = [*before, turn_as_judged(turn, self.criterion)]
         context = conversation_context if self._whole else turn_context
-        return judge_messages(context(background_of(self.facts, goal, turns), turns), question)
+        return judge_messages(context(prompts.background_of(self.facts, goal, turns), turns), question)
 
     def _not_compared(self, conversation: Conversation) -> Skipped | None:
         if self.case.conversation is None:
@@ -179,7 +159,7 @@ class JudgeGrader(CriterionGrader):
     def reference(self, turn: Turn) -> str | None:
         """Return the reference of a turn; None if the case has none, or one without text."""
         invocation = invocation_at(self.case, turn.turn_index)
-        text = text_of(invocation.final_response) if invocation else ""
+        text = eval_set.text_of(invocation.final_response) if invocation else ""
         if invocation is None or not text.strip():
             return None
         if not self.criterion.include_intermediate_responses_in_final:
@@ -256,12 +236,12 @@ def turn_as_judged(turn: Turn, criterion: MetricCriterion) -> Turn:
     return replace(turn, agent_message="\n".join(text for text in messages if text), remarks=())
 
 
-def _intermediate_texts(invocation: Invocation) -> list[str]:
+def _intermediate_texts(invocation: eval_set.Invocation) -> list[str]:
     data = invocation.intermediate_data
     if data is None:
         return []
-    if isinstance(data, InvocationEvents):
-        texts = [text_of(event.content) for event in data.invocation_events]
+    if isinstance(data, eval_set.InvocationEvents):
+        texts = [eval_set.text_of(event.content) for event in data.invocation_events]
     else:
         texts = ["\n".join(p.text for p in parts if p.text) for _, parts in data.intermediate_responses]
     return [text for text in texts if text]
@@ -405,7 +385,7 @@ class UserSimulatorQuality(CriterionGrader):
                 if texts[0].strip() == scenario.starting_prompt.strip():
                     return Score(1, "the first message is the starting prompt")
                 return Score(0, f"the first message is not the starting prompt {scenario.starting_prompt!r}")
-            messages = user_messages(scenario, turns[:at], texts[at], self.criterion.stop_signal)
+            messages = prompts.user_messages(scenario, turns[:at], texts[at], self.criterion.stop_signal)
             answers = await panel.ask(messages, BinaryAnswer, at)
             return answers if isinstance(answers, Unscored) else panel.with_samples(_voted(answers))
 
@@ -426,7 +406,11 @@ def _last_result(result: MetricResult, stop: MetricResult) -> MetricResult:
 
 def _final_response_match(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | None:
     reference = grader.reference(turn)
-    return None if reference is None else [MetricQuestion(match_question(reference), BinaryAnswer, _voted)]
+    return (
+        None
+        if reference is None
+        else [MetricQuestion(prompts.match_question(reference), BinaryAnswer, _voted)]
+    )
 
 
 def _reference_answer_match(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | Score | None:
@@ -442,28 +426,28 @@ def _normalized(text: str) -> str:
 
 def _rubric_quality(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | None:
     rubrics = effective_rubrics(grader.case, grader.criterion, turn.turn_index)
-    question = rubric_question(rubrics, of_tools=ADK_METRICS[grader.name].judges_tool_calls)
+    question = prompts.rubric_question(rubrics, of_tools=ADK_METRICS[grader.name].judges_tool_calls)
     return _about_rubrics(rubrics, question) if rubrics else None
 
 
-def _about_rubrics(rubrics: Sequence[Rubric], question: str) -> Sequence[MetricQuestion]:
+def _about_rubrics(rubrics: Sequence[eval_set.Rubric], question: str) -> Sequence[MetricQuestion]:
     return [MetricQuestion(question, rubric_answers(len(rubrics)), partial(combined, rubrics))]
 
 
 def _properties(properties: Mapping[str, str], about: str) -> JudgedMetric:
-    rubrics = tuple(Rubric(name, RubricContent(text)) for name, text in properties.items())
-    return JudgedMetric(lambda *_: _about_rubrics(rubrics, properties_question(rubrics, about)))
+    rubrics = tuple(eval_set.Rubric(name, eval_set.RubricContent(text)) for name, text in properties.items())
+    return JudgedMetric(lambda *_: _about_rubrics(rubrics, prompts.properties_question(rubrics, about)))
 
 
 def _rubric_trajectory(grader: JudgeGrader, _: Turn) -> Sequence[MetricQuestion]:
     rubrics = rubrics_of_whole(grader.case, grader.criterion)
-    return _about_rubrics(rubrics, properties_question(rubrics, TASKS))
+    return _about_rubrics(rubrics, prompts.properties_question(rubrics, prompts.TASKS))
 
 
 def _hallucinations(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | None:
     return [
         MetricQuestion(
-            grounding_question(each.sentences, each.source),
+            prompts.grounding_question(each.sentences, each.source),
             sentence_labels(len(each.sentences)),
             partial(grounded_share, each.sentences),
             each.turn,
@@ -480,7 +464,7 @@ JUDGED: Mapping[str, JudgedMetric] = require_entry_for_each(
     (metric for metric in ADK_METRICS.values() if metric.judged and metric.name != _SIMULATOR_QUALITY),
     {
         "response_evaluation_score": JudgedMetric(
-            lambda *_: [MetricQuestion(RESPONSE_QUALITY, ScaleAnswer, _median)]
+            lambda *_: [MetricQuestion(prompts.RESPONSE_QUALITY, ScaleAnswer, _median)]
         ),
         "final_response_match_v2": JudgedMetric(_final_response_match, compares=True),
         "rubric_based_final_response_quality_v1": _RUBRIC_QUALITY,
@@ -490,17 +474,17 @@ JUDGED: Mapping[str, JudgedMetric] = require_entry_for_each(
         ),
         "safety_v1": JudgedMetric(_safety),
         "multi_turn_task_success_v1": JudgedMetric(
-            lambda *_: [MetricQuestion(GOALS, Goals, _task_success_score)]
+            lambda *_: [MetricQuestion(prompts.GOALS, Goals, _task_success_score)]
         ),
-        "multi_turn_trajectory_quality_v1": _properties(TRAJECTORY, TASKS),
-        "multi_turn_tool_use_quality_v1": _properties(TOOL_USE, TOOL_TASKS),
+        "multi_turn_trajectory_quality_v1": _properties(prompts.TRAJECTORY, prompts.TASKS),
+        "multi_turn_tool_use_quality_v1": _properties(prompts.TOOL_USE, prompts.TOOL_TASKS),
         "rubric_based_multi_turn_trajectory_quality_v1": JudgedMetric(_rubric_trajectory, rubrics_of_whole),
         "reference_answer_match": JudgedMetric(_reference_answer_match, compares=True, needs_model=False),
     },
 )
 
 
-def judge_grader(case: EvalCase, criterion: MetricCriterion, facts: AgentFacts) -> Grader:
+def judge_grader(case: eval_set.EvalCase, criterion: MetricCriterion, facts: AgentFacts) -> Grader:
     """Create the grader of a judged metric. Raises UsageError if the case rules it out."""
     kind = UserSimulatorQuality if criterion.metric == _SIMULATOR_QUALITY else JudgeGrader
     return kind(case, criterion, facts=facts)

@@ -18,23 +18,7 @@ from agentest.cli.options import exits, flag, model_option, offline_option, opti
 from agentest.domain.events import Event, Noted, ReportOptions
 from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.transcript import Blame, call_text
-from agentest.plugins.authoring.generation import (
-    SAME,
-    Case,
-    Dropped,
-    Fingerprint,
-    Material,
-    calls_at_most,
-    failed_scripts,
-    fingerprint,
-    free_path,
-    has_failing_mock,
-    nearest,
-    propose,
-    recorded_answers,
-    source_of,
-    without_idle_mocks,
-)
+from agentest.plugins.authoring import generation
 from agentest.runner.known_tools import KnownTool, agent_traits, joined_tools, served_tools, tools_of_unit
 from agentest.runner.plan import Options, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, prepare, prepared_for
@@ -116,7 +100,7 @@ def generate(
     material = gather(prepared, everything, wanted, [project.path(Path(each)) for each in docs])
     if not material.texts and not material.tools:
         raise UsageError(_MISSING)
-    work = Generation(prepared, material, free_path(path), generating.most or 20)
+    work = Generation(prepared, material, generation.free_path(path), generating.most or 20)
     return work.show_plan() if options.dry_run else work.write(project, runs=not generating.no_run)
 
 
@@ -130,7 +114,7 @@ def _sources(text: str | None) -> tuple[str, ...]:
 
 def gather(
     prepared: Prepared, everything: Prepared, sources: Sequence[str], docs: Sequence[Path]
-) -> Material:
+) -> generation.Material:
     """Collect instructions, documents, tools, and what earlier runs recorded.
 
     Args:
@@ -147,16 +131,16 @@ def gather(
     traits = agent_traits(names[0], agent, served_tools(agent, root, config.output_dir, scenarios))
     latest = latest_run(prepared.output_dir, (RunKind.RUN, RunKind.MERGE))
     runs = [read_results(latest.file)] if latest and latest.file else []
-    failing_first = sorted(scenarios, key=has_failing_mock, reverse=True)
-    mocks = recorded_answers(runs)
+    failing_first = sorted(scenarios, key=generation.has_failing_mock, reverse=True)
+    mocks = generation.recorded_answers(runs)
     mocks |= {name: mock for each in failing_first for name, mock in base_mocks(each).items()}
     tools = joined_tools([tools_of_unit(traits.tools, mocks), [KnownTool(name=name) for name in mocks]])
-    return Material(
+    return generation.Material(
         texts=dict(_texts(prepared, traits.instructions, scenarios, sources, docs)),
         tools=tools if "tools" in sources or "instructions" in sources or docs else (),
         mocks=mocks,
         existing=existing,
-        failed=failed_scripts(scenarios, runs) if "failures" in sources else (),
+        failed=generation.failed_scripts(scenarios, runs) if "failures" in sources else (),
     )
 
 
@@ -204,7 +188,7 @@ def _documents(path: Path) -> list[Path]:
 class Tried(NamedTuple):
     """A case that is kept, and why it fails now; "" if it passes."""
 
-    case: Case
+    case: generation.Case
     finding: str = ""
 
 
@@ -213,7 +197,7 @@ class Generation:
     """One generation, from the plan to the written file."""
 
     prepared: Prepared
-    material: Material
+    material: generation.Material
     path: Path
     most: int
 
@@ -223,7 +207,7 @@ class Generation:
             say(clean(f"  {source}: {len(text):,} characters"))
         tools = ", ".join(tool.name for tool in self.material.tools)
         say(clean(f"  {count(len(self.material.tools), 'tool')}: {shortened(tools, _SHOWN)}"))
-        calls = calls_at_most(self.material, self.most)
+        calls = generation.calls_at_most(self.material, self.most)
         say(f"at most {calls:,} model calls to propose {self.most} scenarios, then one judge call a scenario")
         return ExitCode.PASSED
 
@@ -231,16 +215,18 @@ class Generation:
         """Generate, run, and write what is worth keeping. Raises UsageError if nothing is."""
         tell_notes(self.prepared.notes)
         cases, dropped = run_event_loop(self._proposed)
-        known = list(map(fingerprint, self.material.existing))
-        new = [each for each in cases if nearest(each, known)[0] < SAME]
+        known = list(map(generation.fingerprint, self.material.existing))
+        new = [each for each in cases if generation.nearest(each, known)[0] < generation.SAME]
         dropped += [
-            Dropped("like an existing scenario", f"{each.scenario.name}: {nearest(each, known)[1]}")
+            generation.Dropped(
+                "like an existing scenario", f"{each.scenario.name}: {generation.nearest(each, known)[1]}"
+            )
             for each in cases
             if each not in new
         ]
         problems = [(case, self._load_problem(case)) for case in new]
         broken_ones = [f"{case.scenario.name}: {problem}" for case, problem in problems if problem]
-        dropped += [Dropped("cannot be loaded", each) for each in broken_ones]
+        dropped += [generation.Dropped("cannot be loaded", each) for each in broken_ones]
         new = [case for case, problem in problems if not problem]
         kept = [Tried(case) for case in new]
         if runs and new:
@@ -251,10 +237,10 @@ class Generation:
                 return ExitCode.INTERRUPTED
             judged = [judge_case(case, results.get(case.scenario.name)) for case in new]
             kept = [each for each in judged if isinstance(each, Tried)]
-            dropped += [each for each in judged if isinstance(each, Dropped)]
+            dropped += [each for each in judged if isinstance(each, generation.Dropped)]
         kept.sort(key=lambda each: not each.finding)  # findings first
         if kept:
-            write_for_user(self.path, source_of([each.case for each in kept]))
+            write_for_user(self.path, generation.source_of([each.case for each in kept]))
         self._report(kept, dropped, known, project)
         if not kept:
             raise UsageError(
@@ -262,7 +248,7 @@ class Generation:
             )
         return ExitCode.PASSED
 
-    async def _proposed(self) -> tuple[list[Case], list[Dropped]]:
+    async def _proposed(self) -> tuple[list[generation.Case], list[generation.Dropped]]:
         from agentest.runner.session import RunSession, Stop, open_models, settings_of
 
         prepared = self.prepared
@@ -273,23 +259,27 @@ class Generation:
             if models.judge is None:
                 raise UsageError(_NO_MODEL)
             with errors_as(UsageError, "the model cannot be used: ", ModelError):
-                return await propose(models.judge, self.material, self.most)
+                return await generation.propose(models.judge, self.material, self.most)
 
-    def _load_problem(self, case: Case) -> str:
+    def _load_problem(self, case: generation.Case) -> str:
         """Return why the scenario of a case cannot be loaded; "" if it can."""
         root = self.prepared.request.root
         try:
-            found = discover_file(self.path, Imports(), self.material.existing, root, source_of([case]))
+            found = discover_file(
+                self.path, Imports(), self.material.existing, root, generation.source_of([case])
+            )
         except ValueError as error:
             return str(error)
         return found.broken[0].message if found.broken else ""
 
-    def _run(self, cases: Sequence[Case]) -> dict[str, ScenarioResult] | None:
+    def _run(self, cases: Sequence[generation.Case]) -> dict[str, ScenarioResult] | None:
         from agentest.runner.agents import shared_ports
         from agentest.runner.run import execute
 
         prepared, request = self.prepared, self.prepared.request
-        found = discover_file(self.path, Imports(), self.material.existing, request.root, source_of(cases))
+        found = discover_file(
+            self.path, Imports(), self.material.existing, request.root, generation.source_of(cases)
+        )
         options = Options(
             agent=request.options.agent or prepared.loaded.config.agent.name,
             conversations=1,
@@ -308,8 +298,8 @@ class Generation:
     def _report(
         self,
         kept: Sequence[Tried],
-        dropped: Sequence[Dropped],
-        known: Sequence[Fingerprint],
+        dropped: Sequence[generation.Dropped],
+        known: Sequence[generation.Fingerprint],
         project: Project,
     ) -> None:
         failing, working = ([each for each in kept if bool(each.finding) is fails] for fails in (True, False))
@@ -332,8 +322,8 @@ class Generation:
             say(f"{count(len(kept), 'scenario')}{fails}. Next: agentest run {path}")
 
 
-def _lines(tried: Tried, known: Sequence[Fingerprint]) -> Iterator[str]:
-    share, name = nearest(tried.case, known)
+def _lines(tried: Tried, known: Sequence[generation.Fingerprint]) -> Iterator[str]:
+    share, name = generation.nearest(tried.case, known)
     yield f"  {tried.case.scenario.name}"
     if tried.finding:
         yield f"      {shortened(' '.join(tried.finding.split()), _SHOWN)}"
@@ -347,11 +337,11 @@ def _show(event: Event) -> None:
         tell(f"agentest: {event.text}")
 
 
-def judge_case(case: Case, result: ScenarioResult | None) -> Tried | Dropped:
+def judge_case(case: generation.Case, result: ScenarioResult | None) -> Tried | generation.Dropped:
     """Return what the run of a case says: keep it, as a finding if it failed, or drop it."""
 
-    def drop(why: str, detail: str = "") -> Dropped:
-        return Dropped(why, f"{case.scenario.name}: {detail}" if detail else case.scenario.name)
+    def drop(why: str, detail: str = "") -> generation.Dropped:
+        return generation.Dropped(why, f"{case.scenario.name}: {detail}" if detail else case.scenario.name)
 
     if result is None:
         return drop("did not run")
@@ -367,6 +357,6 @@ def judge_case(case: Case, result: ScenarioResult | None) -> Tried | Dropped:
         if call.raised or call.invalid_arguments:
             problem = call.raised or call.invalid_arguments
             return drop("a mock did not answer", f"{call_text(call)}: {problem}")
-    needed = without_idle_mocks(case, (call.name for call in conversation.tool_calls))
+    needed = generation.without_idle_mocks(case, (call.name for call in conversation.tool_calls))
     failed = result.verdict.status is Status.FAILED
     return Tried(needed, reasons[0].message if failed and reasons else "")

@@ -22,19 +22,7 @@ from agentest.cli.options import exits, where
 from agentest.plugins.authoring.commands.mcp_tools import AnsweredCall, ProjectTools
 from agentest.plugins.page.server.jobs import Jobs
 from agentest.plugins.page.server.json_routes import WebProject
-from agentest.plugins.servers.mcp.methods import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    TOO_LARGE,
-    RequestId,
-    RpcError,
-    RpcRequest,
-    is_id,
-    meta_of,
-    request_in,
-    result_of,
-)
+from agentest.plugins.servers.mcp import methods
 from agentest.support.errors import ExitCode, described
 from agentest.support.interrupts import exit_immediately, handled_signals, run_event_loop
 from agentest.support.json_text import parse_untrusted_json, well_formed_value
@@ -114,40 +102,44 @@ class _StdioServer:
         self._tools = tools
         self._out = out
         self._on_lost = on_lost
-        self._requests: dict[RequestId, anyio.CancelScope] = {}  # the requests that are being answered
+        self._requests: dict[
+            methods.RequestId, anyio.CancelScope
+        ] = {}  # the requests that are being answered
         self._writing = anyio.Lock()
 
     def accept(self, line: bytes, tasks: TaskGroup) -> None:
         message: Any = None
         try:
             if len(line) > _MOST_BYTES:
-                raise RpcError(TOO_LARGE, f"the message has more than {_MOST_BYTES:,} bytes")
+                raise methods.RpcError(methods.TOO_LARGE, f"the message has more than {_MOST_BYTES:,} bytes")
             try:
                 message = parse_untrusted_json(line)
             except (ValueError, RecursionError) as error:
-                raise RpcError(PARSE_ERROR, f"the line is not JSON: {error}") from None
-            request = request_in(message)
+                raise methods.RpcError(methods.PARSE_ERROR, f"the line is not JSON: {error}") from None
+            request = methods.request_in(message)
             if request is not None and request.id in self._requests:
-                raise RpcError(INVALID_REQUEST, f"a request with the id {request.id!r} is being answered")
-        except RpcError as error:
+                raise methods.RpcError(
+                    methods.INVALID_REQUEST, f"a request with the id {request.id!r} is being answered"
+                )
+        except methods.RpcError as error:
             id = message.get("id") if isinstance(message, dict) else None
-            tasks.start_soon(self._send, error.body(id if is_id(id) else None))
+            tasks.start_soon(self._send, error.body(id if methods.is_id(id) else None))
             return
         if request is not None:
             self._requests[request.id] = scope = anyio.CancelScope()
             tasks.start_soon(self._answer, request, scope)
         elif message.get("method") == _CANCELLED and isinstance(message.get("params"), dict):
             id = message["params"].get("requestId")
-            if is_id(id) and id in self._requests:
+            if methods.is_id(id) and id in self._requests:
                 self._requests[id].cancel()
 
-    async def _answer(self, request: RpcRequest, scope: anyio.CancelScope) -> None:
+    async def _answer(self, request: methods.RpcRequest, scope: anyio.CancelScope) -> None:
         answer: dict[str, Any] | None = None
         with scope:
             try:
-                result = await result_of(request, self._listing, self._call, _INSTRUCTIONS)
+                result = await methods.result_of(request, self._listing, self._call, _INSTRUCTIONS)
                 answer = {"jsonrpc": "2.0", "id": request.id, "result": result}
-            except RpcError as error:
+            except methods.RpcError as error:
                 answer = error.body(request.id)
         del self._requests[request.id]
         if answer is not None:  # a cancelled request gets no answer
@@ -157,7 +149,7 @@ class _StdioServer:
         return [tool.entry(name) for name, tool in self._tools.tools.items()]
 
     async def _call(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        token = meta_of(params).get("progressToken")
+        token = methods.meta_of(params).get("progressToken")
 
         async def report(done: float, total: float | None, text: str) -> None:
             if isinstance(token, str | int):
@@ -171,7 +163,7 @@ class _StdioServer:
                 str(params.get("name")), {} if arguments is None else arguments, report
             )
         except LookupError as error:
-            raise RpcError(INVALID_PARAMS, str(error)) from None
+            raise methods.RpcError(methods.INVALID_PARAMS, str(error)) from None
         except Exception as error:  # noqa: BLE001 - one call must not end the server
             text = f"an unexpected error: {described(error)}. {whose_mistake(error)}: please report it"
             tell(f"agentest mcp: {text}")

@@ -24,15 +24,8 @@ from agentest.cli.options import exits, flag, model_option, offline_option, opti
 from agentest.cli.run import forecast_of
 from agentest.config.file import repository_root
 from agentest.domain.figures import format_forecast
+from agentest.plugins.authoring import new_project
 from agentest.plugins.authoring.doctor import Check, CheckOutcome, run_checks
-from agentest.plugins.authoring.new_project import (
-    SCHEMAS,
-    CiName,
-    InitResult,
-    WrittenFile,
-    begin,
-    schema_text,
-)
 from agentest.plugins.authoring.request_examples import read_curl, read_har
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
@@ -115,7 +108,7 @@ def init(
     curl: str | None,
     har: Path | None,
     demo: bool,
-    ci: CiName | None,
+    ci: new_project.CiName | None,
 ) -> ExitCode:
     """Write a configuration, a first scenario and entries of .gitignore to DIR (default: here).
 
@@ -131,7 +124,7 @@ def init(
         raise UsageError("--header goes with --endpoint URL; write it into the command of --curl otherwise")
     sent = {name: value for name, _, value in pairs}
     examples = [*(read_curl(curl) if curl else ()), *(read_har(har) if har else ())]
-    begun = begin(folder, endpoint, sent, examples, demo=demo, ci=ci)
+    begun = new_project.begin(folder, endpoint, sent, examples, demo=demo, ci=ci)
     for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
     tell_notes(begun.notes)
@@ -139,14 +132,14 @@ def init(
 
 
 @click.command()
-@click.argument("name", type=click.Choice(SCHEMAS))
+@click.argument("name", type=click.Choice(new_project.SCHEMAS))
 @exits
 def schema(name: str) -> ExitCode:
     """Print a JSON Schema for editors: of agentest.config.yaml, or of scenario files in YAML.
 
     `agentest init` keeps copies of both in .agentest.
     """
-    Output(sys.stdout).write_bytes(schema_text(name))
+    Output(sys.stdout).write_bytes(new_project.schema_text(name))
     return ExitCode.PASSED
 
 
@@ -169,14 +162,14 @@ def _print_check(check: Check) -> None:
             say(row)
 
 
-def _file_lines(files: tuple[WrittenFile, ...]) -> Iterator[str]:
+def _file_lines(files: tuple[new_project.WrittenFile, ...]) -> Iterator[str]:
     paths = [clean(path_from(Path.cwd(), file.path)) for file in files]
     width = max(map(len, paths))
     for name, file in zip(paths, files, strict=True):
         yield f"{file.deed:<8}  {name:<{width}}  {clean(file.about)}"
 
 
-def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
+def _next_steps(folder: Path, begun: new_project.InitResult) -> Iterator[str]:
     is_here = folder.absolute().resolve() == Path.cwd().resolve()
     change_folder = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
     yield ""

@@ -14,16 +14,7 @@ from pydantic_core import from_json
 
 from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.mocks.answering import ManualAnswer
-from agentest.plugins.page.server.json_routes import (
-    UI,
-    ItemNotFound,
-    Values,
-    call_with_imports,
-    json_route,
-    open_event_stream,
-    optional_text,
-    send_event,
-)
+from agentest.plugins.page.server import json_routes
 from agentest.plugins.page.server.runs import save_conversation
 from agentest.plugins.page.talk.saved_conversation import talk_to_save
 from agentest.plugins.page.talk.talk import (
@@ -273,27 +264,27 @@ def add_talks(app: web.Application) -> None:
     at = "/api/talks/{talk}"
     app.add_routes(
         (
-            json_route("GET", "/api/talks", _choices),
-            json_route("POST", "/api/talks", _begin, status=201),
+            json_routes.json_route("GET", "/api/talks", _choices),
+            json_routes.json_route("POST", "/api/talks", _begin, status=201),
             web.get(f"{at}/events", _events),
-            json_route("POST", f"{at}/say", _send_message),
-            json_route("POST", f"{at}/answer", _answer),
-            json_route("POST", f"{at}/hold", _pause_talk),
-            json_route("POST", f"{at}/end", _end),
-            json_route("POST", f"{at}/save", _save),
+            json_routes.json_route("POST", f"{at}/say", _send_message),
+            json_routes.json_route("POST", f"{at}/answer", _answer),
+            json_routes.json_route("POST", f"{at}/hold", _pause_talk),
+            json_routes.json_route("POST", f"{at}/end", _end),
+            json_routes.json_route("POST", f"{at}/save", _save),
         )
     )
     app.on_shutdown.append(lambda _: talks.close())
 
 
 def _project_request(request: web.Request) -> RunRequest:
-    project = request.app[UI]
+    project = request.app[json_routes.UI]
     return RunRequest(project.root, project.config)
 
 
-async def _choices(request: web.Request, _: Values) -> Json:
-    available = await call_with_imports(request.app, choices, _project_request(request))
-    root = request.app[UI].root
+async def _choices(request: web.Request, _: json_routes.Values) -> Json:
+    available = await json_routes.call_with_imports(request.app, choices, _project_request(request))
+    root = request.app[json_routes.UI].root
     scenarios = [
         {
             "file": shown_path(each.file, root),
@@ -319,36 +310,36 @@ async def _choices(request: web.Request, _: Values) -> Json:
     return {"scenarios": scenarios, "agents": agents, "broken": broken, "talks": talks}
 
 
-async def _begin(request: web.Request, body: Values) -> Json:
+async def _begin(request: web.Request, body: json_routes.Values) -> Json:
     choice = TalkChoice(
-        file=optional_text(body, "file"),
-        scenario=optional_text(body, "scenario"),
-        agent=optional_text(body, "agent") or None,
+        file=json_routes.optional_text(body, "file"),
+        scenario=json_routes.optional_text(body, "scenario"),
+        agent=json_routes.optional_text(body, "agent") or None,
     )
-    chosen = await call_with_imports(request.app, prepare_talk, _project_request(request), choice)
+    chosen = await json_routes.call_with_imports(request.app, prepare_talk, _project_request(request), choice)
     return {"id": request.app[TALKS].begin(chosen).id}
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
     talk = _talk(request)
-    response = await open_event_stream(request)
+    response = await json_routes.open_event_stream(request)
     with talk.watched(), suppress(ConnectionError):  # the page can close the connection at any time
         async with aclosing(talk.follow(_HEARTBEAT_S)) as events:
             async for event in events:
-                await send_event(response, event)
+                await json_routes.send_event(response, event)
     return response
 
 
-async def _send_message(request: web.Request, body: Values) -> Json:
+async def _send_message(request: web.Request, body: json_routes.Values) -> Json:
     talk = _talk(request)
-    text = (optional_text(body, "text") or "").strip()
+    text = (json_routes.optional_text(body, "text") or "").strip()
     if not text:
         raise UsageError("write a message first")
     talk.visitor.say(text)
     return {}
 
 
-async def _answer(request: web.Request, body: Values) -> Json:
+async def _answer(request: web.Request, body: json_routes.Values) -> Json:
     talk = _talk(request)
     number = body.get("call")
     if not isinstance(number, int):
@@ -357,17 +348,17 @@ async def _answer(request: web.Request, body: Values) -> Json:
     return {}
 
 
-async def _pause_talk(request: web.Request, body: Values) -> Json:
+async def _pause_talk(request: web.Request, body: json_routes.Values) -> Json:
     _talk(request).hold(calls=body.get("tools") is True)
     return {}
 
 
-async def _end(request: web.Request, _: Values) -> Json:
+async def _end(request: web.Request, _: json_routes.Values) -> Json:
     _talk(request).end()
     return {}
 
 
-async def _save(request: web.Request, body: Values) -> Json:
+async def _save(request: web.Request, body: json_routes.Values) -> Json:
     return await save_conversation(request, body, talk_to_save(_talk(request).talking))
 
 
@@ -375,14 +366,14 @@ def _talk(request: web.Request) -> PageTalk:
     try:
         return request.app[TALKS][request.match_info["talk"]]
     except KeyError:
-        raise ItemNotFound(
+        raise json_routes.ItemNotFound(
             "this conversation is not known here any more: the server was started anew"
         ) from None
 
 
-def _requested_result(body: Values) -> ManualAnswer | None:
+def _requested_result(body: json_routes.Values) -> ManualAnswer | None:
     """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
-    error, text = optional_text(body, "error"), optional_text(body, "resultText")
+    error, text = json_routes.optional_text(body, "error"), json_routes.optional_text(body, "resultText")
     if error is not None:
         if not error.strip():
             raise UsageError("write the message of the error")

@@ -21,18 +21,9 @@ from agentest.plugins.adk.set_files import ChangedOnDisk, SetContent, open_set
 from agentest.plugins.page.talk.talk import PersonConversation, choices
 from agentest.runner.plan import slugify
 from agentest.runner.prepare import RunRequest, configure
+from agentest.scenarios import source_code
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_formatting import literal
-from agentest.scenarios.source_code import (
-    export_script,
-    has_nameless_call,
-    missing,
-    mockable_calls,
-    named_in,
-    repeating_mocks,
-    scenarios_source,
-    scripted_scenario,
-)
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
@@ -170,7 +161,7 @@ def save_talk(talk: PersonConversation, name: str) -> tuple[str, ...]:
 
 
 def _scenario(talk: ConversationToSave, request: SaveRequest, path: Path) -> PreparedFile:
-    if has_nameless_call(talk.conversation):
+    if source_code.has_nameless_call(talk.conversation):
         raise UsageError("the agent called a tool without a name, which no mock can answer")
     state = talk.scenario.session.state if talk.scenario.session else None
     conversation = talk.conversation
@@ -178,7 +169,7 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, path: Path) -> Pre
         conversation = replace(conversation, initial_state=state)
     name = request.name.strip()
     source = (
-        export_script([scripted_scenario(name, conversation)])
+        source_code.export_script([source_code.scripted_scenario(name, conversation)])
         if request.kind == "script"
         else starting_point(name, conversation, talk.scenario)
     )
@@ -190,7 +181,7 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, path: Path) -> Pre
 
 def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
     calls = talk.conversation.tool_calls
-    bypassed = len(calls) - len(mockable_calls(calls))
+    bypassed = len(calls) - len(source_code.mockable_calls(calls))
     if bypassed:
         yield f"{count(bypassed, 'call')} that the agent answered itself got no mock: none would reach it"
     failed = [call for call in calls if call.error and call.result != {"error": call.error}]
@@ -252,7 +243,7 @@ def starting_point(name: str, conversation: Conversation, scenario: Scenario) ->
 
     Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
     """
-    called = tuple(map(ExpectedCall, named_in(conversation.tool_calls)))
+    called = tuple(map(ExpectedCall, source_code.named_in(conversation.tool_calls)))
     state = scenario.session.state if scenario.session else None
     made = Scenario(
         name,
@@ -262,11 +253,11 @@ def starting_point(name: str, conversation: Conversation, scenario: Scenario) ->
         goal=scenario.goal or GOAL,
         knowledge=scenario.knowledge,
         session=Session(state=dict(state)) if state else None,
-        tools=repeating_mocks(conversation.tool_calls),
+        tools=source_code.repeating_mocks(conversation.tool_calls),
         trajectory=(Trajectory("contains", called),) if called else (),
         tags=("from-a-talk",),
     )
-    return scenarios_source([made], _ABOUT, ["\n".join(_open_decisions(conversation, scenario))])
+    return source_code.scenarios_source([made], _ABOUT, ["\n".join(_open_decisions(conversation, scenario))])
 
 
 def _open_decisions(conversation: Conversation, scenario: Scenario) -> Iterator[str]:
@@ -278,7 +269,7 @@ def _open_decisions(conversation: Conversation, scenario: Scenario) -> Iterator[
         yield "TODO: say who the user is, with profile=…, where that matters."
     if not scenario.knowledge:
         yield "TODO: list what the user knows, with knowledge=[…]."
-    if mockable_calls(conversation.tool_calls):
+    if source_code.mockable_calls(conversation.tool_calls):
         yield "TODO: tools answer as in that one conversation; another one may call them otherwise."
     if conversation.tool_calls:
         yield "TODO: keep in `expected` what has to be called every time, and say what may never be."
@@ -295,7 +286,7 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         began: start of the run, in seconds since 1970.
     """
     read = usable(CODECS.read(Conversation, conversation))
-    if why := missing(read):
+    if why := source_code.missing(read):
         raise UsageError(f"this is a conversation {why}: it cannot be saved")
     state = read.initial_state
     about = Scenario(
