@@ -72,14 +72,17 @@ def parse_yaml(
         kind: the class of the loader.
         on_node: receives the file's node before it is constructed, which changes nodes with merge keys.
     """
-    loader = kind(text)
     try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _AliasSizes(path).measure(node)
-        on_node(node)
-        return loader.construct_document(node)
+        loader = kind(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _AliasSizes(path).measure(node)
+            on_node(node)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -95,8 +98,6 @@ def parse_yaml(
         raise ConfigError(f"{path}: the YAML does not parse: {plainly(error)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: {TOO_DEEP}") from None
-    finally:
-        loader.dispose()
 
 
 def _placeholder_hint(lines: list[str], number: int) -> str:

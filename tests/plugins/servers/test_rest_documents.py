@@ -220,6 +220,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "another format": ({"asyncapi": "2.0"}, "found keys asyncapi"),
     "a new version": ({"openapi": "4.0"}, "OpenAPI 4.0 is not known"),
     "broken YAML": ("openapi: 3.1.0\npaths: [\n", "shop.yaml:3: the YAML does not parse"),
+    "a control character": ("openapi: \x1f\n", "shop.yaml: the YAML does not parse"),
     "a tag": ("openapi: !include x\n", "shop.yaml:1: the YAML does not parse: could not determine"),
     "a key twice": (
         "openapi: 3.1.0\npaths:\n  /a: {}\n  /a: {}\n",
