@@ -295,7 +295,7 @@ def free_id(file: SetFile, eval_id: str) -> str:
 class ListedCase:
     """A case of a set. `line` counts from 1; 0 if unknown."""
 
-    eval_id: str
+    id: str
     line: int = 0
     simulated: bool = False
 
@@ -305,8 +305,7 @@ class ListedEvalSet:
     """An evaluation set in the listing.
 
     Attributes:
-        name: path relative to the project.
-        set_id: "" if the set cannot be read.
+        file: path relative to the project.
         why_not: why its cases cannot be edited individually; "" if they can.
         error: the reader's error; "" if the set is valid.
         version: version of the file; "" if it cannot be read.
@@ -314,8 +313,7 @@ class ListedEvalSet:
         criteria: True if a criteria file is next to it.
     """
 
-    name: str
-    set_id: str = ""
+    file: str
     cases: tuple[ListedCase, ...] = ()
     why_not: str = ""
     error: str = ""
@@ -336,7 +334,7 @@ def _listed(project: EvalSetProject, path: Path) -> ListedEvalSet:
         project.file(name)
         at = path.stat()
     except (UsageError, OSError) as error:
-        return ListedEvalSet(name=name, error=str(error), why_not=str(error))
+        return ListedEvalSet(file=name, error=str(error), why_not=str(error))
     return _read_listed_set(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
 
 
@@ -345,21 +343,21 @@ def _read_listed_set(path: Path, name: str, _changed: int, _size: int, criteria:
     try:
         content = read(path, name)
     except UsageError as error:
-        return ListedEvalSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
-    listed = _with_cases(ListedEvalSet(name=name, version=content.version, criteria=criteria), content)
+        return ListedEvalSet(file=name, error=str(error), why_not=str(error), criteria=criteria)
+    listed = _with_cases(ListedEvalSet(file=name, version=content.version, criteria=criteria), content)
     try:
         whole_set = check_set(content)
     except EditRejected as error:
         return replace(listed, error=str(error))
     cases = tuple(
         ListedCase(
-            eval_id=case.eval_id,
+            id=case.eval_id,
             line=whole_set.lines.get(case.eval_id, 0),
             simulated=case.conversation_scenario is not None,
         )
         for case in whole_set.eval_set.eval_cases
     )
-    return replace(listed, set_id=whole_set.eval_set.eval_set_id, cases=cases)
+    return replace(listed, cases=cases)
 
 
 def _with_cases(listed: ListedEvalSet, content: SetContent) -> ListedEvalSet:
@@ -368,5 +366,5 @@ def _with_cases(listed: ListedEvalSet, content: SetContent) -> ListedEvalSet:
         file = open_set(content)
     except UsageError as error:
         return replace(listed, why_not=str(error))
-    cases = tuple(ListedCase(eval_id=eval_id) for eval_id in file.ids)
+    cases = tuple(ListedCase(id=eval_id) for eval_id in file.ids)
     return replace(listed, cases=cases, camel=file.camel)

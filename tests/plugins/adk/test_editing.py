@@ -322,16 +322,16 @@ def test_all_sets_of_a_project_are_listed(editor: EvalSetEditor) -> None:
         write(folder, "{}", f"{skipped}/x.test.json")
     write(folder, "", "venv/pyvenv.cfg")
     (folder / "link.test.json").symlink_to(folder / NAME)
-    found = {each.name: each for each in listing(editor.project)[0]}
+    found = {each.file: each for each in listing(editor.project)[0]}
     below = [f"sub/{name}.test.json" for name in ("broken", "half", "legacy")]
     assert list(found) == ["link.test.json", NAME, *below]
-    assert [(case.eval_id, case.line) for case in found[NAME].cases] == [("one", 5), ("two", 39)]
+    assert [(case.id, case.line) for case in found[NAME].cases] == [("one", 5), ("two", 39)]
     assert found["link.test.json"].error.startswith("link.test.json: is a link")
     assert found["sub/broken.test.json"].error.startswith("sub/broken.test.json:1: is not JSON")
-    assert [case.eval_id for case in found["sub/half.test.json"].cases] == ["h"]
+    assert [case.id for case in found["sub/half.test.json"].cases] == ["h"]
     assert "needs exactly one of" in found["sub/half.test.json"].error
     assert "agentest migrate" in found["sub/legacy.test.json"].why_not
-    assert [case.eval_id for case in found["sub/legacy.test.json"].cases] == ["legacy"]
+    assert [case.id for case in found["sub/legacy.test.json"].cases] == ["legacy"]
     assert found["sub/half.test.json"].criteria
     assert not found[NAME].criteria
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from aiohttp import web
@@ -67,20 +68,11 @@ def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Jso
 
 
 def _list(editor: EvalSetEditor, _: Values) -> Json:
-    sets_listed, notes = listing(editor.project)
-    sets = [
-        {
-            "file": each.name,
-            "error": each.error,
-            "whyNot": each.why_not,
-            "version": each.version,
-            "camel": each.camel,
-            "criteria": each.criteria,
-            "cases": [{"id": c.eval_id, "line": c.line, "simulated": c.simulated} for c in each.cases],
-        }
-        for each in sets_listed
-    ]
-    return {"notes": notes, "sets": sets}
+    sets, notes = listing(editor.project)
+    return {
+        "notes": notes,
+        "sets": [{to_camel(key): value for key, value in asdict(each).items()} for each in sets],
+    }
 
 
 def _case(editor: EvalSetEditor, values: Values) -> Json:
