@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.resources import files
 from ipaddress import ip_address
+from tomllib import loads
 from typing import Any
 
 from agentest.plugins.authoring.trace_messages import (
@@ -24,10 +26,10 @@ from agentest.plugins.authoring.trace_messages import (
 from agentest.support.redaction import HIDDEN, Redactor
 from agentest.support.text import count
 
-_PERSON = (
-    r"customer|client|user|guest|passenger|patient|holder|contact|recipient|sender|owner|employee|driver|"
-    r"travell?er|member|account_?holder|author|assignee|caller|subscriber|tenant|person|buyer|signer|payee"
-)
+_TABLES = loads(files(__package__).joinpath("personal_words.toml").read_text("utf-8"))
+_LABELS = {name: text.replace("\n", "") for name, text in _TABLES["labels"].items()}
+_WORDS = {name: dict.fromkeys(text.split()).keys() for name, text in _TABLES["words"].items()}
+_PERSON = _LABELS["person"]
 _NAME_KEYS = re.compile(
     rf"(?:(?:first|last|full|given|family|middle|sur|maiden|display|{_PERSON})_?names?|surname|nachname|vorname|"
     r"nombre_completo|apellidos?|prenom|nom_de_famille|cognome|imie|nazwisko|imie_i_nazwisko|sobrenome|"
@@ -35,29 +37,11 @@ _NAME_KEYS = re.compile(
 )
 _PERSON_KEYS = re.compile(rf"(?i)^(?:{_PERSON})s?$")
 _NEXT_TO_NAMES = re.compile(r"(?i)^(e[_-]?mail|phone|mobile|address|birth|date_?of_?birth|dob)")
-_SECRETS = (
-    r"password|passwd|pwd|pass ?phrase|pass ?code|pin(?: ?code)?|otp|security ?code|cvv2?|cvc2?|csc|passwort|"
-    r"kennwort|mot de passe|contrasena|senha|haslo|wachtwoord|пароль|密码|パスワード"
-)
-_BIRTHS = (
-    r"date ?of ?birth|birth ?(?:date|day)|dob|born|geburts(?:datum|tag)|geboren|geb|date de naissance|nee?|"
-    r"fecha (?:de )?nacimiento|nacid[oa]|data (?:di )?nascita|nat[oa]|data urodzenia|urodzon[ya]|ur|"
-    r"data (?:de )?nascimento|nascid[oa]|geboortedatum|дата рождения|родил(?:ся|ась)|出生日期|生年月日|生日"
-)
-_NUMBERS = (
-    r"pesel|aadh?aa?r|dni|nif|nino|national ?insurance|ssn|social ?security|cpf|curp|bsn|nhs|codice ?fiscale|"
-    r"personnummer|steuer ?(?:id|nummer)|tax ?id|national ?id|identity ?card|(?:personal)?ausweis(?:nummer)?|"
-    r"passport|reisepass|passeport|pasaporte|passap?orte?|paszport|паспорт[аи]?|护照|身份证|"
-    r"driv(?:ing|ers?) ?licen[cs]e|(?:licen[cs]e|number) ?plate|kennzeichen|nummernschild|matricula|targa|"
-    r"immatriculation|placa|kenteken|rejestracja|rejestracyjny|plaque"
-)
 _KEY_WORDS = {
-    "secret": _SECRETS,
-    "birth date": _BIRTHS,
-    "number": rf"{_NUMBERS}|phone|mobile|fax|tel|telephone|iban|nie|pan|sin|rut|rfc|vin|mrn|plate|licen[cs]e|"
-    r"registration|(?:bank ?)?account|(?:credit ?)?card|zip|post(?:al)? ?code|plz|kod pocztowy|cep",
-    "street": r"street|address(?: ?line)? ?\d?|strasse|adresse|calle|direccion|rue|via|indirizzo|ulica|adres|"
-    r"rua|endereco|straat|улица|адрес|地址|住所",
+    "secret": _LABELS["secret"],
+    "birth date": _LABELS["birth"],
+    "number": f"{_LABELS['number']}|{_LABELS['more_numbers']}",
+    "street": _LABELS["street"],
 }
 _KEYS = {
     kind: re.compile(
@@ -69,7 +53,7 @@ _LABEL = re.compile(
     r"(?i)(?:(?<![^\W_])|(?<=[\u2e80-\U0003ffff]))(?:"
     + "|".join(
         f"(?P<{group}>{words.replace(' ?', '[ _-]?').replace(' (', '[ _](').replace('de )', 'de[ _])')})"
-        for group, words in (("secret", _SECRETS), ("birth", _BIRTHS), ("number", _NUMBERS))
+        for group, words in ((group, _LABELS[group]) for group in ("secret", "birth", "number"))
     )
     + r")(?:[ _-]?(?:number|numer|numero|num|no|nr|id)\b\.?|号码?|番号)?"
     r"(?P<mark>\s{0,3}(?:[.:=#：]|(?:is|was|ist|lautet|es|est|e|to|jest|war|on|am|op|le|el|il|em|dnia|это)\b"
@@ -125,17 +109,7 @@ _EMAIL = re.compile(r"(?<![\w.+%'-])[\w.+%'-]+@[\w-]+(?:\.[\w-]+)+")
 _IBAN = re.compile(r"(?i)(?<![A-Z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}")
 
 
-def _words(text: str) -> KeysView[str]:
-    return dict.fromkeys(text.split()).keys()
-
-
-_IBAN_LENGTHS = {
-    each[:2]: int(each[2:])
-    for each in _words(
-        "AD24 AE23 AT20 BE16 BG22 CH21 CY28 CZ24 DE22 DK18 EE20 ES24 FI18 FR27 GB22 GR27 HR21 HU28 IE22 IL23 "
-        "IS26 IT27 LI21 LT20 LU20 LV21 MC27 MT31 NL18 NO15 PL28 PT25 RO24 SA24 SE24 SI19 SK24 SM27 TR26"
-    )
-}
+_IBAN_LENGTHS = {each[:2]: int(each[2:]) for each in _WORDS["ibans"]}
 _CARD = re.compile(r"(?<![\w-])[2-6](?:[ -]?\d){12,18}(?![\w-])")
 _PHONE = re.compile(
     r"(?<![\w.:/#-])(?!\d{1,2}([./-])\d{1,2}\1\d{2,4}(?![./-]?\d))"
@@ -162,29 +136,7 @@ _STREET = re.compile(
     r"|(?i:\b\d{1,5}[a-z]?,? (?:[a-z'’.-]{1,20} ){1,3}(?:street|avenue|boulevard)\b)"
     r"|\b\d{1,4}[a-z/]{0,2}\d{0,3}, (?:[A-Z][\w.]{0,20} ){1,3}(?:Road|Marg|Nagar|Colony|Chowk)\b"
 )
-_TITLES = _words("mr mrs ms miss dr prof sir herr frau mme m von van de der den del la le di da el al bin")
-_ALSO_WORDS = _words(
-    "will may mark rose grace hope faith joy june april august bill drew frank jack rich art chase dawn "
-    "eve grant guy iris jade lance max miles norm pat penny ray rob sue summer ward woods young brown "
-    "black white green king long short best page price cook baker hall hill stone field day park rice "
-    "wood wolf fox love strong good kind sharp cash sales case banks bond chance check"
-)
-_NO_NAMES = _words(
-    "order account support customer service user admin the you your this that here there all team "
-    "everyone again madam sir folks happy very not is so please yes no ok okay what how can could my it "
-    "we they he she sorry just also still trying looking on in wrong missing "
-    "correct incorrect i do don dont know never mind thanks thank forget cancel stop later"
-)
-_STATES = _words(
-    "wrong incorrect expired invalid forgotten correct working broken needed required lost changed reset "
-    "not falsch vergessen abgelaufen incorrecta incorrecto oublie perdu sbagliata errata"
-)
-_FIRST = _words(
-    "Alex Robin Kim Sam Chris Jo Toni Kay Lou Noel Uli Kit Ash Bo Cleo Dana Eli Fay Gil Ira Jules Mika"
-)
-_LAST = _words(
-    "Berg Lind Marsh Brook Lake Frost Reed Vale Moor Glen Dale Holm Ford Thorn Crest Haven Ridge Shaw"
-)
+_FIRST, _LAST = _WORDS["first_names"], _WORDS["last_names"]
 _LETTERS = re.compile(r"%20|[^\W_]+")
 _LETTER = r"[^\W_\u2e80-\U0003ffff]"  # a letter or digit, except of scripts without spaces between words
 _BEGINNING = 3
@@ -247,7 +199,7 @@ class PersonalData:
     def _learn_said(self, text: str) -> None:
         for match in _INTRODUCED.finditer(text):
             name = next(filter(None, match.groups()))
-            if _NO_NAMES.isdisjoint(name.lower().split()):
+            if _WORDS["no_names"].isdisjoint(name.lower().split()):
                 self._learn_name(name)
         for match in _LABEL.finditer(without_accents(text)):
             following = text[match.end() : match.end() + 64]
@@ -280,11 +232,13 @@ class PersonalData:
                 self._learn_value("secret", answer.strip())
         match = _ANSWERS_NAME.match(answer.strip()) if _ASKS_NAME.search(question) else None
         name = (match[1] or match[2]) if match else ""
-        if name and _NO_NAMES.isdisjoint(name.lower().split()):
+        if name and _WORDS["no_names"].isdisjoint(name.lower().split()):
             self._learn_name(name)
 
     def _learn_name(self, name: str) -> None:
-        words = [word for word in re.split(r"[\s,]+", name) if word.strip(".").lower() not in _TITLES]
+        words = [
+            word for word in re.split(r"[\s,]+", name) if word.strip(".").lower() not in _WORDS["titles"]
+        ]
         if not words or name.lower() in self._names:
             return
         self.counts["name"] = self.counts.get("name", 0) + 1
@@ -418,7 +372,7 @@ class PersonalData:
         if learned is None:
             spellings = self._by_letters.get(re.sub(r"%20|[\W_]+", "", exact), [""])
             learned = self._names.get(spellings[-1])
-        if learned is None or (written.islower() and " " not in learned[0] and exact in _ALSO_WORDS):
+        if learned is None or (written.islower() and " " not in learned[0] and exact in _WORDS["also_words"]):
             return written
         separator = re.search(r"%20|[._+-]", written) if " " in learned[0] and " " not in written else None
         stand_in = learned[1].replace(" ", separator[0] if separator else " ")
@@ -498,7 +452,7 @@ def _secret(text: str, label: str, mark: str) -> str:
     word = next(iter(re.split(r"[\s，。、；]", text)), "").strip("\"'“”„«»`()").rstrip(".,;")
     is_value = bool(re.search(r"[^\W\d_]", word)) and bool(re.search(r"[\d\W_]", word))
     plain = without_accents(word).lower()
-    is_named = bool(mark.strip()) and len(word) > 3 and plain not in _STATES | _NO_NAMES
+    is_named = bool(mark.strip()) and len(word) > 3 and plain not in _WORDS["states"] | _WORDS["no_names"]
     return word if is_value or is_named else ""
 
 

@@ -22,19 +22,19 @@ for section, name, path, help in (
     ("Coding agents", "mcp", "mcp:mcp", "Serve Agentest's tools to coding agents over MCP."),
 ):
     plugin.command(name, f"agentest.plugins.authoring.commands.{path}", section=section, help=help)
-for form, help in (
-    ("otlp", "Spans and logs of OpenTelemetry (GenAI)."),
-    ("langfuse", "Traces and observations of Langfuse."),
-    ("langsmith", "Runs of LangSmith."),
-    ("phoenix", "Spans of OpenInference, as Phoenix exports them."),
-    ("adk", "Sessions of Google ADK."),
-    ("atif", "Trajectories of ATIF, as Harbor writes them."),
-    ("agentest", "Results and journals of runs."),
-    ("openai", "Requests to OpenAI's API."),
-    ("jsonl", "Messages, or objects with `messages`."),
+for form, reader, help in (
+    ("otlp", "otlp", "Spans and logs of OpenTelemetry (GenAI)."),
+    ("langfuse", "langfuse", "Traces and spans of Langfuse, Braintrust, Weave, Opik and MLflow."),
+    ("langsmith", "langfuse", "Runs of LangSmith."),
+    ("phoenix", "phoenix", "Spans of OpenInference, as Phoenix exports them."),
+    ("agentest", "agentest", "Results and journals of runs."),
+    ("openai", "openai", "Requests to OpenAI's API."),
+    ("adk", "jsonl", "Sessions of Google ADK."),
+    ("atif", "jsonl", "Trajectories of ATIF, as Harbor writes them."),
+    ("jsonl", "jsonl", "Messages, or objects with messages, of agents and platforms."),
 ):
     module = "agentest.plugins.authoring.trace_forms"
-    plugin.format(form, f"{module}:read_{form}", of="trace", recognize=f"{module}:is_{form}", help=help)
+    plugin.format(form, f"{module}:read_{reader}", of="trace", recognize=f"{module}:is_{reader}", help=help)
 for form, help in (
     ("evalset", "An evaluation set of Google ADK."),
     ("scenario", "Scenarios in Python."),

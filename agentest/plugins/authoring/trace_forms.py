@@ -10,8 +10,27 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_result
-from agentest.plugins.authoring.trace_messages import Item, answer_items, items_of, message_items, step_key
-from agentest.plugins.authoring.trace_sessions import CONTINUED, AgentRun, ReadTraces, RecordedSession
+from agentest.plugins.authoring.trace_messages import (
+    KEYS,
+    SHAPES,
+    Item,
+    answer_items,
+    first_of,
+    is_message,
+    items_of,
+    message_items,
+    opened,
+    role_of,
+    unusual_role,
+)
+from agentest.plugins.authoring.trace_sessions import (
+    CONTINUED,
+    AgentRun,
+    ReadTraces,
+    RecordedSession,
+    is_before,
+    step_key,
+)
 from agentest.plugins.protocols.model_messages import entry, objects
 from agentest.support.text import snake_case
 
@@ -27,6 +46,8 @@ class _OtlpRow(NamedTuple):
 def is_otlp(record: Mapping[str, Any]) -> bool:
     """Return True for a request of an exporter, or for a span of the console exporter."""
     if {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"} & record.keys():
+        return True
+    if {"body", "attributes", "traceId"} <= record.keys():  # a log of AgentCore
         return True
     keys = map(str, record.get("attributes") or ())
     is_span = isinstance(record.get("context"), Mapping) or "trace_id" in record
@@ -50,15 +71,17 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
                 key = attributes.get(f"{start}.id") or attributes.get("gen_ai.tool.name")
                 session.add_result(key, attributes[f"{start}.result"])
         received = items_of(attributes.get("gen_ai.input.messages") or attributes.get("ai.prompt.messages"))
+        received += items_of(_numbered(attributes, "gen_ai.prompt."))
         answered = answer_items(attributes.get("gen_ai.output.messages"))
+        answered += answer_items(_numbered(attributes, "gen_ai.completion."))
         if "ai.prompt.messages" in attributes and not answered:
             calls = attributes.get("ai.response.toolCalls")
             answered = answer_items(
                 {"content": attributes.get("ai.response.text"), "tool_calls": calls, "role": "ai"}
             )
         for name, event in row.events:
-            received += items_of(event.get("gen_ai.input.messages"))
-            answered += answer_items(event.get("gen_ai.output.messages"))
+            received += items_of(event.get("gen_ai.input.messages") or event.get("input"))
+            answered += answer_items(event.get("gen_ai.output.messages") or event.get("output"))
             (answered if name == "gen_ai.choice" else received).extend(_event_items(name, event))
         if received or answered:
             found.forms["otlp"] += 1
@@ -72,7 +95,7 @@ def read_otlp(record: Mapping[str, Any], found: ReadTraces) -> bool:
 
 def _span_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
     spans = [*_nested(record, "resourceSpans", "scopeSpans", "spans")]
-    if "attributes" in record:
+    if "attributes" in record and "body" not in record:
         spans.append({**record, **entry(record, "context")})
     for span in spans:
         listed = span.get("events") or span.get("span_events") or ()
@@ -99,11 +122,13 @@ def _nested(value: Mapping[str, Any], key: str, *keys: str) -> Iterator[Any]:
 
 def _log_rows(record: Mapping[str, Any]) -> Iterator[_OtlpRow]:
     spans: dict[tuple[str, str], list[tuple[int, str, Mapping[str, Any]]]] = {}
-    for log in _nested(record, "resourceLogs", "scopeLogs", "logRecords"):
+    alone = [record] if "body" in record else []
+    for log in (*_nested(record, "resourceLogs", "scopeLogs", "logRecords"), *alone):
         attributes = _attributes(log.get("attributes"))
         name = log.get("eventName") or attributes.get("event.name") or ""
         at = int(log.get("timeUnixNano") or log.get("observedTimeUnixNano") or 0)
-        event = attributes | entry(_attribute(log.get("body")))
+        body = log.get("body")
+        event = attributes | entry(body if log is record else _attribute(body))
         key = str(log.get("traceId") or ""), str(log.get("spanId") or "")
         spans.setdefault(key, []).append((at, str(name), event))
     for (trace, _span), logs in spans.items():
@@ -179,16 +204,13 @@ def _openinference(
         key = attributes.get("tool_call.id") or attributes.get("tool.name")
         session.add_result(key, attributes.get("output.value"))
         return True
-    received = _numbered(attributes, "llm.input_messages.")
-    answered = _numbered(attributes, "llm.output_messages.")
+    received = items_of(_numbered(attributes, "llm.input_messages."))
+    answered = answer_items(_numbered(attributes, "llm.output_messages."))
     if kind != "LLM" and not received:
         found.passed_over[kind] += bool(kind)
         return bool(kind)
     found.forms["phoenix"] += 1
-    session.add(
-        [item for each in received for item in items_of([each])],
-        [item for each in answered for item in answer_items(each)],
-    )
+    session.add(received, answered)
     return True
 
 
@@ -208,110 +230,122 @@ def _is_of_run(
     return kind == "TOOL" and name == "final_answer"
 
 
-def _numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
+def _numbered(attributes: Mapping[str, Any], prefix: str) -> Any:
     """Return the messages of attributes like `llm.input_messages.0.message.role`."""
-    messages: dict[int, dict[str, Any]] = {}
+    root: dict[str, Any] = {}
     for key, value in attributes.items():
-        number, *path = key.removeprefix(prefix).removeprefix("message.").split(".")
-        if not key.startswith(prefix) or not number.isdecimal():
-            continue
-        message, *_, last = messages.setdefault(int(number), {}), *path
-        if "tool_calls" in path:
-            at = path.index("tool_calls") + 1
-            call = message.setdefault("tool_calls", {}).setdefault(path[at], {})
-            (call.setdefault("function", {}) if "function" in path else call)[last] = value
-        elif last in ("role", "content", "name", "tool_call_id"):
-            message[last] = value
-        elif path[-2:] == ["message_content", "text"]:
-            message["content"] = f"{message.get('content', '')}{value}"
-    for message in messages.values():
-        message["tool_calls"] = list(message.get("tool_calls", {}).values())
-    return [messages[number] for number in sorted(messages)]
+        if key.startswith(prefix):
+            *path, last = key.removeprefix(prefix).split(".")
+            at = root
+            for part in path:
+                at = inside if isinstance(inside := at.setdefault(part, {}), dict) else {}
+            at[last] = value
+    return _listed(root)
+
+
+def _listed(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if all(map(str.isdecimal, value)):
+        return [_listed(value[key]) for key in sorted(value, key=int)]
+    return {key: _listed(each) for key, each in value.items()}
+
+
+_SPANS = SHAPES["spans"]
+_KINDS = {word: kind for kind, words in SHAPES["span_kinds"].items() for word in words}
+_MODEL_OPS = ("chat.completions", "responses.create", "messages.create", "generate_content", "converse")
+
+
+def _at(record: Mapping[str, Any], name: str) -> Any:
+    """Return the first value that a record gives at the paths with this name."""
+    for path in _SPANS[name]:
+        *keys, last = path.split("/")
+        value = (entry(record, *keys) if keys else record).get(last)
+        if value not in (None, ""):
+            return value
+    return None
+
+
+def _children(record: Mapping[str, Any]) -> list[Any] | None:
+    return found if isinstance(found := _at(record, "children"), list) else None
+
+
+def _kind(record: Mapping[str, Any]) -> str:
+    """Return what a span is: `llm`, `tool`, `other`, or "" for what is no span."""
+    operation = str(record.get("op_name") or "")  # of Weave
+    if operation:
+        return "llm" if any(name in operation for name in _MODEL_OPS) else "other"
+    return _KINDS.get(str(_at(record, "kind")).strip('"').upper(), "other" if "run_type" in record else "")
 
 
 def is_langfuse(record: Mapping[str, Any]) -> bool:
-    """Return True for a trace or an observation."""
-    kinds = ("GENERATION", "SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER")
+    """Return True for a session, a trace or a span of an observability tool."""
     return (
-        isinstance(record.get("observations"), list)
+        _children(record) is not None
         or (isinstance(record.get("traces"), list) and "id" in record)
-        or (("traceId" in record or "trace_id" in record) and str(record.get("type")).upper() in kinds)
+        or "run_type" in record
+        or (_at(record, "trace") is not None and _kind(record) != "")
         or ({"sessionId", "timestamp", "input", "output"} <= record.keys())
     )
 
 
 def read_langfuse(record: Mapping[str, Any], found: ReadTraces) -> bool:
-    """Read a session, a trace or an observation of Langfuse."""
+    """Read a session, a trace or a span of Langfuse, LangSmith, Braintrust, Weave, Opik or MLflow."""
     if isinstance(traces := record.get("traces"), list):
         for each in traces:
             read_langfuse({**each, "sessionId": record.get("id")}, found)
         return True
-    observations = record.get("observations")
-    whole = entry(record.get("trace")) or record  # a download has the trace beside its observations
-    is_whole = "observations" in record
-    rows = [row for row in observations or (() if is_whole else (record,)) if isinstance(row, Mapping)]
-    rows.sort(key=lambda row: str(row.get("startTime") or row.get("start_time") or ""))
-    outer = {row.get("parentObservationId") for row in rows if str(row.get("type")).upper() == "GENERATION"}
-    for row in (*rows, whole) if is_whole else rows:
-        trace = str(row.get("traceId") or row.get("trace_id") or whole.get("id"))
-        ids = (each.get(key) for each in (whole, record, row) for key in ("sessionId", "session_id"))
-        if named := next(filter(None, ids), None):
-            found.conversations[trace] = str(named)
-        _langfuse_observation(row, trace, found, is_outer=row.get("id") in outer)
+    children = _children(record)
+    whole = entry(record, "trace") or entry(record, "info") or record  # beside its observations
+    is_whole = children is not None and not _kind(record)
+    rows = sorted(objects(children), key=lambda row: str(_at(row, "began") or ""))
+    rows = [*rows, dict(whole)] if is_whole else [dict(record), *rows]
+    outer = {_at(row, "parent") for row in rows if str(row.get("type")).upper() == "GENERATION"}
+    named = _at(whole, "session") or _at(record, "session")
+    for row in rows:
+        trace = str(_at(row, "trace") or whole.get("trace_id") or whole.get("id") or record.get("id"))
+        if id := named or _at(row, "session"):
+            found.conversations[trace] = str(id)
+        _read_span(row, trace, found, is_outer=row.get("id") in outer)
+        for child in objects(row.get("child_runs") if row in rows[1 - is_whole :] else None):
+            read_langfuse({"trace_id": trace, **child}, found)
     return bool(rows)
 
 
-def _langfuse_observation(row: Mapping[str, Any], trace: str, found: ReadTraces, *, is_outer: bool) -> None:
+def _read_span(row: Mapping[str, Any], trace: str, found: ReadTraces, *, is_outer: bool) -> None:
     session = found.session(found.conversations.get(trace, trace))
-    session.failed |= str(row.get("level") or "").upper() == "ERROR"
-    kind = str(row.get("type") or "").upper()
-    at = row.get("startTime") or row.get("start_time") or row.get("timestamp")
+    session.failed |= bool(row.get("error") or row.get("exception"))
+    session.failed |= str(row.get("level") or row.get("status") or "").upper() == "ERROR"
+    kind, at = _kind(row), _at(row, "began")
     run = session.runs.setdefault(trace, AgentRun())
-    attributes = entry(row, "metadata", "attributes")
-    if _is_of_run(run, kind, str(at), attributes, row.get("input"), row.get("output")):
+    attributes, given, output = entry(row, "metadata", "attributes"), _at(row, "input"), _at(row, "output")
+    if _is_of_run(run, str(row.get("type")).upper(), str(at), attributes, given, output):
         return
-    if kind == "TOOL":
-        session.add_result(attributes.get("tool.name") or row.get("name"), row.get("output"))
-    elif kind in ("GENERATION", ""):
-        found.forms["langfuse"] += "observations" not in row and "input" in row
-        received, answered = items_of(row.get("input")), answer_items(row.get("output"))
-        # The AI SDK's `ai.generateText` has `ai.generateText.doGenerate` for each request.
-        name = str(row.get("name")).rpartition(":")[2]
-        if not kind or is_outer or (name.startswith("ai.") and name.count(".") == 1):
-            found.around += [(trace, received, answered, at)] if trace not in found.exchanged else []
-        else:
-            found.exchanged.add(trace)
-            session.add(received, answered, at)
+    name = str(row.get("name") or entry(row, "span_attributes").get("name"))
+    if kind == "tool":
+        output = entry(read_result(output)).get("output", output)
+        session.add_result(attributes.get("tool.name") or name, entry(output).get("content", output))
+        return
+    received, answered = items_of(given) or _only_text(given, "user"), answer_items(output)
+    answered = answered or _only_text(output, "assistant")
+    # The AI SDK's `ai.generateText` has `ai.generateText.doGenerate` for each request.
+    last = name.rpartition(":")[2]
+    is_sdk = last.startswith("ai.") and last.count(".") == 1
+    if kind == "llm" and not is_outer and not is_sdk:
+        found.forms["spans"] += 1
+        found.exchanged.add(trace)
+        session.add(received, answered, at)
+    elif kind == "llm" or _at(row, "parent") is None:
+        found.forms["spans"] += kind == "" and bool(received) and _at(row, "children") is None
+        found.around += [(trace, received, answered, at)] if trace not in found.exchanged else []
     else:
-        found.passed_over[kind] += 1
+        found.passed_over[str(_at(row, "kind") or row.get("op_name"))] += 1
 
 
-def is_langsmith(record: Mapping[str, Any]) -> bool:
-    """Return True for a run."""
-    return "run_type" in record
-
-
-def read_langsmith(record: Mapping[str, Any], found: ReadTraces) -> bool:
-    """Read a run of LangSmith, with its children."""
-    metadata = entry(record, "extra", "metadata")
-    named = metadata.get("thread_id") or metadata.get("session_id") or record.get("thread_id")
-    trace = str(record.get("trace_id") or record.get("id"))
-    if named:
-        found.conversations[trace] = str(named)
-    session = found.session(found.conversations.get(trace, trace))
-    session.failed |= bool(record.get("error"))
-    inputs, outputs = record.get("inputs"), record.get("outputs")
-    if record.get("run_type") in ("llm", "chat_model"):
-        found.forms["langsmith"] += 1
-        session.add(items_of(inputs), answer_items(outputs), record.get("start_time"))
-    elif record.get("run_type") == "tool":
-        output = entry(outputs).get("output", outputs)
-        session.add_result(record.get("name"), entry(output).get("content", output))
-    else:
-        found.passed_over[str(record.get("run_type"))] += 1
-    for child in record.get("child_runs") or ():
-        read_langsmith({"trace_id": trace, **child}, found)
-    return True
+def _only_text(value: Any, role: str) -> list[Item]:
+    """Return the only text of a span's input or output that is an object, such as {"question": …}."""
+    texts = [each for each in entry(read_result(value)).values() if isinstance(each, str) and each]
+    return [Item(role, texts[0])] if len(texts) == 1 else []
 
 
 def is_openai(record: Mapping[str, Any]) -> bool:
@@ -331,13 +365,15 @@ def read_openai(record: Mapping[str, Any], found: ReadTraces) -> bool:
         response = {"output": response}
     if not isinstance(request, Mapping) or not isinstance(response, Mapping):
         return False
-    received = items_of(request.get("messages", request.get("input", request.get("query"))))
+    given = request.get("messages", request.get("input", request.get("query")))
+    received = items_of({"role": "user", **given} if "text" in entry(given) else given)
     answered = answer_items({key: response[key] for key in ("choices", "output") if key in response})
     if not received and not answered:
         return False
     found.forms["openai"] += 1
     earlier = request.get("previous_response_id")
-    id = _continued(found, earlier, received) or found.here
+    named = session_of(record) or session_of(entry(request, "context"))
+    id = named or _continued(found, earlier, received) or found.here
     session = found.session(id)
     session.add(received, answered)
     if response.get("id"):
@@ -354,49 +390,6 @@ def _continued(found: ReadTraces, earlier: Any, received: Sequence[Item]) -> str
         if session.file == str(found.path) and known and [*map(step_key, received[: len(known)])] == known:
             return session.id
     return None
-
-
-def is_adk(record: Mapping[str, Any]) -> bool:
-    """Return True for a session."""
-    return isinstance(record.get("events"), list) and "context" not in record
-
-
-def read_adk(record: Mapping[str, Any], found: ReadTraces) -> bool:
-    """Read a session of ADK."""
-    if not is_adk(record):
-        return False
-    found.forms["adk"] += 1
-    session = found.session(str(record.get("id") or found.here))
-    for event in objects(record["events"]):
-        if content := entry(event, "content"):
-            role = "user" if event.get("author") == "user" else "assistant"
-            session.items += message_items({"role": role, "parts": content.get("parts") or []})
-            session.failed |= bool(event.get("errorCode") or event.get("error_code"))
-    return True
-
-
-def is_atif(record: Mapping[str, Any]) -> bool:
-    """Return True for a trajectory of ATIF, the format of Harbor."""
-    return "agent" in record and isinstance(record.get("steps"), list)
-
-
-def read_atif(record: Mapping[str, Any], found: ReadTraces) -> bool:
-    """Read a trajectory of ATIF. A result that names no call is that of the call at its place."""
-    if not is_atif(record):
-        return False
-    found.forms["atif"] += 1
-    session = found.session(str(record.get("session_id") or found.here))
-    for step in objects(record["steps"]):
-        items = message_items({**step, "role": step.get("source"), "content": step.get("message")})
-        results = objects(entry(step, "observation").get("results"))
-        calls = [item.id for item in items if item.kind == "call"] + [""] * len(results)
-        for result, call in zip(results, calls, strict=False):
-            given = {"tool_call_id": result.get("source_call_id") or call, "content": result.get("content")}
-            items += message_items({"role": "tool", **given})
-        session.items += items
-    subagents = record.get("subagent_trajectories") or ()
-    session.items += [Item("unread", "trajectory of a subagent")] * len(subagents)
-    return True
 
 
 def is_agentest(record: Mapping[str, Any]) -> bool:
@@ -431,24 +424,94 @@ def read_agentest(record: Mapping[str, Any], found: ReadTraces) -> bool:
     return True
 
 
+_OWN_ID = ("call_id", "id", "uuid")  # of a record that is a whole session
+_OF_ROWS = (
+    *("question", "input", "inputs", "prompt", "query", "turns", "conversation", "conversations", "history"),
+    *("chat_history", "dialog", "dialogue", "steps", "user_input", "vars", "test_case_conversation_turns"),
+)
+_OF_TESTS = ("answer", "expected", "ideal", "target", "reference", "assert", "ground_truth", "rubric", "goal")
+_OF_MESSAGES = [key for name in ("calls", "results", "nested", "text") for key in KEYS[name]]
+_MOST_DEPTH = 4
+
+
+def session_of(record: Mapping[str, Any], more: Sequence[str] = ()) -> str | None:
+    """Return the session that a record, or one around it, names. `more`: further keys."""
+    keys = {snake_case(str(key)).replace(" ", "_"): key for key in record}
+    for name in (*KEYS["session"], *more):
+        value = record.get(keys.get(name, ""))
+        value = value.get("id") if isinstance(value, Mapping) else value
+        if isinstance(value, str | int) and value != "":
+            return str(value)
+    inside = (record[key] for key in ("metadata", "call", "message", "payload") if entry(record, key))
+    return next(filter(None, (session_of(each, more if "call" in record else ()) for each in inside)), None)
+
+
+def _lists(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the lists of objects in a record with their paths, also those that are JSON within a text."""
+    value = read_result(value)
+    if isinstance(value, list) and objects(value):
+        yield path, value
+    elif isinstance(value, Mapping) and depth < _MOST_DEPTH:
+        if (leaf := value.get("current_node", value.get("currentId"))) and (
+            nodes := entry(value, "mapping") or entry(value, "messages")
+        ):  # a tree of messages, of which one branch was shown
+            branch: list[Any] = []
+            while (node := entry(nodes, str(leaf))) and len(branch) < len(nodes):
+                branch.append(node)
+                leaf = node.get("parent", node.get("parentId"))
+            yield f"{path}.mapping".lstrip("."), branch[::-1]
+            return
+        own = _OF_MESSAGES if not depth and is_message(value) else ()
+        for key in [key for key in value if key not in own]:
+            yield from _lists(value[key], f"{path}.{key}".lstrip("."), depth + 1)
+
+
+def _messages(record: Mapping[str, Any], found: ReadTraces) -> tuple[str, list[Any]]:
+    """Return the longest list of messages in a record, and its path."""
+    known = [(path, each, sum(is_message(one, found.roles) for one in each)) for path, each in _lists(record)]
+    path, best, number = max(known, key=lambda one: one[2], default=("", [], 0))
+    if not number and isinstance(record.get("messages"), list):
+        return "messages", record["messages"]
+    return (path, best) if number else ("", [])
+
+
 def is_jsonl(record: Mapping[str, Any]) -> bool:
-    """Return True for a message, or for an object with messages but no expected answer, as tests have."""
-    is_test = any(key in record for key in ("answer", "expected", "expected_output", "ideal", "target"))
-    return (isinstance(record.get("messages"), list) and not is_test) or {"role", "content"} <= record.keys()
+    """Return True for a message, or for an object with messages but without what tests have."""
+    keys = [snake_case(str(key)) for key in record]
+    if any(key.startswith(_OF_TESTS) for key in keys):
+        return False
+    named = session_of(record, ("call_id",)) is not None
+    path, _ = _messages(record, ReadTraces())
+    if path:
+        return named or path.partition(".")[0] not in _OF_ROWS
+    return is_message(record) and (named or "role" in keys or "type" in keys or "kind" in keys)
 
 
 def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
-    """Read a message, or an object with messages."""
-    keys = ("session_id", "sessionId", "conversation_id", "conversationId", "thread_id", "id")
-    named = next((record[key] for key in keys if record.get(key)), None)
-    if "messages" in record:
-        session = found.session(str(named or found.here))
-        session.add(items_of(record["messages"]), ())
-    elif "role" in record:
-        session = found.session(str(named or found.path.name))
-        session.items += items_of([record])
+    """Read a message, or an object with messages of an agent, a model, or a platform for chats and calls."""
+    path, messages = _messages(record, found)
+    if path:
+        session = found.session(session_of(record, _OWN_ID) or found.here)
+        times = [first_of(opened(each), "time") for each in objects(messages)] or [None]
+        messages = messages[::-1] if is_before(times[-1], times[0]) else messages
+        first, status = entry(record, "source"), entry(record, "status", "message")
+        last = [{**each, "role": "agent"} for each in objects(record.get("artifacts")) if not status]
+        messages = [*([first] if is_message(first) else []), *messages, *([status] if status else []), *last]
+        subagents = record.get("subagent_trajectories") or ()
+        session.items += [Item("unread", "trajectory of a subagent")] * len(subagents)
+    elif named := session_of(record) or (found.path.name if is_message(record, found.roles) else None):
+        session, messages, path = found.session(named), [record], "messages"
     else:
         return False
-    found.forms["jsonl"] += 1
+    found.forms["jsonl" if path == "messages" else f"`{path}`"] += 1
     session.failed |= bool(record.get("error"))
+    for message in messages:
+        given = opened(message) if isinstance(message, Mapping) else {}
+        if unusual := unusual_role(given, found.roles):
+            found.words[unusual] += 1
+        session.failed |= bool(given.get("error_code"))
+        items = message_items(message, found.roles)
+        if not items and role_of(given, found.roles)[1] != "system":
+            found.passed_over[str(given.get("type") or given.get("event") or "empty")] += 1
+        session.insert(items, first_of(given, "time") if messages == [record] else None)
     return True

@@ -71,6 +71,7 @@ class TraceRequest:
 
     paths: tuple[Path, ...]
     form: str | None = None
+    roles: Mapping[str, str] = field(default_factory=dict)  # speaker → `user` or `assistant`
     output: Path
     most: int = 20
     redact: Mapping[str, str] = field(default_factory=dict)
@@ -118,8 +119,8 @@ def import_traces(request: TraceRequest) -> ImportResult:
     check_output(output, force=request.force)
     with errors_as(UsageError, "--redact: is not a regular expression: ", re.error):
         personal = PersonalData(request.redact)
-    found = read_traces(request.paths, request.form)
-    sessions = [made for each in found.sessions.values() if (made := _session(each))]
+    found = read_traces(request.paths, request.form, request.roles)
+    sessions = _sessions(found)
     if not sessions:
         raise UsageError("; ".join(["no session with a user's message was found", *_notes(found, [], 0)]))
     chosen = different(sessions, request.most)
@@ -156,7 +157,7 @@ def _privacy_notes(personal: PersonalData, hidden: Sequence[Sequence[Turn]]) -> 
 def recorded_conversations(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
     """Return the sessions of traces as finished conversations, and notes. Raises UsageError."""
     found = read_traces([file for path in paths for file in files_of(path)], form)
-    sessions = [made for each in found.sessions.values() if (made := _session(each))]
+    sessions = _sessions(found)
     conversations = [finished for each in sessions if (finished := _finished(each))]
     notes = _notes(found, sessions, None)
     if not conversations:
@@ -203,7 +204,10 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
     if found.passed_over:
         kinds = ", ".join(f"{n} {kind}" for kind, n in found.passed_over.items())
         notes.append(f"passed over records without messages of their own: {kinds}")
-    for what, n in sum((each.left_out for each in sessions), Counter[str]()).items():
+    if found.words:
+        words = ", ".join(f"{word!r} as the {role}" for word, role in found.words)
+        notes.append(f"read {words}" + ("" if chosen is None else "; --column ROLE=WORD changes one"))
+    for what, n in found.left_out.items():
         notes.append(f"left out {n} × {what}")
     unanswered = sum(not each.turns[-1].agent_message for each in sessions)
     if unanswered and chosen is not None:
@@ -221,7 +225,13 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
     return notes
 
 
-def _session(recorded: RecordedSession) -> _Session | None:
+def _sessions(found: ReadTraces) -> list[_Session]:
+    made = list(map(_session, found.sessions.values()))
+    found.left_out = sum((each.left_out for each in made), Counter())
+    return [each for each in made if each.turns]
+
+
+def _session(recorded: RecordedSession) -> _Session:
     steps, left_out = recorded.steps, Counter[str]()
     by_id = {item.id: item.value for item in steps if item.kind == "result" and item.id}
     left = {key: list(values) for key, values in recorded.results.items()}
@@ -267,7 +277,7 @@ def _session(recorded: RecordedSession) -> _Session | None:
             left_out[item.text or "call without the name of its tool"] += 1
     close()
     left_out.update(f"result of {tool or 'a tool'} without its call" for tool in _stray_results(left, steps))
-    return _Session(recorded, tuple(turns), without, left_out) if turns else None
+    return _Session(recorded, tuple(turns), without, left_out)
 
 
 def _stray_results(left: Mapping[str, Sequence[Any]], steps: Sequence[Item]) -> Iterator[str]:

@@ -1,23 +1,45 @@
-"""Messages of models in the shapes of all providers, as steps of a session."""
+"""Messages of models, agents and chat platforms in the shapes of all tools, as steps of a session."""
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from ast import literal_eval
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.resources import files
+from tomllib import loads
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_result
-from agentest.plugins.protocols.model_messages import MessagePart, read_message
+from agentest.plugins.protocols.model_messages import ITEMS, MessagePart, entry, inner, objects, read_message
 from agentest.support.json_text import json_or
 from agentest.support.templates import as_text
+from agentest.support.text import snake_case
 
 _SPELLINGS = {" ": r"(?:\s*,\s*|\s+|[._+-]|%20)?", "-": "[-‐‑‒–—]", "'": "['’]"}
+SHAPES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    table: {name: words.split() if table != "tools" else [words] for name, words in each.items()}
+    for table, each in loads(files(__package__).joinpath("shapes.toml").read_text("utf-8")).items()
+}
+"""The words of other tools: table → name → words."""
+KEYS = SHAPES["keys"]
+_ROLES = {word: role for role, words in SHAPES["speakers"].items() for word in words}
+_PLAIN = ("user", "assistant", "system", "developer", "tool", "function", "human", "ai", "model")
+_BOTS = {0: "bot", 1: "user"}  # numbers in the transcripts of Copilot Studio
+_WRITTEN_BY_PROGRAMS = re.compile(
+    r"\s*<(environment_context|user_instructions|system-reminder|command-(?:name|message|args)|"
+    r"local-command-[a-z]+|INSTRUCTIONS)>"
+)
+
+
+_OF_PARTS = {
+    "text",
+    "type",
+    "toolUse",
+    "toolResult",
+}  # keys by which JSON in a text is the parts of a message
 
 
 class Item(NamedTuple):
@@ -54,7 +76,7 @@ def answer_items(value: Any) -> list[Item]:
     if isinstance(value, list):
         return [item for each in value for item in answer_items(each)]
     if isinstance(value, Mapping):
-        for key in ("choices", "generations", "output", "messages"):
+        for key in ("choices", "generations", "output", "messages", "generic"):
             if isinstance(value.get(key), list):
                 return answer_items(value[key])
         for key in ("message", "content", "text", "output"):
@@ -64,33 +86,181 @@ def answer_items(value: Any) -> list[Item]:
     return [item for item in items_of(value) if item.kind != "user"]
 
 
-def message_items(message: Any) -> list[Item]:
-    """Return the steps in one message."""
+def role_of(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the word for who speaks in a message, and the role that it stands for, if it is known.
+
+    Args:
+        roles: further words, such as names of speakers → `user` or `assistant`.
+    """
+    given = [(key, message.get(key)) for key in KEYS["speaker"]]
+    words: list[str] = []
+    for key, value in [*given, ("role", entry(message, "content").get("role"))]:
+        if isinstance(value, Mapping):
+            value = next((value[name] for name in ("role", "type", "name") if name in value), None)
+        if key == "from" and value in _BOTS:
+            value = _BOTS[value]
+        if isinstance(value, str):
+            role = (
+                roles.get(value) or _ROLES.get(_letters(value)) or ("tool" if _is_of_tools(value) else None)
+            )
+            if role:
+                return value, role
+            words.append(value)
+    return (words or [""])[0], None
+
+
+def unusual_role(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return a word that is not of the model APIs, and whose role it is taken for."""
+    word, role = role_of(message, roles)
+    return (word, role) if role in ("user", "assistant") and word.lower() not in _PLAIN else None
+
+
+@cache
+def _letters(word: str) -> str:
+    return re.sub(r"[\W\d_]", "", word.lower())
+
+
+def _is_of_tools(word: str) -> bool:
+    return re.match("tool(call|use|return|res)|function(call|res)", _letters(word)) is not None
+
+
+@cache
+def _snake(key: str) -> str:
+    return re.sub(r"\W", "_", key.lower() if key.isupper() or " " in key else snake_case(key))
+
+
+def opened(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message with keys in snake case, and what its envelopes say."""
+    found = {_snake(str(key)): value for key, value in message.items()}
+    for key in KEYS["envelope"]:
+        if isinstance(inside := found.get(key), Mapping):
+            inside = {_snake(str(name)): value for name, value in inside.items() if value is not None}
+            if key == "kwargs" and isinstance(found.get("id"), list):  # LangChain
+                inside["role"] = found["id"][-1]
+            found = {name: value for name, value in found.items() if name != key} | inside
+    return found
+
+
+def is_message(message: Any, roles: Mapping[str, str] | None = None) -> bool:
+    """Return True for an object that says who speaks, and something."""
+    if not isinstance(message, Mapping):
+        return False
+    given = opened(message)
+    says = any(
+        given.get(key) for name in ("text", "calls", "arguments", "result", "call") for key in KEYS[name]
+    )
+    return says and role_of(given, roles or {})[1] is not None and not _is_silent(message, given)
+
+
+def message_items(message: Any, roles: Mapping[str, str] | None = None) -> list[Item]:
+    """Return the steps in one message. `roles`: see `role_of`."""
     if isinstance(message, str):
         return [Item("user", message)]
     if not isinstance(message, Mapping):
         return []
-    if isinstance(message.get("id"), list) and isinstance(message.get("kwargs"), Mapping):  # LangChain
-        message = {"type": message["id"][-1], **message["kwargs"]}
-    if isinstance(message.get("data"), Mapping):
-        message = {**message["data"], "type": message.get("type")}
-    if isinstance(message.get("message"), Mapping) and "role" not in message:
-        message = message["message"]
-    if {"from", "value"} <= message.keys():  # ShareGPT
-        message = {"role": message["from"], "content": message["value"]}
-    # Spans of the AI SDK have calls without a type.
-    if {"toolCallId", "toolName"} <= message.keys() and "type" not in message:
-        message = {**message, "type": "tool-call"}
-    read = read_message(message)
+    given = opened(message)
+    if _is_silent(message, given):
+        return []
+    if given.get("is_sidechain"):
+        return [Item("unread", "message of a subagent")]
+    word, role = role_of(given, roles or {})
+    content = [*_content(given, word)]
+    spelled = {"role": "assistant" if role == "tool" else role or "?", "content": content}
+    if role == "tool" and not any(part.kind in ("call", "result") for part in read_message(spelled).parts):
+        content = [_tool_part("result", given)]
+    read = read_message({**spelled, "content": [*content, *_listed_calls(given)]})
     texts = [part.value for part in read.parts if part.kind == "text" and part.value.strip()]
-    said = [Item(read.role, "\n".join(texts))] if texts and read.role in ("user", "assistant") else []
+    if given.get("is_meta") or (role == "user" and any(map(_WRITTEN_BY_PROGRAMS.match, texts))):
+        return [Item("unread", "text that the agent's program wrote as the user")]
+    said = [Item(role, "\n".join(texts))] if texts and role in ("user", "assistant") else []
     made = [_step(part) for part in read.parts if part.kind in ("call", "result")]
-    if read.role == "user":
+    if role == "user":
         kinds = [part.raw.get("type") or next(iter(part.raw), "") for part in read.parts if not part.kind]
         made += [Item("unread", f"part of a user's message that is not text ({kind})") for kind in kinds]
-    elif read.role is None and texts:
-        made.append(Item("unread", f"message of unknown role ({message.get('role')})"))
-    return [*said, *made] if read.role == "assistant" else [*made, *said]
+    elif role is None and texts:
+        made.append(Item("unread", f"message of unknown role ({word or None})"))
+    inner_messages = (each for key in KEYS["nested"] for each in objects(given.get(key)))
+    nested = [item for each in inner_messages for item in message_items(each, roles)]
+    return [*nested, *said, *made] if role == "assistant" else [*nested, *made, *said]
+
+
+def _is_silent(message: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    keys = ("type", "kind", "event", "message_type")
+    kinds = {str(each.get(key)) for each in (given, message) for key in keys}
+    return "role" not in message and not kinds.isdisjoint(SHAPES["silent"]["kinds"])
+
+
+def first_of(given: Mapping[str, Any], *names: str) -> Any:
+    """Return the first value under the keys with these names in the tables, if it says something."""
+    keys = (key for name in names for key in KEYS[name])
+    return next((given[key] for key in keys if given.get(key) not in (None, "", [])), None)
+
+
+def _content(given: Mapping[str, Any], word: str) -> Iterator[Any]:
+    """Yield the parts of a message's content as the model APIs write them."""
+    if given.get("type") in ITEMS:  # of Responses
+        yield given
+        return
+    is_of_tool = _is_of_tools(word) or {"tool_call_id", "tool_name"} <= given.keys()
+    if is_of_tool and not (first_of(given, "calls") or "tool_call" in given):
+        yield _tool_part("result" if re.search("return|res|output", word) else "call", given)
+        return
+    content = first_of(given, "text")
+    listed = objects(read_result(content))
+    content = listed if listed and all(_OF_PARTS & each.keys() for each in listed) else content
+    while isinstance(content, Mapping):
+        inside = content.get("parts", content.get("content", content.get("message")))
+        content = [content] if inside is None else inside
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, Mapping):
+            yield from _spelled_part(part)
+        elif isinstance(part, str):
+            yield part
+
+
+def _spelled_part(part: Mapping[str, Any]) -> Iterator[Any]:
+    given = {_snake(str(key)): value for key, value in part.items()}
+    kind = str(given.get("part_kind") or given.get("type") or "")
+    letters = _letters(kind)
+    if inside := entry(given, "message_content"):
+        yield from _spelled_part(inside)
+    elif letters == "userprompt":
+        yield from _content(given, "")
+    elif kind in ITEMS and "part_kind" not in given:
+        yield part
+    elif kind == "dynamic-tool" or (kind.startswith("tool-") and {"tool_call_id", "state"} <= given.keys()):
+        yield _tool_part("call", {"name": kind.removeprefix("tool-"), **given})  # of the AI SDK
+        if "output" in given or "error_text" in given:
+            yield _tool_part(
+                "result", {key: given.get(key) for key in ("tool_call_id", "output", "error_text")}
+            )
+    elif "tool_use" in given or letters == "toolcall" or (not kind and {"name", "arguments"} <= given.keys()):
+        yield _tool_part("call", given)
+    elif "tool_result" in given or letters == "toolreturn" or (not kind and "call_id" in given):
+        yield _tool_part("result", given)
+    elif letters != "systemprompt":
+        yield part
+
+
+def _tool_part(kind: str, given: Mapping[str, Any], call: Any = None) -> dict[str, Any]:
+    """Return a `call`, or the `result` of one, of any tool as a part of a message."""
+    for key in KEYS["call"]:
+        given = {**given, **{_snake(name): value for name, value in entry(given, key).items()}}
+    value = first_of(given, "arguments" if kind == "call" else "result")
+    known = {"type": f"tool_{kind}", "id": first_of(given, "id") or call, "name": first_of(given, "tool")}
+    return {**known, "input" if kind == "call" else "output": value}
+
+
+def _listed_calls(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the calls that a message lists beside its content, and their results."""
+    alone = [] if given.get("type") in ITEMS else [given.get("tool_call"), given.get("function_call")]
+    calls = [opened(each) for each in objects([*objects(read_result(first_of(given, "calls"))), *alone])]
+    parts = [_tool_part("call", each) for each in calls]
+    yield from parts
+    results = entry(given, "observation").get("results") or first_of(given, "results")
+    own = [each for each in calls if not {"result", "output", "response"}.isdisjoint(each)]
+    for at, each in enumerate([*own, *map(opened, objects(read_result(results)))]):
+        yield _tool_part("result", each, parts[at]["id"] if at < len(parts) else None)
 
 
 def _step(part: MessagePart) -> Item:
@@ -101,6 +271,8 @@ def _step(part: MessagePart) -> Item:
 
 def _plain_result(value: Any) -> Any:
     parts = value if isinstance(value, list) else []
+    if len(parts) == 1 and (inside := inner(entry(parts[0]), "functionResponse")):
+        return read_result(inside.get("response"))
     if parts and all(isinstance(part, Mapping) and "text" in part for part in parts):
         value = "\n".join(str(part["text"]) for part in parts)
     return read_result(value)
@@ -119,10 +291,8 @@ def history_of(steps: Sequence[Item]) -> Iterator[dict[str, Any]]:
 
 def expected_call(call: Any) -> dict[str, Any]:
     """Return the call of a trajectory for an expected call in the form of another tool."""
-    call = call if isinstance(call, dict) else {"name": as_text(call)}
-    arguments = call.get("input_parameters", call.get("tool_input", call.get("kwargs")))
-    given = {"arguments": arguments, **call, "name": call.get("tool_name", call.get("name"))}
-    (item,) = message_items({"role": "assistant", "tool_calls": [given]})
+    call = opened(call) if isinstance(call, dict) else {"name": as_text(call)}
+    (item,) = map(_step, read_message({"role": "assistant", "content": [_tool_part("call", call)]}).parts)
     values, compared = item.value if isinstance(item.value, dict) else {}, call.get("compare_args")
     args = {key: value for key, value in values.items() if compared is None or key in compared}
     return {"name": item.text, **({"args": args} if args else {})}
@@ -132,36 +302,6 @@ def reply_text(value: Any) -> str:
     """Return an expected reply as a text, also of a message."""
     items = answer_items(value) if isinstance(value, Mapping) else ()
     return "\n\n".join(item.text for item in items if item.kind == "assistant") or as_text(value)
-
-
-def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
-    """Return a history with the part of further items that it does not contain yet."""
-    if not more:
-        return history
-    old, new = [*map(step_key, history)], [*map(step_key, more)]
-    said = [key for key in new if key[0] in ("user", "assistant")]
-    # A history without the calls between its messages is shorter.
-    if old in (new[: len(old)], said[: len(old)]):
-        return list(more)
-    for size in range(min(len(old), len(new)), 0, -1):
-        if old[-size:] == new[:size]:
-            return [*history, *more[size:]]
-    if len(new) > 1 and new[0] == next((key for key in old if key[0] == "user"), None):
-        # The same conversation, as another of its agents has received it.
-        known, history = Counter(old), [*history]
-        for item, key in zip(more, new, strict=True):
-            if known[key] < 1:
-                history.append(item)
-            known[key] -= 1
-        return history
-    # An answer that was recorded before, with the messages after it left out.
-    is_known = any(old[at : at + len(new)] == new for at in range(len(old) - len(new) + 1))
-    return history if is_known else [*history, *more]
-
-
-def step_key(item: Item) -> tuple[str, str, str]:
-    value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
-    return item.kind, " ".join(item.text.split()), value
 
 
 def values_by_path(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

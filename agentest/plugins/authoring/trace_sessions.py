@@ -16,8 +16,9 @@ from typing import Any
 
 from agentest.agents.json_reader import read_result
 from agentest.plugin import PLUGINS, Feature
-from agentest.plugins.authoring.trace_messages import Item, joined
+from agentest.plugins.authoring.trace_messages import Item, is_message
 from agentest.plugins.protocols.model_messages import entry
+from agentest.scenarios.rows import read_rows
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import check_user_file
@@ -29,6 +30,41 @@ CONTINUED = 200  # the latest sessions, which later records may continue
 _OF_ONE_SHAPE = 20
 _LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
+
+
+def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
+    """Return a history with the part of further items that it does not contain yet."""
+    if not more:
+        return history
+    old, new = [*map(step_key, history)], [*map(step_key, more)]
+    said = [key for key in new if key[0] in ("user", "assistant")]
+    # A history without the calls between its messages is shorter.
+    if old in (new[: len(old)], said[: len(old)]):
+        return list(more)
+    for size in range(min(len(old), len(new)), 0, -1):
+        if old[-size:] == new[:size]:
+            return [*history, *more[size:]]
+    if len(new) > 1 and new[0] == next((key for key in old if key[0] == "user"), None):
+        # The same conversation, as another of its agents has received it.
+        known, history = Counter(old), [*history]
+        for item, key in zip(more, new, strict=True):
+            if known[key] < 1:
+                history.append(item)
+            known[key] -= 1
+        return history
+    # An answer that was recorded before, with the messages after it left out.
+    is_known = any(old[at : at + len(new)] == new for at in range(len(old) - len(new) + 1))
+    return history if is_known else [*history, *more]
+
+
+def is_before(time: Any, other: Any) -> bool:
+    """Return True if a time is earlier than another; False if they cannot be compared."""
+    return type(time) is type(other) and isinstance(time, str | int | float) and time < other
+
+
+def step_key(item: Item) -> tuple[str, str, str]:
+    value = json.dumps(item.value, sort_keys=True, default=str) if item.kind == "call" else item.id
+    return item.kind, " ".join(item.text.split()), value
 
 
 @dataclass(slots=True)
@@ -62,7 +98,7 @@ class RecordedSession:
     """Call id, or name of a tool without one → its results in order, from records of tools."""
     responses: set[str] = field(default_factory=set)  # ids of the model's responses
 
-    began: str = ""  # when its first exchange began, as its records write it
+    began: Any = ""  # when its first exchange began, as its records write it
     runs: dict[str, AgentRun] = field(default_factory=dict)  # trace → the run of the agent in it
 
     @property
@@ -73,11 +109,17 @@ class RecordedSession:
 
     def add(self, received: Sequence[Item], answered: Sequence[Item], at: Any = "") -> None:
         """Join an exchange to the history. Exports may have the newest first."""
-        if at and self.began and str(at) < self.began:
+        if at and self.began and str(at) < str(self.began):
             self.items = joined([*received, *answered], self.items)
         else:
             self.items = joined(joined(self.items, received), answered)
-        self.began = min(filter(None, (self.began, str(at or ""))), default="")
+        self.began = min(filter(None, (str(self.began), str(at or ""))), default="")
+
+    def insert(self, items: Sequence[Item], at: Any) -> None:
+        """Add the steps of one message, before the others if it is older than they are."""
+        older = is_before(at, self.began)
+        self.items = [*items, *self.items] if older else [*self.items, *items]
+        self.began = at if at is not None and (older or not self.began) else self.began
 
     def add_result(self, key: Any, result: Any) -> None:
         """Note the result that a record of a tool has."""
@@ -99,6 +141,11 @@ class ReadTraces:
     """Keys of records of unknown form → how many there are."""
     examples: dict[str, str] = field(default_factory=dict)
 
+    left_out: Counter[str] = field(default_factory=Counter)  # what no scenario can have → how often
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Words for who speaks, such as names → `user` or `assistant`, in addition to those that are known."""
+    words: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Unusual words for who speaks, with their roles → how many messages have them."""
     passed_over: Counter[str] = field(default_factory=Counter)
     """Kind of records without messages of their own → how many there are."""
     around: list[tuple[str, Sequence[Item], Sequence[Item], Any]] = field(default_factory=list)
@@ -163,19 +210,24 @@ def _form_of(record: Any, forms: Sequence[Feature]) -> Feature | None:
     return next((form for form in forms if is_object and form.call(record, fact="recognize")), None)
 
 
-def read_traces(paths: Iterable[Path], form: str | None = None) -> ReadTraces:
+def read_traces(
+    paths: Iterable[Path], form: str | None = None, roles: Mapping[str, str] | None = None
+) -> ReadTraces:
     """Read all sessions of files. Raises UsageError if a file cannot be read.
 
     Args:
         form: the name of their form; None recognises each record by its keys.
+        roles: names of speakers → `user` or `assistant`.
     """
-    found, forms = ReadTraces(), _recognizable_forms()
+    found, forms = ReadTraces(roles=roles or {}), _recognizable_forms()
     named = PLUGINS.get("trace format", form) if form else None
+    last = PLUGINS.find("trace format", "jsonl")
     for path in paths:
         found.path = path
         for number, record in enumerate(_records(path, found, forms), 1):
             found.number = number
             used = named if named and isinstance(record, Mapping) else _form_of(record, forms)
+            used = used or (last if last and isinstance(record, Mapping) else None)
             if used is None or not used.call(record, found):
                 names = sorted(map(str, record)) if isinstance(record, Mapping) else [type(record).__name__]
                 keys = ", ".join(names[:6])
@@ -206,6 +258,10 @@ def has_sessions(path: Path) -> bool:
 
 
 def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterator[Any]:
+    if path.suffix.lower() in (".csv", ".tsv"):
+        with errors_as(UsageError, ""):
+            yield from (row.columns for row in read_rows(path, Path()))
+        return
     with errors_as(UsageError, f"{path} cannot be read: ", OSError):
         check_user_file(path, most=None)
         with path.open("rb") as file:
@@ -255,8 +311,14 @@ def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[Any]:
             yield from ({"messages": each},) if is_session else _unwrapped(each, forms)
         return
     if isinstance(value, Mapping) and _form_of(value, forms) is None:
-        inner = next((value[key] for key in _LISTS if isinstance(value.get(key), list)), None)
-        if inner is not None:
-            yield from _unwrapped(inner, forms)
+        lists = {str(key): each for key, each in value.items() if isinstance(each, list)}
+        named = [lists[key] for key in _LISTS if key in lists]
+        known = [
+            each
+            for each in lists.values()
+            if any(_form_of(one, forms) and not is_message(one) for one in each[:_LOOKED_AT])
+        ]
+        if named or known:
+            yield from _unwrapped((named or known)[0], forms)
             return
     yield value

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
+from importlib.resources import files
+from tomllib import loads
 from typing import Annotated
 
 from agentest.domain.changes import FAILING
@@ -44,45 +46,7 @@ _GENERAL = re.compile(
     r"ready|finished|processed|done)\b|\bconfirmation (?:number|code|id)\b|\byou(?:'re| are) all set\b",
     re.IGNORECASE,
 )
-_IRREGULAR = {
-    "send": "sent",
-    "pay": "paid",
-    "make": "made",
-    "put": "put",
-    "set": "set",
-    "sell": "sold",
-    "buy": "bought",
-    "write": "written",
-    "withdraw": "withdrawn",
-    "set up": "set up",
-    "reset": "reset",
-    "submit": "submitted",
-    "transfer": "transferred",
-    "ship": "shipped",
-    "drop": "dropped",
-    "stop": "stopped",
-    "cancel": "cancel(?:l?ed)",
-    "begin": "begun",
-    "undo": "undone",
-    "redo": "redone",
-    "give": "given",
-    "take": "taken",
-    "top": "topped",
-    "email": "e-?mailed|sent",
-    "mail": "mailed|sent",
-    "order": "ordered|placed",
-    "book": "booked|confirmed",
-    "reserve": "reserved|booked|confirmed",
-    "create": "created|made|opened|set up",
-    "post": "posted|published",
-    "refund": "refunded|issued",
-    "delete": "deleted|removed",
-    "remove": "removed|deleted",
-    "update": "updated|changed",
-    "change": "changed|updated",
-    "schedule": "scheduled|booked|confirmed",
-    "turn": "turned|switched",
-}
+_IRREGULAR: Mapping[str, str] = loads(files(__package__).joinpath("participles.toml").read_text("utf-8"))
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CALL_CHARS = 2_000
 _METRIC = "claim"

@@ -38,6 +38,7 @@ _RESULTS = (
     *("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output", "tool-result"),
     *(f"{kind}_output" for kind in CLIENT_TOOLS),
 )
+ITEMS = (*_CALLS, *_RESULTS)
 _SILENT = ("reasoning", "reasoning_text", "summary_text", "thinking")
 _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
@@ -95,7 +96,7 @@ class ModelMessage(NamedTuple):
 
 def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
     """Read a message, or an item of Responses, whose place is that of its call."""
-    if raw.get("type") in (*_CALLS, *_RESULTS):
+    if raw.get("type") in ITEMS:
         part = _part(raw, place)
         return ModelMessage("assistant" if part.kind == "call" else "tool", (part,), raw)
     content = raw.get("parts", raw.get("content"))

@@ -19,8 +19,8 @@ from agentest.plugin import Plugin, PluginRegistry
 from agentest.plugins.authoring.commands.row_import import import_
 from agentest.plugins.authoring.personal_data import PersonalData
 from agentest.plugins.authoring.trace_import import TraceRequest, import_traces
-from agentest.plugins.authoring.trace_messages import Item, joined
-from agentest.plugins.authoring.trace_sessions import ReadTraces, read_traces
+from agentest.plugins.authoring.trace_messages import Item
+from agentest.plugins.authoring.trace_sessions import ReadTraces, joined, read_traces
 from agentest.scenarios.discovery import discover_file
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from tomllib import loads
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
@@ -33,182 +35,16 @@ class UserPersona:
     behaviors: tuple[UserBehavior, ...]
 
 
-_WHOLE_REQUESTS = UserBehavior(
-    "Makes whole requests",
-    "The user works through the plan one goal after another. Each request comes with everything that the "
-    "plan says about it.",
-    (
-        "When the assistant has done what you asked, go on to the next goal of the plan.",
-        "Leave out a goal that the assistant has already reached on its own.",
-        "With a new goal, give all its details that the plan knows, so that nobody has to ask for them.",
-    ),
-    (
-        "The message asks again for a goal that was already reached.",
-        "The message asks for something that is not in the plan, or agrees to something that is not.",
-        "The message holds a detail (a name, a number, an address) that the plan does not give.",
-        "The message brings up a new goal without the details that the plan gives for it.",
-        "The message brings up more than one new goal.",
-    ),
-)
-_GOALS_FIRST = UserBehavior(
-    "Names the goal first",
-    "The user works through the plan one goal after another, says only what they want, and leaves it to the "
-    "assistant to ask for details. They may follow the assistant's suggestions.",
-    (
-        "When the assistant has done what you asked, go on to the next goal of the plan.",
-        "Leave out a goal that the assistant has already reached on its own.",
-        "Say what you want, in a general way; keep the details until the assistant asks for them.",
-    ),
-    (
-        "The message asks again for a goal that was already reached.",
-        "The message asks for something that neither the plan nor the assistant has brought up.",
-        "The message holds a detail that neither the plan nor the assistant has given.",
-        "The message gives a detail of a goal before the assistant has asked for it.",
-        "The message brings up more than one new goal.",
-    ),
-)
-_ANSWERS_WHAT_MATTERS = UserBehavior(
-    "Answers what matters",
-    "The user answers questions that serve a goal of the plan, and leads back to the plan from all others.",
-    (
-        "Answer questions that serve your goals with what the plan says, and with no more than was asked.",
-        "If the plan does not say it, tell the assistant that you do not know; never invent it.",
-        "Do not answer small talk or questions about anything else; come back to what you want.",
-    ),
-    (
-        "The message answers a question that serves no goal of the plan.",
-        "The message answers with something that the plan does not say.",
-    ),
-)
-_ANSWERS_EVERYTHING = UserBehavior(
-    "Answers every question",
-    "The user has an answer to each question of the assistant, small talk included, if only that they do "
-    "not know.",
-    (
-        "Answer every question of the assistant, with what the plan says and no more than was asked.",
-        "If the plan does not say it, admit that you do not know; never invent it.",
-    ),
-    (
-        "The assistant asked something and the message leaves it unanswered.",
-        "The message answers with something that the plan does not say, instead of admitting not to know.",
-    ),
-)
-_CORRECTS = UserBehavior(
-    "Corrects the assistant",
-    "The user notices the assistant's mistakes and says so.",
-    (
-        "Object to statements that are wrong or make no sense.",
-        "If the assistant did the wrong thing, ask it to put that right.",
-    ),
-    (
-        "The assistant said something wrong and the message goes on as if it were right.",
-        "The assistant took something risky for granted, and the message lets it pass.",
-    ),
-)
-_DOES_NOT_CORRECT = UserBehavior(
-    "Does not correct the assistant",
-    "The user does not put the assistant right. A statement that is wrong or makes no sense ends the "
-    "conversation.",
-    ("If the assistant says something wrong or senseless, end the conversation with {{ stop_signal }}.",),
-    ("The assistant made a mistake and the message corrects it instead of ending the conversation.",),
-)
-_SECOND_CHANCE = UserBehavior(
-    "Gives one second chance",
-    "The user helps the assistant over one failure in the whole conversation: something it could not do, did "
-    "wrongly, or did not answer. Answering its questions does not count as help.",
-    (
-        "At the first failure, help the assistant to get it right.",
-        "Look through the conversation first: if you have helped before, do not help again.",
-    ),
-    (
-        "The message ends the conversation right after the assistant's first failure.",
-        "The assistant has failed twice or more, and the message goes on without {{ stop_signal }}.",
-    ),
-)
+def _predefined() -> Mapping[str, UserPersona]:
+    tables = loads(files(__package__).joinpath("personas.toml").read_text("utf-8"))
+    behaviors = {key: UserBehavior(**each) for key, each in tables["behaviors"].items()}
+    return {
+        id: UserPersona(id, each["description"], tuple(behaviors[key] for key in each["behaviors"]))
+        for id, each in tables["personas"].items()
+    }
 
-_ENDS_INSTRUCTIONS = (
-    "End the conversation when one of its ends is reached, and never before.",
-    "Wait until the assistant has confirmed that the last of your goals is reached.",
-    "To end the conversation, write {{ stop_signal }} in your message.",
-)
-_ENDS_VIOLATIONS = (
-    "One of the ends is reached and the message does not use {{ stop_signal }}.",
-    "The message uses {{ stop_signal }} although none of the ends is reached.",
-)
-_ENDS_AFTER_TWO = UserBehavior(
-    "Ends in time",
-    "The conversation has three ends: the assistant has confirmed every goal of the plan; it has handed the "
-    "user over to a person; or it has failed twice. A failure is an action that it could not do or did "
-    "wrongly, or an answer that it owes; a question back is none.",
-    (*_ENDS_INSTRUCTIONS, "Count the assistant's failures: the second one ends the conversation."),
-    _ENDS_VIOLATIONS,
-)
-_ENDS_AFTER_ONE = UserBehavior(
-    "Ends in time",
-    "The conversation has three ends: the assistant has confirmed every goal of the plan; it has handed the "
-    "user over to a person; or it has failed. A failure is an action that it could not do or did wrongly, or "
-    "an answer that it owes; a question back is none.",
-    (*_ENDS_INSTRUCTIONS, "Look at the assistant's last message: if it failed, end the conversation."),
-    (*_ENDS_VIOLATIONS, "The assistant has failed and the message goes on without {{ stop_signal }}."),
-)
-_MATTER_OF_FACT = UserBehavior(
-    "Matter-of-fact tone",
-    "The user writes clearly and to the point. {{ stop_signal }} fits every tone.",
-    (
-        "Use plain and exact words, technical ones where they fit.",
-        "No slang, no abbreviations of chats, no emojis, no pleasantries.",
-    ),
-    (
-        "The message has slang, abbreviations as in chats, or emojis.",
-        "The message is padded with pleasantries or private remarks.",
-        "The message is much longer than what it has to say.",
-        "The message sounds like another person than the user's earlier ones.",
-    ),
-)
-_CASUAL = UserBehavior(
-    "Casual tone",
-    "The user chats as people do with each other. {{ stop_signal }} fits every tone.",
-    (
-        "Write as you would talk: casual, in your own words.",
-        "Be neither stiff nor overly polite, and do not bark commands.",
-    ),
-    (
-        "The message is a bare command, without anything that makes it a conversation.",
-        "The message is stiff or overly polite.",
-        "The message is much longer than what it has to say.",
-        "The message sounds like another person than the user's earlier ones.",
-    ),
-)
 
-PERSONAS: Mapping[str, UserPersona] = {
-    persona.id: persona
-    for persona in (
-        UserPersona(
-            "EXPERT",
-            "An expert knows exactly what they want and takes the assistant for a tool that should do it "
-            "quickly. They have no time for small talk and needless questions.",
-            (
-                _WHOLE_REQUESTS,
-                _ANSWERS_WHAT_MATTERS,
-                _CORRECTS,
-                _SECOND_CHANCE,
-                _ENDS_AFTER_TWO,
-                _MATTER_OF_FACT,
-            ),
-        ),
-        UserPersona(
-            "NOVICE",
-            "A novice has a problem that they only half understand and lets the assistant guide them. They "
-            "answer patiently, but can neither see the assistant's mistakes nor help it over them.",
-            (_GOALS_FIRST, _DOES_NOT_CORRECT, _ANSWERS_EVERYTHING, _ENDS_AFTER_ONE, _CASUAL),
-        ),
-        UserPersona(
-            "EVALUATOR",
-            "An evaluator wants to find out whether the assistant can reach the goals of the plan.",
-            (_WHOLE_REQUESTS, _ANSWERS_WHAT_MATTERS, _ENDS_AFTER_ONE, _DOES_NOT_CORRECT, _CASUAL),
-        ),
-    )
-}
+PERSONAS = _predefined()
 """The predefined personas by name, which is case-sensitive."""
 
 

@@ -52,6 +52,7 @@ from agentest.plugins.authoring.trace_import import (
     invalid_scenarios,
 )
 from agentest.plugins.authoring.trace_messages import (
+    SHAPES,
     expected_call,
     history_of,
     items_of,
@@ -75,49 +76,7 @@ if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
 
 
-_TAU = "user_scenario.instructions"  # of tasks of tau2: a text, or several below it
-_ROLES: Mapping[str, Sequence[str]] = {
-    "name": (
-        *("display_name", "name", "title", "__description", "id", "uid", "key", "case", "test", "test_case"),
-        *("test_case_id", "scenario_id", "description", "label", "story"),
-    ),
-    "goal": ("goal", "task.instruction", _TAU, f"{_TAU}.reason_for_call", f"{_TAU}.task_instructions"),
-    "profile": ("profile", "persona", "user_persona", "user_profile", "user_description"),
-    "knowledge": ("knowledge", "known_info", "unknown_info"),
-    "expected_outcome": ("expected_outcome", "expected_behavior", "agent_expectations"),
-    "criteria": ("criteria", "guidelines", "expected_facts", "nl_assertions", "assertions", "rubrics"),
-    "calls": (
-        *("expected_tools", "expected_tool_calls", "reference_tool_calls", "reference_trajectory"),
-        *("expected_trajectory", "expected_trajectory.tool_names", "expected_actions", "tools.required"),
-    ),
-    "writes": ("evaluation_criteria.actions", "task.actions"),
-    "said": ("communicate_info", "contains_all", "expected_keywords", "must_contain", "task.outputs"),
-    "checks": ("assert", *(f"__expected{n or ''}" for n in range(10))),
-    "messages": ("messages", "turns", "conversation", "conversations", "test_case_conversation_turns"),
-    "turn": (
-        *("question", "input", "prompt", "query", "user_message", "message", "instruction", "utterance"),
-        *("user_input", "input_question", "user", "request", "user_query", "user_prompt", "text"),
-    ),
-    "answer": (
-        *("answer", "expected", "expected_output", "ground_truth", "output", "reference", "response"),
-        *("target", "ideal", "expected_response", "completion", "expected_answer", "reference_answer"),
-        *("output_answer", "reference_output", "correct_answer", "bot", "assistant", "truth", "label"),
-        *("text_responses", "expected_reply"),
-    ),
-}
-"""What columns are for → their usual names, here and in other tools. Of `a.b`, `b` counts."""
-_TOOLS = {
-    "assert": "promptfoo tests",
-    "__expected": "promptfoo tests",
-    "expectations": "an evaluation dataset of MLflow",
-    "outputs": "LangSmith examples",
-    "ideal": "samples of openai/evals",
-    "agent_expectations": "LiveKit scenarios",
-    "test_case_conversation_turns": "Dialogflow CX test cases",
-    "evaluation_criteria": "tau2 tasks",
-    "expected_tools": "DeepEval goldens",
-}
-"""Columns that only one tool has → what its rows are."""
+_ROLES, _TOOLS = SHAPES["columns"], SHAPES["tools"]
 _TEXTS = ("goal", "profile", "expected_outcome")
 _SEVERAL = ("goal", "knowledge", "criteria", "checks")
 _SITUATIONS = ("situation", "scenario")  # goals where no column is the user's message
@@ -132,7 +91,7 @@ _SHORT_CHARS = 60  # a longer answer is not expected word for word
 
 
 _OF_ROWS = {each: each for each in ("name", "says", "outcome", "split")}
-_OF_ROWS |= {"turn": "turns", "column": "columns", "rows": "limit"}
+_OF_ROWS |= {"turn": "turns", "rows": "limit"}
 _OF_TRACES = {"count": "most", "redact": "redact", "model": "model", "scripts": "scripts"}
 """Options that only rows, and only traces, have → their attributes."""
 
@@ -144,7 +103,7 @@ _OF_TRACES = {"count": "most", "redact": "redact", "model": "model", "scripts": 
 @option("--turn turns", "TEXT", "Send a user message like '{question}'; repeat for more.", multiple=True)
 @option("--says", "TEXT", "Expect a reply that contains a text like '{answer}'.")
 @option("--outcome", "TEXT", "Expect an outcome, which a judge decides.")
-@option("--column columns", "ROLE=COLUMN", "Use a column as goal, profile, turn, answer….", multiple=True)
+@option("--column columns", "ROLE=NAME", "Use a column as goal, turn…, or a speaker as user.", multiple=True)
 @option("--split", "NAME", "Use this split of a dataset (default: train).")
 @option("--rows limit", "N", "Use the first N rows of a dataset.", kind=click.IntRange(min=1))
 @option(
@@ -186,13 +145,19 @@ def import_(request: ImportRequest, sources: tuple[str, ...]) -> ExitCode:
         if len(sources) > 1 and request.output:
             raise UsageError("--output: is for one file of rows; without it, each has scenarios next to it")
         return max([_report(import_rows(replace(request, source=each))) for each in sources])
-    source, root = Path(sources[0]), project_of(Path.cwd()).root
-    name, has_settings = f"{source.resolve().stem}.sim.py", is_configured(RunRequest(root, request.config))
+    return _report(import_traces(_trace_request(request, Path(sources[0]), paths)))
+
+
+def _trace_request(request: ImportRequest, source: Path, paths: tuple[Path, ...]) -> TraceRequest:
+    """Return what becomes of the sessions in files. Raises UsageError."""
+    name, root = f"{source.resolve().stem}.sim.py", project_of(Path.cwd()).root
+    has_settings = is_configured(RunRequest(root, request.config))
     settings = load(request.config or find_config(root), dict(environ)).config if has_settings else None
     redact = {**(settings.redact if settings else {}), **{f"match of {one}": one for one in request.redact}}
-    traces = TraceRequest(
+    return TraceRequest(
         paths=paths,
         form=request.form,
+        roles=_speakers(request.columns),
         # A stored run is removed one day, so its scenarios belong in the user's folder.
         output=request.output or (Path(name) if source.is_dir() else source.with_name(name)),
         most=request.most or 20,
@@ -200,7 +165,17 @@ def import_(request: ImportRequest, sources: tuple[str, ...]) -> ExitCode:
         force=request.force,
         model=None if request.offline or request.scripts else _model(settings, request.model),
     )
-    return _report(import_traces(traces))
+
+
+def _speakers(columns: Sequence[str]) -> dict[str, str]:
+    """Return the role of each speaker that is named, like `user=Ann`. Raises UsageError."""
+    named = [each.partition("=")[::2] for each in columns]
+    for role, speaker in named:
+        if role not in ("user", "assistant") or not speaker:
+            raise UsageError(
+                f"--column {role}={speaker}: of recorded sessions, write user=NAME or assistant=NAME"
+            )
+    return {speaker: role for role, speaker in named}
 
 
 def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
@@ -300,7 +275,7 @@ class _Columns:
         self._left_out = Counter[str]()
         self._roles: dict[str, list[str]] = {}
         heads = {snake_case(path.partition(".")[0].rstrip("0123456789")) for path in self._paths}
-        self._tool = next((tool for head, tool in _TOOLS.items() if head in heads), "")
+        self._tool = next((tool for head, (tool,) in _TOOLS.items() if head in heads), "")
         self._options = [path for path in self._paths if snake_case(path) in OPTIONS]
         for role, names in _ROLES.items():
             found = self._named(names)

@@ -11,6 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from importlib.resources import files
+from tomllib import loads
 from typing import Any
 
 from agentest.domain.transcript import Usage
@@ -23,55 +25,8 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "c
 _MODEL_SPANS = (".doGenerate", ".doStream")
 _TOOL_SPANS = ("execute_tool", "running tool", "tools/call", "ai.toolCall")
 _MERGED_TOOLS = frozenset({"(merged tools)", "(merged)"})
-_NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_name")
-_CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
-_ARGUMENTS = (
-    "gen_ai.tool.call.arguments",
-    "ai.toolCall.args",
-    "ai.toolCall.input",
-    "gcp.vertex.agent.tool_call_args",
-    "gen_ai.tool.arguments",
-    "tool_arguments",
-    "tool_call.function.arguments",
-)
-_INPUT = ("input.value", "traceloop.entity.input", "gen_ai.prompt")
-"""Attributes that may contain the arguments. A tool with one argument often gets only its value."""
-_RESULT = (
-    "gen_ai.tool.call.result",
-    "ai.toolCall.result",
-    "ai.toolCall.output",
-    "gcp.vertex.agent.tool_response",
-    "gen_ai.tool.result",
-    "tool_response",
-    "output.value",
-    "traceloop.entity.output",
-    "gen_ai.completion",
-)
+_KEYS: Mapping[str, list[str]] = loads(files(__package__).joinpath("span_keys.toml").read_text("utf-8"))
 _MCP_RESULT_KEYS = frozenset({"isError", "structuredContent", "_meta", "meta"})
-_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
-_PROMPT_TOKENS = (
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.prompt_tokens",
-    "llm.token_count.prompt",
-    "ai.usage.inputTokens",
-    "ai.usage.promptTokens",
-)
-_COMPLETION_TOKENS = (
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.completion_tokens",
-    "llm.token_count.completion",
-    "ai.usage.outputTokens",
-    "ai.usage.completionTokens",
-)
-_CACHED_TOKENS = (
-    "gen_ai.usage.cache_read.input_tokens",
-    "gen_ai.usage.cache_read_input_tokens",
-    "gen_ai.usage.cached_input_tokens",
-    "gen_ai.usage.details.cache_read_tokens",
-    "gen_ai.usage.details.cached_tokens",
-    "llm.token_count.prompt_details.cache_read",
-    "ai.usage.cachedInputTokens",
-)
 _REQUESTED_CALLS = re.compile(
     r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,6})\.(?:message\.)?tool_calls\.(\d{1,6})\."
     r"(?:tool_call\.)?(?:function\.)?(id|name|arguments)"
@@ -131,7 +86,9 @@ def tool_of(span: Span) -> ToolSpan | None:
     if not _is_tool(span):
         return None
     # Traceloop and LangSmith have no attribute for a tool's name, but name the span's entity by it.
-    name = _text(attributes, _NAME) or _text(attributes, ("traceloop.entity.name", "langsmith.trace.name"))
+    name = _text(attributes, _KEYS["name"]) or _text(
+        attributes, ("traceloop.entity.name", "langsmith.trace.name")
+    )
     name = name or _tool_in_name(span)
     if not name or name in _MERGED_TOOLS:
         return None
@@ -139,7 +96,7 @@ def tool_of(span: Span) -> ToolSpan | None:
     result, failed, call_id = _result(attributes)
     return ToolSpan(
         name=name,
-        call_id=_text(attributes, _CALL_ID) or call_id,
+        call_id=_text(attributes, _KEYS["call_id"]) or call_id,
         arguments=arguments,
         is_bare=is_bare,
         result=result,
@@ -152,10 +109,10 @@ def model_of(span: Span) -> ModelSpan | None:
     attributes = span.attributes
     if not _is_model(span):
         return None
-    tokens = [_number(attributes, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
+    tokens = [_number(attributes, _KEYS[f"{kind}_tokens"]) for kind in ("prompt", "completion", "cached")]
     requested_calls = tuple(_requested_calls(attributes))
     return ModelSpan(
-        model=_text(attributes, _MODEL) or "", usage=Usage(*tokens), requested_calls=requested_calls
+        model=_text(attributes, _KEYS["model"]) or "", usage=Usage(*tokens), requested_calls=requested_calls
     )
 
 
@@ -165,7 +122,7 @@ def _is_tool(span: Span) -> bool:
     if "TOOL" in kinds[:2] or "tool" in kinds or attributes.get("gen_ai.operation.name") == "execute_tool":
         return True
     return span.name.startswith(_TOOL_SPANS) and (
-        _text(attributes, _NAME) is not None or attributes.get("mcp.method.name") == "tools/call"
+        _text(attributes, _KEYS["name"]) is not None or attributes.get("mcp.method.name") == "tools/call"
     )
 
 
@@ -188,11 +145,11 @@ def _tool_in_name(span: Span) -> str | None:
 
 
 def _arguments(attributes: Mapping[str, Any]) -> tuple[Any, bool]:
-    for key in _ARGUMENTS:
+    for key in _KEYS["arguments"]:
         if attributes.get(key) is not None:
             value = _parse_if_json(attributes[key])
             return ({} if value == "" else value), False  # some models write no arguments so
-    for key in _INPUT:
+    for key in _KEYS["input"]:
         if attributes.get(key) is not None:
             value = _unwrap_arguments(_parse_if_json(attributes[key]))
             return value, not isinstance(value, Mapping)
@@ -211,7 +168,7 @@ def _unwrap_arguments(value: Any) -> Any:
 
 
 def _result(attributes: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
-    result = next((attributes[key] for key in _RESULT if attributes.get(key) is not None), None)
+    result = next((attributes[key] for key in _KEYS["result"] if attributes.get(key) is not None), None)
     return _unwrapped(_parse_if_json(result))
 
 
