@@ -318,7 +318,7 @@ class Anthropic:
         for index, text in texts.items():
             blocks[index]["input"] = json.loads(text)
         assert events[-1]["type"] == "message_stop"
-        return {"content": blocks, "stop_reason": reason}
+        return {"id": events[0]["message"].get("id"), "content": blocks, "stop_reason": reason}
 
     def text_and_calls(self, answer: Json) -> tuple[str, list[tuple[str, str, Json]]]:
         blocks = answer["content"]
@@ -593,11 +593,27 @@ class StoredResponses(Responses):
         return [{"response": answer["id"]}]
 
 
+class Threads(Anthropic):
+    """Anthropic's messages with a stored history: requests name the previous message, and no tools again."""
+
+    def request(self, history: list[Json], *, stream: bool) -> Json:
+        last = max((i for i, item in enumerate(history) if "message" in item), default=-1)
+        body = super().request(history[last + 1 :], stream=stream)
+        if last < 0:
+            return {**body, "thread": {"type": "create"}}
+        del body["tools"]
+        return {**body, "thread": {"type": "continue", "previous_message_id": history[last]["message"]}}
+
+    def received(self, answer: Json) -> list[Json]:
+        return [{"message": answer["id"]}]
+
+
 Form = Chat | Responses | Anthropic | Gemini
-FORM_OF: dict[str, Callable[[], Form]] = dict(
-    zip(FORMS, (Chat, Responses, StoredResponses, Anthropic, Gemini), strict=True)
-)
-ROOTS = dict(zip(FORMS, ("openai", "openai", "openai", "anthropic", "google"), strict=True))
+FORM_OF: dict[str, Callable[[], Form]] = {
+    **dict(zip(FORMS, (Chat, Responses, StoredResponses, Anthropic, Gemini), strict=True)),
+    "anthropic threads": Threads,
+}
+ROOTS = dict(zip(FORM_OF, (*["openai"] * 3, "anthropic", "google", "anthropic"), strict=True))
 
 
 def _text(content: Any) -> str:
@@ -644,7 +660,9 @@ class Provider:
     histories: list[list[Said]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     stored: dict[str, list[Json]] = field(default_factory=dict)
-    """Id of a response → all items up to its end."""
+    """Id of a response → all items up to its end; of a message in a thread, all messages."""
+    tools: dict[str, list[Json]] = field(default_factory=dict)
+    """Id of a message in a thread → the tools of the thread."""
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -657,6 +675,14 @@ class Provider:
         body = await request.json()
         if before := body.get("previous_response_id"):
             body["input"] = [*self.stored[before], *form.items(body)]
+        if isinstance(form, Anthropic) and (before := body.get("thread", {}).get("previous_message_id")):
+            if before not in self.stored or "tools" in body:
+                self.refused.append(
+                    f"no thread {before}" if before not in self.stored else "tools in a thread"
+                )
+                return web.json_response({"error": {"message": self.refused[-1]}}, status=400)
+            body["messages"] = [*self.stored[before], *body["messages"]]
+            body["tools"] = self.tools[before]
         if isinstance(form, Responses):
             items = {item["id"]: item for each in self.stored.values() for item in each if "id" in item}
             body["input"] = [
@@ -676,6 +702,9 @@ class Provider:
         answer = form.answer(body, text, [(_offered(body, name), arguments) for name, arguments in calls])
         if isinstance(form, Responses) and body.get("store") is not False:
             self.stored[answer["id"]] = [*form.items(body), *answer["output"]]
+        if isinstance(form, Anthropic) and "thread" in body:
+            self.stored[answer["id"]] = [*body["messages"], *form.received(answer)]
+            self.tools[answer["id"]] = body["tools"]
         if not (body.get("stream") or "stream" in request.path):
             return web.json_response(answer, headers={"x-ratelimit-remaining": "7"})
         kind = {"Content-Type": "text/event-stream"}

@@ -11,6 +11,7 @@ import json
 import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -307,6 +308,20 @@ def read_history(
         results=tuple(results),
         texts=(*history.texts, *texts),
     )
+
+
+def repeats_key(text: str | bytes) -> bool:
+    """Return True if an object in a JSON text has a key twice. Parsers differ in which value they take."""
+    repeated = list[bool]()
+
+    def checked(pairs: list[tuple[str, Any]]) -> Json:
+        found = dict(pairs)
+        repeated.append(len(found) < len(pairs))
+        return found
+
+    with suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=checked)
+    return any(repeated)
 
 
 def messages_of(body: Json) -> list[Json]:

@@ -48,7 +48,10 @@ class MockServerTools(ServedTools):
     def keys_of(self, names: Collection[str]) -> frozenset[str]:
         if len(self.servers) == 1:
             return frozenset()
-        lists = {_key(server): self._names(server, names) for server in self.servers}
+        lists = {
+            "rest_mock" if isinstance(server, RestMock) else "mcp_mock": self._names(server, names)
+            for server in self.servers
+        }
         keys = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
         # A tool that no list has may belong to an MCP server that lists its tools only on request.
         unlisted = self.mocked.intersection(names).difference(*lists.values())
@@ -84,10 +87,6 @@ def tools_of_servers(
         mocked=mocked,
         in_trajectories=in_trajectories,
     )
-
-
-def _key(server: McpMock | RestMock) -> str:
-    return "rest_mock" if isinstance(server, RestMock) else "mcp_mock"
 
 
 def _is_request(name: str) -> bool:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_provider import FORM_OF, FORMS, ROOTS, Conversation, Provider, Refused, Said, served
+from scripted_provider import FORM_OF, ROOTS, Conversation, Provider, Refused, Said, served
 
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway
@@ -137,7 +137,7 @@ async def gateway(
 
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-EACH_FORM = pytest.mark.parametrize("form", FORMS)
+EACH_FORM = pytest.mark.parametrize("form", FORM_OF)
 
 
 def made(calls: Sequence[ToolCall]) -> list[tuple[str, Any, bool]]:
@@ -348,7 +348,7 @@ ANSWERS = st.sampled_from(["Done.", "Fine."])
 
 @given(
     turns=st.lists(st.tuples(TURN, ANSWERS, st.sampled_from(["go on", "again"])), min_size=1, max_size=4),
-    form=st.sampled_from(FORMS),
+    form=st.sampled_from([*FORM_OF]),
     stream=st.booleans(),
 )
 def test_the_model_always_sees_a_valid_history_that_only_grows(

@@ -115,11 +115,23 @@ async def test_an_agent_that_keeps_calls_keeps_mocked_results(form: str, stream:
     async with gateway() as gate, gate.talk(form, "a", stream=stream) as talk:
         for text in ("both one", "look two"):
             await talk.say(text)
-            await talk.known.end_turn()
+            assert (await talk.known.end_turn()).missing is None
         reply = await talk.say("recall")
 
     assert [word for word in ("one", "one2", "two") if f"'{word}'" not in reply] == []
     assert gate.notes == []
+
+
+async def test_a_text_whose_id_the_agent_lost_is_not_sent_twice() -> None:
+    """As haystack writes the items of a response: reasoning, calls, then the text, which has no id."""
+    async with gateway() as gate, gate.talk("responses", "a") as talk:
+        await talk.say("look one")
+        kept = [item for item in talk.agent.history if item.get("type") != "message"]
+        talk.agent.history[:] = [*kept, {"role": "assistant", "content": "Done."}]
+        reply = await talk.say("recall")
+
+    assert "'one'" in reply
+    assert [said.text for said in gate.provider.histories[-1] if said.role == "model"] == ["", "Done."]
 
 
 @EACH_FORM

@@ -27,12 +27,18 @@ class AnthropicMessages(wire.WireForm):
 
     name = "Anthropic messages"
     schema_keys = ("input_schema",)
+    previous_at = ("thread", "previous_message_id")
     effort_key = "output_config"
     token_keys = ("input_tokens", "output_tokens", "")
 
     def facts(self, body: Json, _: str) -> Json:
-        choice = entry(body, "tool_choice")
-        return {"forced": wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")}
+        choice, previous = entry(body, "tool_choice"), entry(body, "thread").get("previous_message_id")
+        forced = wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")
+        held = isinstance(previous, str)
+        return {"forced": forced, "ids": (previous,) * held, "chained": held, "stored_tools": held}
+
+    def ids_of(self, body: Json) -> Iterable[str]:
+        return filter(None, (body.get("id"),))
 
     def put_back(self, groups: Iterable[tuple[list[Json], wire.PassedAnswer | None]]) -> Iterator[Json]:
         owed: list[Json] = []
@@ -52,8 +58,10 @@ class AnthropicMessages(wire.WireForm):
             yield {**message, "content": [*owed, *_blocks(message)]} if owed else message
             owed = []
 
-    def in_messages(self, owed: list[Json]) -> list[Json]:
-        return [{"role": "user", "content": owed}]
+    def in_messages(self, owed: list[Json], after: Sequence[Json] = ()) -> list[Json]:
+        first = [each for each in after[:1] if each.get("role") == "user"]  # results come before any text
+        content = [*owed, *(block for each in first for block in _blocks(each))]
+        return [{"role": "user", "content": content}, *after[len(first) :]]
 
     def lifted(self, body: Json) -> Json:
         choice = {key: value for key, value in body["tool_choice"].items() if key != "name"}
@@ -111,11 +119,10 @@ class _MessageStream(wire.AnswerStream):
         if kind == "message_start":
             now.message = dict(entry(data, "message"))
             began, self._began = self._began, True
+            self.ids += [] if began else AnthropicMessages().ids_of(now.message)
             return self._released(self._calls) if began else wire.sse(event.data, kind)
-        if kind == "message_delta":
-            now.final = data
-            return b""
-        if kind == "message_stop":
+        if kind in ("message_delta", "message_stop"):
+            now.final = data if kind == "message_delta" else now.final
             return b""
         if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
             return self._block(kind, data, event.data)

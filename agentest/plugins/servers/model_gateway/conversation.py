@@ -377,7 +377,8 @@ class GatewayConversation:
 
     def note_arguments(self, arguments: object) -> None:
         """Remember the texts in arguments of a call, which a sub-agent may be given."""
-        self.arguments.extend(_texts_in(arguments))
+        texts = (leaf for _, leaf in leaves([arguments]) if isinstance(leaf, str) and leaf.strip())
+        self.arguments.extend(map(wire.normalized, texts))
         self._note_known()
 
     def _note_known(self) -> None:
@@ -577,10 +578,6 @@ def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
     if result.call_id and call.call_id:
         return result.call_id == call.call_id
     return result.name == call.name
-
-
-def _texts_in(value: object) -> Sequence[str]:
-    return [wire.normalized(leaf) for _, leaf in leaves([value]) if isinstance(leaf, str) and leaf.strip()]
 
 
 def is_output_tool(tool: ToolSpec) -> bool:

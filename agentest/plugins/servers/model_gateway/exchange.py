@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS
-from agentest.plugins.protocols.model_messages import Json
+from agentest.plugins.protocols.model_messages import Json, repeats_key
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, Rounds
 from agentest.plugins.servers.model_gateway.request_log import RequestRecord
@@ -387,6 +387,7 @@ class ModelExchange:
                 hidden_calls=hidden,
                 shown=shown,
                 user_text=self.request.user_texts[-1] if self.request.user_texts else "",
+                tools=self.request.tools,
                 turn=conversation.turn,
                 answer_id=answer.body.get("id"),
             )
@@ -397,7 +398,7 @@ def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None
     if not recorded and not (any(map(data.__contains__, _OF_CALLS)) and _CALL.search(_plain(data))):
         return
     texts = [event.data for event in EventParser().feed(data)] if streams else [data]
-    if any(map(wire.repeats_key, texts)):
+    if any(map(repeats_key, texts)):
         raise GatewayRefusal(_HIDDEN.format("an object has a key twice"))
     values = [json_or(text) for text in texts]
     names = [name for name in wire.called_in(values) if name or not (streams and recorded)]

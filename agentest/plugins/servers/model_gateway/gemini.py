@@ -99,8 +99,8 @@ class Gemini(wire.WireForm):
             yield from _with_owed(group, owing) if owing else group
             owing = None
 
-    def in_messages(self, owed: list[Json]) -> list[Json]:
-        return [{"role": "user", "parts": owed}]
+    def in_messages(self, owed: list[Json], after: Sequence[Json] = ()) -> list[Json]:
+        return [{"role": "user", "parts": owed}, *after]
 
     def lifted(self, body: Json) -> Json:
         key = "toolConfig" if "toolConfig" in body else "tool_config"

@@ -13,7 +13,8 @@ from agentest.support.lazy_dataclasses import dataclass
 
 _LEAST_CHARS = 12  # shorter texts count only if they stand alone, because any text may contain them
 _MOST_REMEMBERED_CHARS = 4_000
-_WRITTEN_ID = re.compile(r"[\w.:-]{8,}")
+_written_ids = lru_cache(500)(re.compile(r"[\w.:-]{8,}").findall)
+"""Returns what may be ids in a text. Each history has the texts of the one before, and a new one."""
 Owners = Mapping[str, GatewayConversation | None]
 """Id that was passed on → its conversation; None if several conversations have it."""
 
@@ -114,11 +115,6 @@ def _by_id(
     return newest
 
 
-@lru_cache(500)  # by text, because each history has those of the one before, and a new one
-def _written_ids(text: str) -> tuple[str, ...]:
-    return tuple(_WRITTEN_ID.findall(text))
-
-
 def _owners(ids: Collection[str], owners: Owners) -> list[GatewayConversation]:
     found: dict[str, GatewayConversation] = {}
     for known in ids if not owners.keys().isdisjoint(ids) else ():
@@ -201,11 +197,6 @@ def _read(text: str) -> _UserText:
     return _read_once(text) if len(text) <= _MOST_REMEMBERED_CHARS else _UserText(text)
 
 
-@lru_cache(2_000)
-def _read_once(text: str) -> _UserText:
-    return _UserText(text)
-
-
 class _UserText:
     """A text of the user in a request, which a framework may have wrapped in others."""
 
@@ -256,3 +247,6 @@ class _UserText:
         for match in re.finditer(pattern, self._raw, re.MULTILINE):
             covered |= ((1 << len(match[0])) - 1) << match.start()
         return covered
+
+
+_read_once = lru_cache(2_000)(_UserText)

@@ -13,7 +13,6 @@ from agentest.plugins.protocols.model_messages import (
     Json,
     count,
     entry,
-    messages_of,
     objects,
     read_message,
     texts_of,
@@ -39,16 +38,18 @@ class Responses(wire.WireForm):
 
     name = "responses"
     history_key = "input"
+    previous_at = ("previous_response_id",)
     effort_key = "reasoning"
     token_keys = ("input_tokens", "output_tokens", "total_tokens")
 
     def facts(self, body: Json, _: str) -> Json:
         choice = body.get("tool_choice")
+        stored = (*filter(None, (body.get("previous_response_id"), conversation_id(body))),)
         return {
-            "ids": (*filter(None, (body.get("previous_response_id"), conversation_id(body))),),
+            "ids": stored,
             "forced": wire.ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
-            "chained": _is_chained(body),
-            "stored_prompt": bool(body.get("prompt")),
+            "chained": bool(stored),
+            "stored_tools": bool(body.get("prompt")),
             "unmockable": "it runs in the background" if body.get("background") else None,
         }
 
@@ -69,9 +70,7 @@ class Responses(wire.WireForm):
 
     def completed(self, request: wire.WireRequest, answers: Sequence[wire.PassedAnswer]) -> Json:
         body = request.body
-        if _is_chained(body):
-            return _continued(body, answers) if any(answer.hides for answer in answers) else body
-        if isinstance(body.get("input"), list):
+        if request.chained or isinstance(body.get("input"), list):
             body = super().completed(request, answers)
         included = body.get("include") or []
         if body.get("store") is False and _ENCRYPTED not in included:
@@ -79,15 +78,8 @@ class Responses(wire.WireForm):
             body = {**body, "include": [*included, _ENCRYPTED]}
         return body
 
-    def next_round(
-        self, body: Json, answer: wire.WireAnswer, results: Sequence[wire.CallResult], *, lift: bool
-    ) -> tuple[Json, list[Json]]:
-        changed, new = super().next_round(body, answer, results, lift=lift)
-        if _is_chained(body):
-            changed["input"] = self.owed(results)
-            if "previous_response_id" in body:
-                changed["previous_response_id"] = answer.body.get("id")
-        return changed, new
+    def following(self, body: Json, answer_id: Any) -> Json | None:
+        return super().following(body, answer_id) or (body if conversation_id(body) else None)
 
     def owed(self, results: Sequence[wire.CallResult]) -> list[Json]:
         texts = [ToolResult(each.call_id or "", each.name, wire.result_text(each)) for each in results]
@@ -108,6 +100,8 @@ class Responses(wire.WireForm):
         current = None
         for item in messages:
             owner = _owner(item, answers) if self.is_of_model(item) else None
+            if owner is None and current and item.get("role") == "assistant":  # it may have lost its id
+                owner = current if read_message(item).text == current.shown.text else None
             if groups and current is not None and (owner is current or _is_result(item)):
                 groups[-1].append(item)
                 continue
@@ -262,10 +256,6 @@ def conversation_id(body: Json) -> str | None:
     return known if isinstance(known, str) else None
 
 
-def _is_chained(body: Json) -> bool:
-    return bool(body.get("previous_response_id") or conversation_id(body))
-
-
 def _is_call(item: Json) -> bool:
     return item.get("type") in _CALLS
 
@@ -280,21 +270,6 @@ def _asks_for_encrypted(body: Mapping[str, Any]) -> bool:
 
 def _without_encrypted(item: Json, *, asked: bool) -> Json:
     return item if asked else {key: value for key, value in item.items() if key != _CONTENT}
-
-
-def _continued(body: Json, answers: Sequence[wire.PassedAnswer]) -> Json:
-    items = messages_of(body)
-    before = body.get("previous_response_id")
-    called = (item.get("call_id") for item in items if _is_result(item))
-    named = {known for known in (before, *called) if isinstance(known, str)}
-    owed: list[Json] = []
-    for each in answers:
-        if named.isdisjoint(each.shown.ids):
-            continue
-        owed += each.owed
-        if before in each.shown.ids and each.answer_id:
-            body = {**body, "previous_response_id": each.answer_id}
-    return {**body, "input": [*owed, *items]} if owed else body
 
 
 def _owner(item: Json, answers: Sequence[wire.PassedAnswer]) -> wire.PassedAnswer | None:

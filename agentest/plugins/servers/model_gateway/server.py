@@ -17,6 +17,7 @@ from yarl import URL
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
+from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import MessageHistory, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, BypassWatch, gateway_token
@@ -39,11 +40,12 @@ from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
 from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, LiveApi, RecordedApi, keys_in
 from agentest.plugins.servers.model_gateway.responses import Responses
-from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest, tools_in
+from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest
 from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 _REMEMBERED_TARGETS = 1000
@@ -68,6 +70,7 @@ _CALLS_NOTHING = re.compile(
 """Requests that may offer tools although no model answers them."""
 _STORED = re.compile(r"/([^?]*/)?(conversations|responses|chat/completions)([/?]|$)")
 """What a GET only shows again. Runs of threads and batches hand their calls over by GET."""
+_OFFERED = re.compile(r"(?:^|\.)(?:tools|functions)\b.*\.name$", re.DOTALL)  # the path of a tool's name
 _BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateContent")
 
 
@@ -203,6 +206,9 @@ class GatewayHandler:
         placed = self._placed(read, target)
         if isinstance(placed, Unplaced):
             placed = await self._of_nobody(placed, read, target.lane)
+        if read.chained and read.stored_tools and not read.tools:
+            before = (each.tools for each in placed.answers if read.ids[0] in each.shown.ids)
+            read = replace(read, tools=next(before, {}))
         if read.unmockable and read.may_call and placed.guards_any:
             problem = f"mocks cannot answer the calls of this request: {read.unmockable}"
             placed.note_fault(problem)
@@ -257,7 +263,7 @@ class GatewayHandler:
 
     async def _other_request(self, target: Target, data: bytes, upstream: LiveApi, reply: Reply) -> None:
         """Pass a request on, such as for embeddings. Raises GatewayError if it may ask a model for calls."""
-        if target.may_call and (tools := tools_in(data)):
+        if target.may_call and (tools := _tools_in(data)):
             await self._check_unknown(target, tools)
         api: LiveApi | RecordedApi = upstream
         if self._traffic.replays or any(each.tape for each in self._traffic.active):
@@ -394,6 +400,13 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         is_batch=_BATCH.fullmatch(read) is not None,
         may_call=_CALLS_NOTHING.fullmatch(read) is None,
     )
+
+
+def _tools_in(data: bytes) -> set[str]:
+    """Return the names of the tools that a request in an unknown form offers."""
+    if b'"tools"' not in data and b'"functions"' not in data:
+        return set()
+    return {str(name) for path, name in leaves(json_or(data)) if _OFFERED.search(path)}
 
 
 def _provider_of(path: str) -> Provider:

@@ -12,7 +12,6 @@ import marshal
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ from agentest.plugins.protocols.model_messages import (
     objects,
     read_history,
     read_message,
+    repeats_key,
     texts_of,
     usage_of,
 )
@@ -91,12 +91,12 @@ class WireRequest:
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
     chained: bool = False  # True if the provider has the history
     unmockable: str | None = None  # why calls of this request cannot be mocked; None if they can
-    stored_prompt: bool = False  # True if the provider may add tools to it
+    stored_tools: bool = False  # True if the provider may add tools, of a stored prompt or a thread
 
     @property
     def may_call(self) -> bool:
         """True if the answer may contain calls."""
-        return bool(self.tools) or self.stored_prompt
+        return bool(self.tools) or self.stored_tools
 
     @property
     def user_texts(self) -> tuple[str, ...]:
@@ -145,6 +145,7 @@ class PassedAnswer:
     hidden_calls: tuple[ModelCall, ...]
     shown: WireAnswer
     user_text: str
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict)  # those that the request offered
     turn: int = 0
     answer_id: str | None = None
     """The provider's id of its last answer, to which a later request may have to refer."""
@@ -246,6 +247,8 @@ class WireForm(ABC):
     """The keys of a declared tool that may have the schema of its arguments."""
     token_keys = ("prompt_tokens", "completion_tokens", "total_tokens")
     """The numbers of tokens in an answer's usage: of the prompt, the output, and both, if it has that."""
+    previous_at: tuple[str, ...] = ("",)
+    """The keys of the id of an answer after which the provider continues a history that it has."""
     effort_key = ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort`
 
     def request(self, body: Json, path: str, history: MessageHistory | None = None) -> WireRequest:
@@ -362,9 +365,32 @@ class WireForm(ABC):
         """
         if not any(answer.hides or answer.forgotten for answer in answers):
             return request.body
+        if request.chained:
+            return self._continued(request, answers)
         groups = self.grouped(objects(request.body.get(self.history_key)), answers)
         was = zip(groups, matched(answers, self.seen(groups, answers)), strict=True)
         return {**request.body, self.history_key: [*self.put_back(was)]}
+
+    def _continued(self, request: WireRequest, answers: Sequence[PassedAnswer]) -> Json:
+        body, owed = request.body, list[Json]()
+        before = entry(body, *self.previous_at[:-1]).get(self.previous_at[-1])
+        called = (before, *(part.id for part in request.history.results))
+        named = {known for known in called if isinstance(known, str)}
+        for each in answers:
+            if named.isdisjoint(each.shown.ids):
+                continue
+            owed += each.owed
+            if before in each.shown.ids and each.answer_id:
+                body = self.following(body, each.answer_id) or body
+        messages = messages_of(body)
+        return {**body, self.history_key: self.in_messages(owed, messages)} if owed else body
+
+    def following(self, body: Json, answer_id: Any) -> Json | None:
+        """Return a request that continues the provider's history after an answer; None if it has none."""
+        *within, key = self.previous_at
+        if not (held := entry(body, *within)).get(key):
+            return None
+        return {**body, within[0]: {**held, key: answer_id}} if within else {**held, key: answer_id}
 
     def grouped(self, messages: Sequence[Json], _: Sequence[PassedAnswer]) -> list[list[Json]]:
         """Return the messages of a history, those together that may be one answer."""
@@ -382,12 +408,16 @@ class WireForm(ABC):
         Args:
             lift: True if the request must no longer force the model to call a tool.
         """
-        new = [*answer.message, *self.in_messages(self.owed(results))]
-        changed = {**body, self.history_key: [*messages_of(body), *new]}
+        owed = self.in_messages(self.owed(results))
+        new = [*answer.message, *owed]
+        following = self.following(body, answer.body.get("id"))
+        history = owed if following else [*messages_of(body), *new]
+        changed = {**(following or body), self.history_key: history}
         return {**changed, **self.lifted(body)} if lift else changed, new
 
-    def in_messages(self, owed: list[Json]) -> list[Json]:
-        return owed
+    def in_messages(self, owed: list[Json], after: Sequence[Json] = ()) -> list[Json]:
+        """Return results as messages of the history, before the messages that come after them."""
+        return [*owed, *after]
 
     def lifted(self, body: Json) -> Json:
         """Return the fields of a request that no longer forces the model to call a tool."""
@@ -450,20 +480,6 @@ def _model_call(part: MessagePart) -> ModelCall:
     )
 
 
-def repeats_key(text: str | bytes) -> bool:
-    """Return True if an object in a JSON text has a key twice. Parsers differ in which value they take."""
-    repeated = list[bool]()
-
-    def checked(pairs: list[tuple[str, Any]]) -> Json:
-        found = dict(pairs)
-        repeated.append(len(found) < len(pairs))
-        return found
-
-    with suppress(ValueError, RecursionError):
-        json.loads(text, object_pairs_hook=checked)
-    return any(repeated)
-
-
 def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
     response = inner(part.raw, "functionResponse").get("response")
     value = part.value
@@ -475,27 +491,6 @@ def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
         call_id=part.id,
         failed=part.raw.get("is_error") is True or (isinstance(response, dict) and "error" in response),
     )
-
-
-def tools_in(data: bytes) -> set[str]:
-    """Return the names of the tools that a request in an unknown form offers."""
-    if b'"tools"' not in data and b'"functions"' not in data:
-        return set()
-    try:
-        return set(_names_in(json.loads(data), offered=False))
-    except (ValueError, RecursionError):
-        return set()
-
-
-def _names_in(value: Any, *, offered: bool) -> Iterator[str]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _names_in(item, offered=offered)
-    elif isinstance(value, dict):
-        if offered and isinstance(name := value.get("name"), str):
-            yield name
-        for key, item in value.items():
-            yield from _names_in(item, offered=offered or key in ("tools", "functions"))
 
 
 def model_of(body: Json) -> str | None:
