@@ -26,7 +26,6 @@ _WRONG_ADDRESS_S = 60.0  # seconds to wait for a model if nothing in this run sh
 _FIRST_PROBE_S = 0.25
 _MAX_PROBE_S = 3.0
 _COOL_DOWN_S = 30.0
-_MAX_WAIT_S = 10 * 365 * 86_400.0  # instead of an infinite one
 RAISE_TIMEOUT = "; raise `timeout_ms` if the model takes longer"
 
 
@@ -160,7 +159,7 @@ class Circuit(ModelState):
         if self._streak is None or (not self.is_open and now - self._streak.last > _STALE_S):
             self._streak = _Streak(now, now)
         self._streak.add(error, now)
-        asked_for = min(error.retry_after or 0.0, _MAX_WAIT_S)
+        asked_for = min(error.retry_after or 0.0, 1e9)  # some ask for an infinite pause
         if self.waits and not alone and asked_for > min(MAX_RETRY_AFTER_S, self.deadline_s):
             self._postpone(str(error), asked_for, now)
         elif self.is_open:

@@ -36,6 +36,7 @@ _EVENT = re.compile(r"(?:event:[^\n]*\n)?data:([^\n]*)")  # of a stream, althoug
 _BUSY = frozenset({503, 529})  # some providers answer requests beyond a quota like that, and ask to wait
 # Gemini sends the retry delay in the body, not in a header.
 _GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
+FILTERED = "its provider's content filter stopped it"
 _PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
 
@@ -94,7 +95,7 @@ class OpenAIChatModel:
         data = json_or(body)
         try:
             choice = data["choices"][0]
-            message, is_cut = choice["message"], choice.get("finish_reason") == "length"
+            message, reason = choice["message"], choice.get("finish_reason")
             content, refusal = message.get("content"), message.get("refusal")
             if not content and choice.get(
                 "error"
@@ -109,9 +110,9 @@ class OpenAIChatModel:
             busy, nobody = any(map(_THROTTLED.match, map(str, codes))), not (error or isinstance(data, dict))
             raise TransientError(problem, throttled=busy, misaddressed=nobody) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
-        if refusal and not content:
-            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), room, is_cut, sent)
-        return ChatReply(_text(content), usage, model, "", room, is_cut, sent)
+        refusal = refusal or (FILTERED if reason == "content_filter" else "")
+        refused = _shortened(self._redact(str(refusal))) if refusal and not content else ""
+        return ChatReply(_text(content), usage, model, refused, room, reason == "length", sent)
 
 
 def failure(problem: str, status: int, headers: Mapping[str, str], body: str) -> ModelError:

@@ -146,6 +146,16 @@ def test_a_late_answer_closes_the_circuit(dead: Circuit) -> None:
     assert not dead.is_open
 
 
+def test_an_answer_older_than_an_outage_closes_a_circuit_that_refuses(circuit: Circuit) -> None:
+    """Sums of earlier answers do not: nobody knows when they came."""
+    fails(circuit, UNREACHABLE, 3)
+    circuit.refuse_all("401")
+    circuit.answered(-1)
+    assert circuit.is_open
+    circuit.answered(0)
+    assert not circuit.is_open
+
+
 # A model that is waited for
 
 

@@ -184,6 +184,13 @@ def test_a_refusal() -> None:
     assert reply.usage == Usage(10, 5)
 
 
+def test_a_content_filter_is_a_refusal() -> None:
+    """An empty answer that a filter stopped is not requested again, and the reason is named."""
+    choice = {"message": {"role": "assistant", "content": None}, "finish_reason": "content_filter"}
+    with ModelServer(Answer(json.dumps({"choices": [choice]}).encode())) as server:
+        assert ask(server).refusal == "its provider's content filter stopped it"
+
+
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
 def test_transient_statuses(status: int) -> None:
     """Statuses worth a retry are transient and include the requested pause."""

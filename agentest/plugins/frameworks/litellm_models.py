@@ -11,6 +11,7 @@ from typing import Any
 import anyio.to_thread
 
 from agentest.models.openai_adapter import (
+    FILTERED,
     REFUSED,
     failure,
     refusal,
@@ -134,8 +135,7 @@ class LiteLLMChatModel:
         refused = ""
         if not message.content:
             # litellm's value for Claude's `refusal` and Gemini's `SAFETY`.
-            filtered = "its provider's content filter stopped it"
-            filtered = filtered if choice.finish_reason == "content_filter" else ""
+            filtered = FILTERED if choice.finish_reason == "content_filter" else ""
             refused = str(getattr(message, "refusal", None) or filtered)
         headers = (getattr(response, "_hidden_params", None) or {}).get("additional_headers") or {}
         room = room_from_headers(headers)

@@ -31,17 +31,20 @@ def test_a_lock_is_exclusive(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_lock_that_is_removed_before_it_is_taken_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
 ) -> None:
     """A run that opened the file of an earlier run, which then removed it, still has a lock to be seen."""
     opened: list[int] = []
 
     def open_before_removal(path: Path, *arguments: int) -> int:
-        opened.append(os_open(path, *arguments))
+        opened.append(end := os_open(path, *arguments))
         if len(opened) == 1:
             path.unlink()
-        return opened[-1]
+            if is_replaced:
+                path.touch()
+        return end
 
     os_open = os.open
     monkeypatch.setattr(os, "open", open_before_removal)
