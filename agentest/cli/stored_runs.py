@@ -146,7 +146,7 @@ def report_again(
                 reporter.on_event(event)
 
 
-def _texts(result: RunResult, *, everything: bool) -> Iterator[str]:
+def _texts(result: RunResult, *, everything: bool) -> Iterator[bytes]:
     """Yield the texts of conversations that a report quotes; a console quotes only those of failures."""
     for scenario in result.scenarios:
         stored = scenario.conversations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -28,7 +29,7 @@ from agentest.support.errors import EventLoopBlocked, OutputError
 from agentest.support.files import shown_path
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.redaction import CredentialFilter
+from agentest.support.redaction import PIECE_END, CredentialFilter, joined
 from agentest.support.terminal import tell, with_reminders
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class ReporterContext:
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
     credentials: bool = False
-    texts: Iterable[str] = ()
+    texts: Iterable[bytes] = ()
     journal: Journal | None = None
     record: RunRecord | None = None
     command: Callable[[str], None] | None = None
@@ -95,28 +96,38 @@ def make_reporters(reports: Iterable[ReportRequest], context: ReporterContext) -
     """
     wanted = [replace(each, path=path_of(each, context.folder)) for each in reports]
     made = [_make(each, wanted, context) for each in wanted]
-    if not (context.credentials or all(_has(each, "receives_credentials") for each in made)):
+    leaving = [r for r in made if not (context.credentials or getattr(r, "receives_credentials", False))]
+    if leaving:
         public = _PublicEvents(context.texts)
-        made = [
-            each if _has(each, "receives_credentials") else _PublicReporter(each, public) for each in made
-        ]
+        made = [_PublicReporter(each, public) if each in leaving else each for each in made]
     if not any(getattr(each, "replaces_progress_log", False) for each in made):
         made.append(_progress_log(context))
     return [context.journal, *made] if context.journal else made
 
 
-def _has(reporter: Reporter, attribute: str) -> bool:
-    return getattr(reporter, attribute, False) is not False
+_ALIKE = bytes.maketrans(b"123456789", b"000000000")
+_NOT_ALIKE = re.compile(rb"ya00\.|%00")  # what `_ALIKE` makes of the digits that stand in patterns
+_MAX_CLEAN = 20_000
+
+
+def find_credentials(stored: Iterable[bytes], hide: CredentialFilter) -> None:
+    """Let a filter find those in JSON. Of pieces that differ only in digits, one without any is enough."""
+    clean: set[bytes] = set()
+    for part in stored:
+        alike = part.translate(_ALIKE).split(PIECE_END)
+        if new := {*alike} - clean:
+            text = joined({p for like, p in zip(alike, part.split(PIECE_END), strict=True) if like in new})
+            if hide(text) is text and len(clean) < _MAX_CLEAN:
+                clean |= {each for each in new if not _NOT_ALIKE.search(each)}
 
 
 class _PublicEvents:
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Iterable[bytes]) -> None:
         self._hide = CredentialFilter()
         self._last: tuple[Event, Event] | None = None
         self._stored: dict[int, tuple[ScenarioResult, ScenarioResult]] = {}
         """Id of a stored scenario, which the end of the run has again → the scenario and its hidden form."""
-        for text in texts:
-            self._hide(text)
+        find_credentials(texts, self._hide)
 
     def __call__(self, event: Event) -> Event:
         if self._last is None or self._last[0] is not event:
@@ -172,7 +183,7 @@ class _PublicReporter(_ForeignReporter):
         super().__init__(reporter)
         self._public = public
         self._hidden: tuple[type[Event], ...] = (ScenarioFinished, ScenarioAmended, RunFinished)
-        if not _has(reporter, "counts_conversations"):
+        if not getattr(reporter, "counts_conversations", False):
             self._hidden += (ConversationFinished,)
 
     def on_event(self, event: Event) -> None:

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
@@ -235,15 +235,11 @@ class StoredJournal:
 
     def in_order(self, key: Place) -> array[int]:
         """Return number, start and length of the lines in order, flat; of two with one number the later."""
-        flat, ordered = self.places.get(key, array("q")), array("q")
+        flat = self.places.get(key, array("q"))
         if isinstance(flat, tuple):
-            text = _read_at(self.path, flat)
-            flat = array("q", (int(each[0]) for each in _NUMBER.finditer(text)))
-        for at in sorted(range(len(flat) // 3), key=flat[::3].__getitem__):
-            if ordered[-3:-2] == flat[3 * at : 3 * at + 1]:
-                del ordered[-3:]
-            ordered += flat[3 * at : 3 * at + 3]
-        return ordered
+            flat = array("q", (int(each[0]) for each in _NUMBER.finditer(_read_at(self.path, flat))))
+        last = dict(zip(flat[::3], range(0, len(flat), 3), strict=True))
+        return array("q", chain.from_iterable(flat[last[n] : last[n] + 3] for n in sorted(last)))
 
     def conversations(
         self,
@@ -271,12 +267,11 @@ class StoredJournal:
 
     def events(self, key: Place, numbers: Iterable[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
-        name, agent = key
         lines = self.lines(key)
         with self.path.open("rb") as journal:
             for number in numbers:
                 body, measured = conversation_in(_at(journal, lines[number]))
-                yield ConversationFinished(name, agent, body, number, measured=measured)
+                yield ConversationFinished(*key, body, number, measured=measured)
 
     def so_far(self, key: Place, *, silent: bool = False) -> ScenarioResult:
         """Return the scenario's result so far. Its conversations are read when they are used.
@@ -293,9 +288,7 @@ class StoredJournal:
 
 
 _NUMBER = re.compile(rb"\d+")
-_DURATION = re.compile(rb'\w+Ms": [\d.]+[]}]*')
 _AT_ONCE = 100
-_MOST_KNOWN = 20_000
 _Item = TypeVar("_Item")
 
 
@@ -327,17 +320,11 @@ class StoredItems(Sequence[_Item]):
         mapped.is_changed = True
         return mapped
 
-    def stored_texts(self) -> Iterator[str]:
-        """Yield the pieces of the parts, those of many at once, and each only once: few are new."""
-        known: set[bytes] = set()
+    def stored_texts(self) -> Iterator[bytes]:
+        """Yield the parts as JSON, those of many at once."""
         parts = self._read()
         while several := list(islice(parts, _AT_ONCE)):
-            # No text in JSON contains this separator, because its quotation marks are escaped.
-            pieces = set(b', "'.join(several).split(b', "')) - known
-            new = {each for each in pieces if not _DURATION.fullmatch(each)}
-            if len(known) < _MOST_KNOWN:
-                known |= new
-            yield b"\n\0\n".join(new).decode(errors="replace")
+            yield b", ".join(several)
 
     def __len__(self) -> int:
         return len(self._places) // 3

@@ -197,10 +197,8 @@ def head_json(result: RunResult) -> Json:
 
 def conversations_in_memory(scenario: ScenarioResult) -> Iterable[bytes]:
     """Yield the conversations in the scenario's result. Those of a stored run are not decoded for it."""
-    as_stored: Callable[[], Iterable[bytes] | None] = getattr(
-        scenario.conversations, "as_stored", lambda: None
-    )
-    if (stored := as_stored()) is not None:
+    stored: Iterable[bytes] | None = getattr(scenario.conversations, "as_stored", lambda: None)()
+    if stored is not None:
         return stored
     of_scenario = scenario.case, scenario.thresholds
     return (encoded(conversation_json(each, *of_scenario)) for each in scenario.conversations)

@@ -81,11 +81,10 @@ _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _LONGEST_SPELLING = 40
 _SHORTEST_IN_TRANSCRIPTS = 8
 _LONGEST_WORD = 11
-"""A secret that is a single word of at most this many letters stays in transcripts, because agents use such
-words.
-"""
+"""A secret that is one word of at most this many letters stays in transcripts: agents use such words."""
 _MAX_CLEAN = 20_000
 _SEPARATOR = "\n\0\n"
+PIECE_END = b'", "'  # of JSON; no text contains it, because its quotation marks are escaped
 _SHORTEST_PART = 6
 _CUT = "…"
 _SAME_IN_ANY_SPELLING = re.compile(r"[A-Za-z0-9_.-]+")
@@ -512,9 +511,14 @@ def _texts(value: Any, named: list[str] | None = None) -> Iterator[str]:
             elif isinstance(item, list | tuple | set | frozenset):
                 waiting += item
             elif stored := getattr(item, "stored_texts", None):  # values that are read when they are used
-                yield from stored()
+                yield joined({piece for json in stored() for piece in json.split(PIECE_END)})
             else:
                 yield str(item) if isinstance(item, str) else _foreign_text(item)
+
+
+def joined(pieces: Iterable[bytes]) -> str:
+    """Return pieces of JSON as one text in which no pattern matches more than one of them."""
+    return _SEPARATOR.encode().join(pieces).decode(errors="replace")
 
 
 class _Value:
