@@ -24,23 +24,10 @@ from agentest.domain.results import ConversationResult, ModelUsage
 from agentest.domain.results.exploration import Explored, ExploredPart, Finding, FindingStatus, NotTried
 from agentest.domain.transcript import Blame
 from agentest.judging.safety_checks import NO_OBEYED_INJECTION, NO_SECRET
+from agentest.plugins.explore import model
 from agentest.plugins.explore.corpus import CorpusEntry, CoverageCounter, SeenElements, has_reached, signature
 from agentest.plugins.explore.injection_sweep import control_of
 from agentest.plugins.explore.invariants import describe
-from agentest.plugins.explore.model import (
-    SEVERITIES,
-    Base,
-    BudgetSpent,
-    FindingKey,
-    Invariants,
-    Observation,
-    Observe,
-    Reduced,
-    Save,
-    Variation,
-    Vary,
-    Violation,
-)
 from agentest.plugins.explore.mutation_sweep import RELATION, needed_messages
 from agentest.plugins.explore.reduction import ReductionTrial
 from agentest.plugins.explore.reduction_steps import SeenConversations, scripted
@@ -60,9 +47,9 @@ _OF_CHANGE = (NO_OBEYED_INJECTION, RELATION)
 
 @dataclass(slots=True, eq=False)
 class _Candidate:
-    base: Base
-    variation: Variation
-    violation: Violation
+    base: model.Base
+    variation: model.Variation
+    violation: model.Violation
     result: ConversationResult
     found_after: int
     tries: int = 0
@@ -77,13 +64,13 @@ class _Share:
     """The conversations that one candidate may run (`Observe`), however many others run at once."""
 
     budget: ConversationBudget
-    observe: Observe
+    observe: model.Observe
     candidate: _Candidate
     left: int = 0
 
     async def __call__(self, scenario: Scenario, name: str, number: int) -> ConversationResult:
         if self.left <= 0 or not self.budget.take():
-            raise BudgetSpent
+            raise model.BudgetSpent
         self.left -= 1
         self.candidate.tries += 1
         try:
@@ -121,11 +108,11 @@ class _Trial(NamedTuple):
 class Exploration:
     """One exploration, whose findings so far are complete at any moment: a stop may come at any time."""
 
-    parts: Mapping[ExploredPart, Vary]
-    invariants: Invariants
+    parts: Mapping[ExploredPart, model.Vary]
+    invariants: model.Invariants
     reduce: Callable[..., ReductionTrial]
     """Begins the trial of a candidate: scenario, name, `Observe`, and `ReductionTrial.violation_in`."""
-    save: Save | None
+    save: model.Save | None
     budget: ConversationBudget
     coverage: CoverageCounter = field(default_factory=CoverageCounter)
     seed: int = 0
@@ -138,7 +125,7 @@ class Exploration:
     entries: Sequence[CorpusEntry] = ()  # of the corpus, from earlier explorations
     keep: Callable[[CorpusEntry], object] = lambda _: None  # receives each new entry of the corpus
     emit: Callable[[ExplorationProgressed], object] = lambda _: None
-    _findings: dict[FindingKey, Finding] = field(default_factory=dict)
+    _findings: dict[model.FindingKey, Finding] = field(default_factory=dict)
     _tries: Counter[ExploredPart] = field(default_factory=Counter)
     _not_tried: list[NotTried] = field(default_factory=list)
     _total: int = 0  # the number of variations that could be tried
@@ -173,7 +160,7 @@ class Exploration:
             coverage=self.coverage.coverage(),
         )
 
-    async def run(self, bases: Sequence[Base], converse: Callable[[Unit], Observe]) -> None:
+    async def run(self, bases: Sequence[model.Base], converse: Callable[[Unit], model.Observe]) -> None:
         """Try the variations of the bases until all are tried or the budget is spent.
 
         Args:
@@ -190,9 +177,9 @@ class Exploration:
         )
         self.coverage.expect(bases, (variation for _, variation in singles))
         for base in bases:
-            unchanged = Variation(part=ExploredPart.BASE, name="", group="", scenario=base.scenario)
+            unchanged = model.Variation(part=ExploredPart.BASE, name="", group="", scenario=base.scenario)
             for result in base.conversations:
-                self._look_at(Observation(base, unchanged, result))
+                self._look_at(model.Observation(base, unchanged, result))
         self._total = len(singles)
         search = Search(singles, self.seed, self.entries, frozenset(self.known))
         try:
@@ -230,9 +217,9 @@ class Exploration:
         self._untried = search.left.total()
 
     async def _try_wave(
-        self, search: Search, converse: Callable[[Unit], Observe], most: int, share: float
+        self, search: Search, converse: Callable[[Unit], model.Observe], most: int, share: float
     ) -> bool:
-        wave: list[tuple[Base, Variation]] = []
+        wave: list[tuple[model.Base, model.Variation]] = []
         width = min(self.width, most if most > 0 else self.width)
         while len(wave) < width and self.budget.take(share):
             following = search.next()
@@ -241,14 +228,14 @@ class Exploration:
                 break
             wave.append(following)
 
-        async def run(base: Base, variation: Variation) -> ConversationResult:
+        async def run(base: model.Base, variation: model.Variation) -> ConversationResult:
             result = await converse(base.unit)(variation.scenario, variation.name, 1)
             self.budget.finished()
             return result
 
         results = await run_concurrently([partial(run, *each) for each in wave])
         for (base, variation), result in zip(wave, results, strict=True):
-            seen = Observation(base, variation, result)
+            seen = model.Observation(base, variation, result)
             is_reached = has_reached(seen)
             if is_reached:
                 self._tries[variation.part] += 1
@@ -271,7 +258,7 @@ class Exploration:
         )
         return bool(wave)
 
-    def _look_at(self, seen: Observation, *, is_reached: bool = True) -> tuple[int, int]:
+    def _look_at(self, seen: model.Observation, *, is_reached: bool = True) -> tuple[int, int]:
         base, variation, result = seen
         elements = signature(variation.scenario, result.conversation)
         # Messages and calls are the same in every equal run.
@@ -307,7 +294,7 @@ class Exploration:
             )
         return new, cost
 
-    async def _settle(self, converse: Callable[[Unit], Observe]) -> None:
+    async def _settle(self, converse: Callable[[Unit], model.Observe]) -> None:
         confirmed: list[_Trial] = []
         while trials := self._trials(converse):
             outcomes = await run_concurrently([partial(self._is_confirmed, each) for each in trials])
@@ -325,14 +312,14 @@ class Exploration:
         pairs = zip(confirmed, forms, strict=True)
         await run_concurrently([partial(self._add_saved, *each) for each in pairs])
 
-    async def _add_saved(self, trial: _Trial, form: Reduced) -> None:
+    async def _add_saved(self, trial: _Trial, form: model.Reduced) -> None:
         if self.save:
             each, unit = trial.candidate, trial.candidate.base.unit
             file = await self.save(each.violation.key, form, unit, each.variation, trial.share)
             form = form._replace(file=file)
         self._add(trial.cause, trial.candidate, form, FindingStatus.NEW)
 
-    def _trials(self, converse: Callable[[Unit], Observe]) -> list[_Trial]:
+    def _trials(self, converse: Callable[[Unit], model.Observe]) -> list[_Trial]:
         """Return a trial for each cause that can be confirmed now. Known findings need none."""
         for cause in self._causes.values():
             known = [each for each in cause.candidates if finding_id(each.violation.key) in self.known]
@@ -350,7 +337,7 @@ class Exploration:
             trials.append(_Trial(cause, worst, share, self._trial_of(worst, share)))
         return trials
 
-    def _trial_of(self, candidate: _Candidate, observe: Observe) -> ReductionTrial:
+    def _trial_of(self, candidate: _Candidate, observe: model.Observe) -> ReductionTrial:
         scenario = candidate.variation.scenario
         if scenario.attack:  # its messages prove it, whatever a model would write next time
             talks = SeenConversations(candidate.result.conversation)
@@ -365,14 +352,14 @@ class Exploration:
             else:
                 each.cause.is_confirmed = await each.trial.confirm() is not None
                 why = ""
-        except BudgetSpent:
+        except model.BudgetSpent:
             return False
         if not each.cause.is_confirmed:
             each.cause.candidates.remove(candidate)
             each.cause.failed.append((candidate, why))
         return each.cause.is_confirmed
 
-    async def _is_acquitted(self, candidate: _Candidate, observe: Observe) -> bool:
+    async def _is_acquitted(self, candidate: _Candidate, observe: model.Observe) -> bool:
         control = control_of(candidate.base.scenario, candidate.variation)
         if control is None or candidate.violation.key.oracle not in _OF_CHANGE:
             return False
@@ -381,18 +368,18 @@ class Exploration:
 
     def _violation(
         self, candidate: _Candidate, scenario: Scenario, result: ConversationResult
-    ) -> Violation | None:
+    ) -> model.Violation | None:
         changed = replace(candidate.variation, scenario=scenario)
         violation, base = candidate.violation, candidate.base.scenario
-        if violation.key.oracle not in SEVERITIES and base.scripted:  # what the scenario bans itself
+        if violation.key.oracle not in model.SEVERITIES and base.scripted:  # what the scenario bans itself
             said = {turn.user_message for turn in scenario.turns}
             if not said >= needed_messages(base, candidate.variation, violation.turn_index):
                 return None
-        found = self.invariants(Observation(candidate.base, changed, result))
+        found = self.invariants(model.Observation(candidate.base, changed, result))
         return next((each for each in found if each.key == candidate.violation.key), None)
 
     def _add(
-        self, cause: _Cause, candidate: _Candidate, reduced: Reduced | None, status: FindingStatus
+        self, cause: _Cause, candidate: _Candidate, reduced: model.Reduced | None, status: FindingStatus
     ) -> None:
         titles = dict.fromkeys(each.violation.title for each in cause.candidates)
         cause.candidates, cause.is_confirmed = [], status is not FindingStatus.SEEN_ONCE
@@ -429,7 +416,7 @@ class Exploration:
         )
 
 
-def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, str]:
+def changes_of(scenario: Scenario, variation: model.Variation) -> tuple[ExploredPart, str]:
     """Return the part and a description of what was changed, as far as a reduced scenario still has it."""
     faults, planted = ([each.label for each in some] for some in (scenario.faults, scenario.injections))
     part = ExploredPart.INJECTIONS if planted else ExploredPart.FAULTS if faults else variation.part
@@ -438,7 +425,7 @@ def changes_of(scenario: Scenario, variation: Variation) -> tuple[ExploredPart, 
     return part, "; ".join((*planted, *faults))
 
 
-def finding_id(key: FindingKey) -> str:
+def finding_id(key: model.FindingKey) -> str:
     """Return an identifier that is the same in every run, and a safe name of a file."""
     digest = hashlib.sha256("\0".join(key).encode(errors="surrogatepass")).hexdigest()[:6]
     names = (_UNSAFE.sub("_", part).strip("._")[:_MOST_NAME_CHARS] for part in (key.oracle, key.tool))

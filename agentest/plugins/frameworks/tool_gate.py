@@ -22,14 +22,7 @@ from agentest.agents.port import InProcessTurn, RealCall, TurnContext
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.approvals import Approver
-from agentest.support.calling import (
-    USER_CODE,
-    code_owned_by,
-    current_code_owner,
-    is_run_in_progress,
-    make_loop_independent,
-    message_of_error,
-)
+from agentest.support import calling
 from agentest.support.errors import (
     REAL_TOOLS_RUN,
     AgentError,
@@ -59,7 +52,7 @@ class ToolGate:
 
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
-        self._resolve = make_loop_independent(ctx.resolve_tool)
+        self._resolve = calling.make_loop_independent(ctx.resolve_tool)
         self._seen: set[str] = set()
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
@@ -249,7 +242,7 @@ def current_gate() -> ToolGate | None:
 
     Raises AgentError in a user's thread without context if any conversation is running.
     """
-    who = current_code_owner()
+    who = calling.current_code_owner()
     if isinstance(who, ToolGate):
         return who
     if who is not None:
@@ -268,14 +261,14 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
 
     The real tool runs outside of runs, inside a mock, and behind another gate.
     """
-    who = current_code_owner()
-    if who is USER_CODE or isinstance(who, ToolGate):  # inside a mock, or behind another gate
+    who = calling.current_code_owner()
+    if who is calling.USER_CODE or isinstance(who, ToolGate):  # inside a mock, or behind another gate
         return None
     if given is not None:
         return given
     if isinstance(who, TurnContext):
         return ToolGate.of(who)
-    if is_run_in_progress():
+    if calling.is_run_in_progress():
         error = MockError(
             f"tool {name!r} was called where it is not known for which conversation, in thread "
             f"{threading.current_thread().name!r}, so that mocks cannot answer; it was not run. Call it in "
@@ -305,7 +298,7 @@ def gate_in_front(gate: ToolGate) -> Iterator[None]:
     home = threading.get_ident()
     _gates_by_thread[home] += 1
     try:
-        with code_owned_by(gate):
+        with calling.code_owned_by(gate):
             yield
     finally:
         _gates_by_thread[home] -= 1
@@ -382,7 +375,7 @@ def _framework_module(name: str, package: str, title: str) -> Any:
     except ImportError as error:
         raise UsageError(
             f"agentest.mocks: {title} is not installed where Agentest runs, or too old: "
-            f"{message_of_error(error)}"
+            f"{calling.message_of_error(error)}"
         ) from error
     return import_module(f"agentest.plugins.frameworks.{name}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from agentest.domain.results import Unscored
+from agentest.plugins.page.labels import labelling_session as labelling
 from agentest.plugins.page.labels.agreement import (
     Pair,
     consensus_of,
@@ -21,21 +22,6 @@ from agentest.plugins.page.labels.conversations_to_label import (
     GatheredConversations,
     gather_conversations,
     scenarios_of,
-)
-from agentest.plugins.page.labels.labelling_session import (
-    AnswerConflict,
-    LabellingSession,
-    QuestionView,
-    answer_choices,
-    displayed_turns,
-    full_question,
-    has_several_values,
-    judged,
-    known_facts,
-    open_questions,
-    progress_text,
-    short_question,
-    shortcuts,
 )
 from agentest.plugins.page.labels.labels import (
     LabelQuestion,
@@ -84,7 +70,7 @@ def add_labels(app: web.Application) -> None:
         app.add_routes([json_route(method, path, requests.answering(answer))])
 
 
-Answering = Callable[[LabellingSession, Values], Json]
+Answering = Callable[[labelling.LabellingSession, Values], Json]
 
 
 @dataclass(slots=True)
@@ -115,10 +101,10 @@ class _LabelRequests:
     ) -> Json:
         file = _labels_file(project.root, _text(values, "file") or _FILE)
         labels = self.files.setdefault(file, LabelsFile(file))
-        session = LabellingSession(gathered=gathered, file=labels, by=_text(values, "by").strip())
+        session = labelling.LabellingSession(gathered=gathered, file=labels, by=_text(values, "by").strip())
         try:
             return answer(session, values)
-        except AnswerConflict as error:
+        except labelling.AnswerConflict as error:
             now = session.opened(_question_of(values))
             mine = format_label_value(now.mine.value) if now.mine else None
             message = f"{error} You said there: {mine}. Save again to replace it."
@@ -153,7 +139,7 @@ def _labels_file(root: Path, name: str) -> Path:
     return path
 
 
-def _list_questions(session: LabellingSession, values: Values) -> Json:
+def _list_questions(session: labelling.LabellingSession, values: Values) -> Json:
     labels = session.labels()
     text = _text(values, "text")
     with errors_as(UsageError, "metric: "):
@@ -161,7 +147,7 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
     most = _text(values, "most") or "20"
     if not most.isdecimal() or not 1 <= int(most[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {most!r:.20}")
-    questions = open_questions(
+    questions = labelling.open_questions(
         session.conversations((text,) if text else ()),
         metrics,
         (),
@@ -178,7 +164,7 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
         "notes": session.gathered.notes,
         "total": len(questions),
         "agreement": {"same": same, "of": compared},
-        "progress": progress_text(len(mine)),
+        "progress": labelling.progress_text(len(mine)),
         "questions": [
             {
                 "key": _key(each),
@@ -191,10 +177,14 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
     }
 
 
-def _agreement(session: LabellingSession, _: Values) -> Json:
+def _agreement(session: labelling.LabellingSession, _: Values) -> Json:
     mine, stored = session.answered(session.labels()), session.gathered.judged
     labels = LabelSet(labels=list(mine.values()))
-    answers = {each: judged(each, stored[each.conversation]) for each in mine if each.conversation in stored}
+    answers = {
+        each: labelling.judged(each, stored[each.conversation])
+        for each in mine
+        if each.conversation in stored
+    }
     consensus = consensus_of(labels)
     metrics = labelled_metrics(labels, metrics_named(()))
     figures = (figures_of(metric, labels, consensus, answers) for metric in metrics)
@@ -205,7 +195,7 @@ def _key(question: LabelQuestion) -> Json:
     return asdict(question) | {"turn": "" if question.turn is None else question.turn}
 
 
-def _question(session: LabellingSession, values: Values) -> Json:
+def _question(session: labelling.LabellingSession, values: Values) -> Json:
     return _opened_json(session.opened(_question_of(values)))
 
 
@@ -223,7 +213,7 @@ def _question_of(values: Values) -> LabelQuestion:
     )
 
 
-def _save(session: LabellingSession, values: Values) -> Json:
+def _save(session: labelling.LabellingSession, values: Values) -> Json:
     question = _question_of(values)
     with errors_as(UsageError, "answer: "):
         value = parse_value(question.metric, values.get("value"))
@@ -234,29 +224,32 @@ def _save(session: LabellingSession, values: Values) -> Json:
     return _changed(session, session.save(label, times))
 
 
-def _undo(session: LabellingSession, values: Values) -> Json:
+def _undo(session: labelling.LabellingSession, values: Values) -> Json:
     return _changed(session, session.undo(_question_of(values)))
 
 
-def _changed(session: LabellingSession, opened: QuestionView) -> Json:
-    return {**_opened_json(opened), "progress": progress_text(len(session.answered(session.labels())))}
+def _changed(session: labelling.LabellingSession, opened: labelling.QuestionView) -> Json:
+    return {
+        **_opened_json(opened),
+        "progress": labelling.progress_text(len(session.answered(session.labels()))),
+    }
 
 
-def _opened_json(opened: QuestionView) -> Json:
+def _opened_json(opened: labelling.QuestionView) -> Json:
     question, conversation, mine = opened.question, opened.conversation, opened.mine
-    choices = answer_choices(question.metric)
+    choices = labelling.answer_choices(question.metric)
     return {
         "key": _key(question),
         "scenario": conversation.scenario,
-        "asked": short_question(question),
-        "whole": full_question(question),
+        "asked": labelling.short_question(question),
+        "whole": labelling.full_question(question),
         "choices": [asdict(each) for each in choices],
-        **shortcuts(choices),
-        "several": has_several_values(question.metric),
-        "known": [list(row) for row in known_facts(conversation.background)],
+        **labelling.shortcuts(choices),
+        "several": labelling.has_several_values(question.metric),
+        "known": [list(row) for row in labelling.known_facts(conversation.background)],
         "turns": [
             {"index": index, "asked": index == question.turn, "rows": rows}
-            for index, rows in displayed_turns(conversation, question.turn)
+            for index, rows in labelling.displayed_turns(conversation, question.turn)
         ],
         "times": opened.times,
         "mine": mine

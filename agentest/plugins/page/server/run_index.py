@@ -22,17 +22,9 @@ from agentest.domain.root_causes import root_causes_of
 from agentest.domain.verdict import Severities
 from agentest.plugins.page.server.json_routes import ItemNotFound, WebProject
 from agentest.plugins.page.viewer.overview import ConversationNumbers, overview, scenario_row
+from agentest.store import reader
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.store.journal import Journal, conversation_in
-from agentest.store.reader import (
-    KILLED,
-    JournalError,
-    Place,
-    StoredJournal,
-    is_journal,
-    read_checked,
-    unfinished,
-)
 from agentest.store.run_results import entries, with_severity
 from agentest.store.runs.folder import (
     JOURNAL,
@@ -53,7 +45,7 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import CredentialFilter
 from agentest.version import __version__
 
-_UNREADABLE = (JournalError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+_UNREADABLE = (reader.JournalError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _MOST_PROBLEMS = 20
 _FIRST_BYTES = 64 * 1024 * 1024
 RUNNING = "running"
@@ -96,7 +88,7 @@ class IndexedScenario:
             live: whether the run goes on. If it was killed, scenarios that have not ended never will.
         """
         finished = self.numbers.conversations
-        result = self.result or unfinished((self.name, self.agent), finished, self.planned)
+        result = self.result or reader.unfinished((self.name, self.agent), finished, self.planned)
         running = {"status": RUNNING, "failures": [], "reasons": []} if live and not self.result else {}
         return CODECS.write(result) | running
 
@@ -130,9 +122,9 @@ class RunIndex:
         if self._copy is not None:
             self._copy.cleanup()
             self._copy = None
-        self._journal: StoredJournal | None = None
+        self._journal: reader.StoredJournal | None = None
         self.head: Json | None = None
-        self.scenarios: dict[Place, IndexedScenario] = {}
+        self.scenarios: dict[reader.Place, IndexedScenario] = {}
         self.problems: list[str] = []  # descriptions of unreadable parts
         self._offset = 0
         self._line = 0
@@ -163,7 +155,7 @@ class RunIndex:
             return
         with self.path.open("rb") as content:
             first = b"" if self._offset else content.readline(_FIRST_BYTES)
-            if self._offset or is_journal(first):
+            if self._offset or reader.is_journal(first):
                 self._follow(content)
             # The first line is long, because it names all scenarios: wait for the rest of it.
             elif first.endswith(b"\n") or first[: len(_BEGIN)] != _BEGIN[: len(first)]:
@@ -172,7 +164,7 @@ class RunIndex:
         self._file = file
 
     def _follow_copy(self) -> None:
-        document, run = read_checked(self.path)
+        document, run = reader.read_checked(self.path)
         self._copy = TemporaryDirectory(prefix="agentest-")
         copy = Journal(Path(self._copy.name) / JOURNAL)
         conversations = (each for entry in entries(document) for each in entry["conversations"])
@@ -197,7 +189,7 @@ class RunIndex:
             self._line += 1
             try:
                 if self._journal is None:
-                    self._journal = StoredJournal.begun(Path(content.name), line)
+                    self._journal = reader.StoredJournal.begun(Path(content.name), line)
                     for each in self._journal.run.planned:
                         self._at((each.scenario, each.agent)).planned = each.conversations
                 else:
@@ -226,7 +218,7 @@ class RunIndex:
             }
             self.head = CODECS.write(journal.end) | explored
 
-    def _at(self, key: Place) -> IndexedScenario:
+    def _at(self, key: reader.Place) -> IndexedScenario:
         return self.scenarios.setdefault(key, IndexedScenario(*key))
 
     def _converted(self, data: Json) -> Json:
@@ -235,7 +227,7 @@ class RunIndex:
         # The results of ADK's metrics are not part of the value.
         return {**data, **conversation_json(CODECS.read(ConversationResult, data), None, {})}
 
-    def conversations(self, key: Place, id: str | None = None) -> Iterator[Json]:
+    def conversations(self, key: reader.Place, id: str | None = None) -> Iterator[Json]:
         """Yield the conversations of a scenario, or the one with an id, in the format of results.json.
 
         Raises UsageError if one is no longer readable.
@@ -254,7 +246,7 @@ class RunIndex:
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path}: the conversation cannot be read any more ({error})") from None
 
-    def _lines(self, key: Place) -> Iterator[bytes]:
+    def _lines(self, key: reader.Place) -> Iterator[bytes]:
         if self._journal is None:
             return
         with self.lock:
@@ -480,7 +472,7 @@ class WebRuns:
                     run["state"] = "interrupted" if index.head["interrupted"] else run["state"]
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
-                run["stopped"] = KILLED
+                run["stopped"] = reader.KILLED
             rows = [each.row(live=state == UNDER_WAY) for each in index.scenarios.values()]
             if record:
                 run["resume"] = resume_command(record, (e["file"] for e in rows if e.get("evalSetId")))

@@ -10,14 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import replace
 from typing import Any
 
-from agentest.agents.json_reader import (
-    excerpt,
-    is_list_of_objects,
-    mapping_at,
-    read_result,
-    reported_usage,
-    text_at,
-)
+from agentest.agents import json_reader as reader
 from agentest.agents.port import AgentReply
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, A2aPart, AgentWork, Artifact, Json, as_json
@@ -166,7 +159,7 @@ def _remarks(authored: Sequence[tuple[str, str]], reply: Set[str]) -> Iterator[R
 
 
 def _author(metadata: Json) -> str:
-    return text_at(metadata, _AUTHOR)
+    return reader.text_at(metadata, _AUTHOR)
 
 
 def _first_ms(work: AgentWork, reply: str, shown_artifacts: Container[str]) -> float | None:
@@ -192,8 +185,8 @@ def read_usage(work: AgentWork, known: set[str]) -> tuple[Usage, int | None]:
 
 
 def _is_new_usage(metadata: Json, known: set[str]) -> bool:
-    event = text_at(metadata, _EVENT)
-    if not mapping_at(metadata, _USAGE) or event in known:
+    event = reader.text_at(metadata, _EVENT)
+    if not reader.mapping_at(metadata, _USAGE) or event in known:
         return False
     if event:
         known.add(event)
@@ -201,8 +194,8 @@ def _is_new_usage(metadata: Json, known: set[str]) -> bool:
 
 
 def _tokens(metadata: Json) -> Usage:
-    reported = _with_integers(mapping_at(metadata, _USAGE))
-    return reported_usage(reported) or Usage()
+    reported = _with_integers(reader.mapping_at(metadata, _USAGE))
+    return reader.reported_usage(reported) or Usage()
 
 
 def _is_inner(part: A2aPart) -> bool:
@@ -221,8 +214,8 @@ def _function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
     """Return the function call or response in a part of one of these kinds. Raises AgentError."""
     if _adk_type(part) not in kinds:
         return None
-    if not text_at(part.data, "name"):
-        raise AgentError(f"a `{kinds[0]}` of the agent has no name: {excerpt(part.data)}")
+    if not reader.text_at(part.data, "name"):
+        raise AgentError(f"a `{kinds[0]}` of the agent has no name: {reader.excerpt(part.data)}")
     return dict(part.data)
 
 
@@ -260,26 +253,26 @@ def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolC
                 args=_with_integers(call.get("args", {})),
                 turn_index=turn_index,
                 result=None,
-                call_id=text_at(call, "id") or None,
+                call_id=reader.text_at(call, "id") or None,
             )
         for result in _results(part) or ():
             name, content = result.get("name"), result.get("content")
             if not isinstance(name, str) or not name:
-                raise AgentError(f"a tool result of the agent has no name: {excerpt(result)}")
+                raise AgentError(f"a tool result of the agent has no name: {reader.excerpt(result)}")
             yield agent_call(
                 name=name,
                 args=None,
                 turn_index=turn_index,
-                result=read_result(content),
+                result=reader.read_result(content),
                 invalid_arguments=ARGUMENTS_UNKNOWN,
                 error=str(content) if result.get("status") == "error" else None,
-                call_id=text_at(result, "toolCallId") or None,
+                call_id=reader.text_at(result, "toolCallId") or None,
             )
 
 
 def _results(part: A2aPart) -> Sequence[Json] | None:
     results = part.data.get("tool_results") if isinstance(part.data, Mapping) else None
-    return results if is_list_of_objects(results) else None
+    return results if reader.is_list_of_objects(results) else None
 
 
 def _with_integers(value: Any) -> Any:

@@ -15,18 +15,9 @@ from typing import Any, NoReturn
 
 import anyio
 
+from agentest.agents import port
 from agentest.agents.credential_renewal import CommandValue, UsedValues, accept, renew, renewable
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import (
-    AGENT_ANSWERED,
-    AccessDenied,
-    AgentNotes,
-    AgentReply,
-    ConversationalAgent,
-    NoReply,
-    Resources,
-    TurnContext,
-)
 from agentest.agents.reply_detection import text_of
 from agentest.config.agents.over_http import header_commands, sent_headers
 from agentest.config.fields import check_headers
@@ -49,7 +40,7 @@ _TOO_LARGE = f"the reflection sent more than {_MOST_DESCRIPTION_BYTES / 1e6:g} M
 _INSTALL = "pip install 'agentest-sim[grpc]'"
 
 
-def open_agent(name: str, config: GrpcAgent, resources: Resources) -> ConversationalAgent:
+def open_agent(name: str, config: GrpcAgent, resources: port.Resources) -> port.ConversationalAgent:
     """Return the client of an agent behind gRPC. Raises ConfigError."""
     try:
         import grpc.aio
@@ -66,13 +57,13 @@ def open_agent(name: str, config: GrpcAgent, resources: Resources) -> Conversati
         channel = grpc.aio.insecure_channel(config.endpoint, limits)
     resources.closing.push_async_callback(channel.close)
     client = GrpcClient(config, channel, resources)
-    return ConversationalAgent(name, lambda: _GrpcConversation(client), takes_attachments=False)
+    return port.ConversationalAgent(name, lambda: _GrpcConversation(client), takes_attachments=False)
 
 
 class GrpcClient:
     """Calls the agent's method over one channel. Stores no conversation state."""
 
-    def __init__(self, config: GrpcAgent, channel: Any, resources: Resources) -> None:
+    def __init__(self, config: GrpcAgent, channel: Any, resources: port.Resources) -> None:
         self.name = config.name
         self.session = None if config.session is None else JsonPath(config.session)
         self._config = config
@@ -80,7 +71,7 @@ class GrpcClient:
         self._timeout_s = resources.timeout_s
         self._proto = resources.root / config.proto if config.proto else None
         self._form = MessagePaths.of(config)
-        self._notes = AgentNotes(config.name, resources.on_note)
+        self._notes = port.AgentNotes(config.name, resources.on_note)
         self._headers = Template(sent_headers(config.headers))
         self._commands = [
             CommandValue(header, command, resources.root, resources.on_secret)
@@ -91,7 +82,7 @@ class GrpcClient:
 
     async def call(
         self, values: TurnValues, unknown: set[str], turn_index: int
-    ) -> tuple[AgentReply, list[Mapping[str, Any]]]:
+    ) -> tuple[port.AgentReply, list[Mapping[str, Any]]]:
         """Call the method and return the reply and all responses. `unknown`: placeholders to leave out."""
         from grpc.aio import AioRpcError
 
@@ -107,7 +98,7 @@ class GrpcClient:
                 with limit:
                     async for message in self._responses(method, request, metadata):
                         heard.append(message)
-                        AGENT_ANSWERED.set(True)
+                        port.AGENT_ANSWERED.set(True)
                         reader.hear(message, limit)
                 reader.done = True
                 reply = reader.reply(limit, attempt)
@@ -166,15 +157,15 @@ class GrpcClient:
             raise CannotSend(f"headers: write a value of a name with -bin in base64 ({error})") from None
         return metadata, {command: command.number for command in self._commands}
 
-    def _no_reply(self, problem: str, reader: TurnReader, retries: int, sign: str = ": ") -> NoReply:
+    def _no_reply(self, problem: str, reader: TurnReader, retries: int, sign: str = ": ") -> port.NoReply:
         return reader.no_reply(f"{self._config.address}{sign}{problem}", retries)
 
     def _raise(self, error: Any, reader: TurnReader, retries: int) -> NoReturn:
         problem = f"answered {error.code().name}: {shortened(error.details() or 'without details', 400)}"
         denies = error.code().name in ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED")
-        if denies and not AGENT_ANSWERED.get():
+        if denies and not port.AGENT_ANSWERED.get():
             hint = "`headers` are the metadata of each call"
-            raise AccessDenied(f"{self._config.address} {problem} ({hint})") from None
+            raise port.AccessDenied(f"{self._config.address} {problem} ({hint})") from None
         raise self._no_reply(problem, reader, retries, " ") from None
 
     async def _described(self) -> Any:
@@ -254,7 +245,7 @@ class _GrpcConversation:
         self._client = client
         self._session_id: str | None = None
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+    async def reply(self, messages: Sequence[Message], ctx: port.TurnContext) -> port.AgentReply:
         known = {} if self._session_id is None else {"session_id": self._session_id}
         unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
         reply, heard = await self._client.call(TurnValues(messages, ctx, known), unknown, ctx.turn_index)

@@ -33,27 +33,7 @@ from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
 from agentest.plugins.protocols.approvals import Approver, approvals_of, asked_tools, question_text, resume
-from agentest.plugins.protocols.langgraph.messages import (
-    AI,
-    MESSAGES,
-    PLACE,
-    GraphRun,
-    SentMessage,
-    Wire,
-    after_user,
-    calls_of,
-    distinct,
-    kind_of,
-    merged,
-    new_in_state,
-    new_in_updates,
-    read_answer,
-    read_stream,
-    remarks_of,
-    reply_of,
-    state_messages,
-    usage_of,
-)
+from agentest.plugins.protocols.langgraph import messages as wire
 from agentest.plugins.protocols.langgraph.settings import LangGraphAgent
 from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ProtocolTurn, read_json_body
 from agentest.support.errors import AgentError, CannotSend, ProgramDelayed, SessionMismatch, errors_as
@@ -91,7 +71,7 @@ class Graph(ProtocolEndpoint):
     """One graph of a LangGraph server."""
 
     def __init__(self, config: LangGraphAgent, resources: Resources) -> None:
-        super().__init__(config, resources, PLACE, timeout_hint=_TIMEOUT_HINT)
+        super().__init__(config, resources, wire.PLACE, timeout_hint=_TIMEOUT_HINT)
         self.path = JsonPath(config.reply) if config.reply else None
         self.approvals = config.approvals
         self.requests = RunBodies(config)
@@ -121,14 +101,14 @@ class Graph(ProtocolEndpoint):
             f"graphs of {self._root} ({offered})"
         )
 
-    async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[GraphRun]:
+    async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[wire.GraphRun]:
         """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
         answer = await self._send(thread, "wait" if self._streams is False else "stream", body, values)
         result = answer.value
         if isinstance(result, _RefusedRun) and result.status != 422 and self._streams is None:
             answer = await self._send(thread, "wait", body, values)
             result = answer.value
-            if isinstance(result, GraphRun):
+            if isinstance(result, wire.GraphRun):
                 self._streams = False
                 self.notes.add(
                     "streaming",
@@ -142,13 +122,13 @@ class Graph(ProtocolEndpoint):
 
     async def _send(
         self, thread: str, kind: str, body: dict[str, object], values: Values
-    ) -> HttpAnswer[GraphRun | _RefusedRun]:
+    ) -> HttpAnswer[wire.GraphRun | _RefusedRun]:
         runs = f"{self._root}/threads/{thread}/runs"
         accept = {"accept": "text/event-stream"} if kind == "stream" else {}
         sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
         run_ids: list[str] = []
 
-        async def read(response: DirectResponse) -> GraphRun | _RefusedRun:
+        async def read(response: DirectResponse) -> wire.GraphRun | _RefusedRun:
             run_ids.extend(_RUN_ID.findall(response.headers.get("content-location", "")))
             if response.status_code in _REFUSAL_STATUSES:
                 problem = await self.sender.problem(response)
@@ -156,8 +136,8 @@ class Graph(ProtocolEndpoint):
             return await read_body(
                 response,
                 True,
-                read_answer,
-                lambda events: read_stream(events, run_ids.append, self.ignored.note),
+                wire.read_answer,
+                lambda events: wire.read_stream(events, run_ids.append, self.ignored.note),
             )
 
         async def cancel() -> None:
@@ -188,7 +168,7 @@ class Graph(ProtocolEndpoint):
         names = [text_at(assistant, "graph_id") for assistant in objects_in(found)]
         return list(dict.fromkeys(filter(None, names)))
 
-    async def read_state(self, thread: str, run: GraphRun, values: Values) -> None:
+    async def read_state(self, thread: str, run: wire.GraphRun, values: Values) -> None:
         """Read the thread's state after a run. A failure is noted, because it is not the agent's failure."""
         request = OutgoingRequest(url=f"{self._root}/threads/{thread}/state", method="GET")
         try:
@@ -210,7 +190,7 @@ async def _ignore(_: DirectResponse) -> None:
 
 async def _read_json(response: DirectResponse) -> Any:
     if_stream = "the LangGraph server answered with a stream where JSON was expected"
-    return await read_json_body(response, PLACE, if_stream)
+    return await read_json_body(response, wire.PLACE, if_stream)
 
 
 def _is_uuid(value: object) -> bool:
@@ -256,7 +236,7 @@ class RunBodies:
         self,
         assistant: str,
         new: Sequence[Message],
-        sent: SentMessage,
+        sent: wire.SentMessage,
         state: Mapping[str, Any],
         values: Values,
     ) -> dict[str, Any]:
@@ -283,9 +263,9 @@ class RunBodies:
 @dataclass(slots=True, kw_only=True)
 class _TurnRuns(ProtocolTurn):
     thread: str
-    sent: SentMessage | None  # the user's message; None if it answers the graph's interrupts
-    run: GraphRun = field(default_factory=GraphRun)
-    updates: list[Wire] = field(default_factory=list)
+    sent: wire.SentMessage | None  # the user's message; None if it answers the graph's interrupts
+    run: wire.GraphRun = field(default_factory=wire.GraphRun)
+    updates: list[wire.Wire] = field(default_factory=list)
     decided: dict[str, Approval] = field(default_factory=dict)
 
 
@@ -296,7 +276,7 @@ class GraphConversation:
         self.name = graph.name
         self._graph = graph
         self._known: set[str] = set()  # ids of messages of earlier turns
-        self._interrupts: tuple[Wire, ...] = ()  # interrupts that the user's next message answers
+        self._interrupts: tuple[wire.Wire, ...] = ()  # interrupts that the user's next message answers
         self._waiting: dict[str, ToolCall] = {}
         """Calls that wait for the user's decision, by id. They belong to the turn of the decision."""
 
@@ -305,7 +285,7 @@ class GraphConversation:
         values, user_message = TurnValues(messages, ctx), last_user_message(messages)
         assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
-        sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=user_message.text)
+        sent = None if self._interrupts else wire.SentMessage(id=str(uuid4()), text=user_message.text)
         turn = _TurnRuns(ctx=ctx, values=values, thread=thread_of(ctx.session_id), sent=sent)
         requests = self._graph.requests
         approver = Approver(ctx.approve, self._graph.approvals)
@@ -339,7 +319,7 @@ class GraphConversation:
 
     async def _run(self, turn: _TurnRuns, body: dict[str, Any]) -> None:
         turn.run = turn.add(await self._graph.run(turn.thread, body, turn.values))
-        turn.updates += after_user(turn.run.messages, turn.sent)
+        turn.updates += wire.after_user(turn.run.messages, turn.sent)
         if turn.run.problem is not None:
             raise self._no_reply(turn, turn.run.problem)
         if turn.run.values is None:
@@ -374,7 +354,7 @@ class GraphConversation:
 
     def _looks_finished(self, turn: _TurnRuns) -> bool:
         messages = self._turn_messages(turn)
-        return bool(messages) and kind_of(messages[-1]) == AI and not messages[-1].get("tool_calls")
+        return bool(messages) and wire.kind_of(messages[-1]) == wire.AI and not messages[-1].get("tool_calls")
 
     def _check_state(self, turn: _TurnRuns, wanted: Sequence[str]) -> None:
         """Raise SessionMismatch if the graph's state lacks keys of the scenario's session state."""
@@ -387,23 +367,23 @@ class GraphConversation:
                 f"{{{{state.{missing[0]}}}}} in the agent's `body`"
             )
 
-    def _state_messages(self, turn: _TurnRuns) -> list[Wire] | None:
-        in_state = state_messages(turn.run.values)
-        return None if in_state is None else new_in_state(in_state, self._known, turn.sent)
+    def _state_messages(self, turn: _TurnRuns) -> list[wire.Wire] | None:
+        in_state = wire.state_messages(turn.run.values)
+        return None if in_state is None else wire.new_in_state(in_state, self._known, turn.sent)
 
-    def _turn_messages(self, turn: _TurnRuns) -> list[Wire]:
-        updates = new_in_updates(turn.updates, self._earlier_ids(turn))
-        return merged(updates, self._state_messages(turn) or ())
+    def _turn_messages(self, turn: _TurnRuns) -> list[wire.Wire]:
+        updates = wire.new_in_updates(turn.updates, self._earlier_ids(turn))
+        return wire.merged(updates, self._state_messages(turn) or ())
 
     def _earlier_ids(self, turn: _TurnRuns) -> set[str]:
-        in_state = state_messages(turn.run.values)
-        earlier = in_state[: len(in_state) - len(after_user(in_state, turn.sent))] if in_state else []
+        in_state = wire.state_messages(turn.run.values)
+        earlier = in_state[: len(in_state) - len(wire.after_user(in_state, turn.sent))] if in_state else []
         if earlier or (in_state is None and turn.sent):
             return {m["id"] for m in earlier if m.get("id")}
         return self._known
 
     def _calls(self, turn: _TurnRuns) -> tuple[ToolCall, ...]:
-        calls = calls_of(self._turn_messages(turn), turn.ctx.turn_index, self._waiting)
+        calls = wire.calls_of(self._turn_messages(turn), turn.ctx.turn_index, self._waiting)
         by_user = turn.sent is None
         return tuple(
             replace(call, approval=turn.decided.get(call.name))
@@ -416,23 +396,25 @@ class GraphConversation:
         values = turn.run.values
         with errors_as(partial(self._no_reply, turn), "", AgentError):
             messages, calls = self._turn_messages(turn), self._calls(turn)
-            text, distinct_messages = self._text(turn, messages), distinct(messages)
+            text, distinct_messages = self._text(turn, messages), wire.distinct(messages)
         self._interrupts = tuple(turn.run.interrupts)
         self._waiting = {c.call_id: c for c in calls if self._interrupts and c.call_id and _is_waiting(c)}
-        self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
-        turn.usage = usage_of(distinct_messages)
+        self._known |= {m["id"] for m in (*messages, *(wire.state_messages(values) or ())) if m.get("id")}
+        turn.usage = wire.usage_of(distinct_messages)
         turn.observed = tuple(waiting(call) if call.call_id in self._waiting else call for call in calls)
-        turn.remarks = remarks_of(distinct_messages, text, self.name)
+        turn.remarks = wire.remarks_of(distinct_messages, text, self.name)
         return turn.reply(
             text,
-            model_calls=sum(kind_of(m) == AI for m in distinct_messages) or None,
-            state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
+            model_calls=sum(wire.kind_of(m) == wire.AI for m in distinct_messages) or None,
+            state={k: v for k, v in values.items() if k != wire.MESSAGES}
+            if isinstance(values, Mapping)
+            else None,
             state_before=_state_before(turn.ctx),
             state_error=turn.run.state_error,
-            tells_calls=bool(messages) or state_messages(values) is not None,
+            tells_calls=bool(messages) or wire.state_messages(values) is not None,
         )
 
-    def _text(self, turn: _TurnRuns, messages: Sequence[Wire]) -> str | None:
+    def _text(self, turn: _TurnRuns, messages: Sequence[wire.Wire]) -> str | None:
         values, path = turn.run.values, self._graph.path
         if turn.run.interrupts:
             return question_text(turn.run.interrupts)
@@ -448,7 +430,7 @@ class GraphConversation:
                 or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
                 f"{where_text_is(values)}: {excerpt(values)}"
             )
-        return reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
+        return wire.reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
 
 
 def _is_waiting(call: ToolCall) -> bool:

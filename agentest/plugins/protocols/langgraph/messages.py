@@ -11,19 +11,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import field, replace
 from typing import Any
 
+from agentest.agents import json_reader as reader
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import (
-    excerpt,
-    is_list_of_objects,
-    mapping_at,
-    objects_at,
-    read_json,
-    read_result,
-    read_text,
-    reported_usage,
-    text_at,
-    truncated_stream_error,
-)
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.plugins.protocols.protocol_client import agent_call
 from agentest.support.errors import AgentError
@@ -77,7 +66,7 @@ def text_of(message: Wire, on_unknown: OnUnknown = lambda *_: None) -> str:
     if not isinstance(content, list):
         raise AgentError(
             "the `content` of a message of the graph is neither text nor a list of blocks: "
-            f"{excerpt(content)}"
+            f"{reader.excerpt(content)}"
         )
     return "".join(_block_text(block, on_unknown) for block in content)
 
@@ -147,22 +136,26 @@ def _requests(message: Wire) -> Iterator[Wire]:
         yield _request(call, _args(call))
     for call in _list(message, "invalid_tool_calls"):  # where LangChain puts arguments that do not parse
         yield _request(call, call.get("args"), str(call.get("error") or "the arguments are not valid JSON"))
-    for block in objects_at(message, "content"):  # tools that the provider runs are in no list of calls
+    for block in reader.objects_at(
+        message, "content"
+    ):  # tools that the provider runs are in no list of calls
         if block.get("type") in _PROVIDER_CALLS:
             yield _request(block, block.get("args", block.get("input", {})))
 
 
 def _request(call: Wire, args: Any, error: str | None = None) -> Wire:
-    name = call.get("name") or mapping_at(call, "function").get("name")
+    name = call.get("name") or reader.mapping_at(call, "function").get("name")
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the graph has no name: {excerpt(call)}")
-    return {"id": text_at(call, "id") or None, "name": name, "args": args, "error": error}
+        raise AgentError(f"a tool call of the graph has no name: {reader.excerpt(call)}")
+    return {"id": reader.text_at(call, "id") or None, "name": name, "args": args, "error": error}
 
 
 def _list(message: Wire, key: str) -> Sequence[Wire]:
     value = message.get(key) or []
-    if not is_list_of_objects(value):
-        raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {excerpt(value)}")
+    if not reader.is_list_of_objects(value):
+        raise AgentError(
+            f"`{key}` of a message of the graph is not a list of objects: {reader.excerpt(value)}"
+        )
     return value
 
 
@@ -170,13 +163,13 @@ def _args(call: Wire) -> Any:
     function = call.get("function")
     if "args" in call or not isinstance(function, Mapping):
         return call.get("args", {})
-    return read_result(function.get("arguments") or "{}")
+    return reader.read_result(function.get("arguments") or "{}")
 
 
 def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     return agent_call(
-        name=text_at(answer, "name") or "(unnamed tool)",
+        name=reader.text_at(answer, "name") or "(unnamed tool)",
         args=None,
         turn_index=turn_index,
         result=result,
@@ -190,12 +183,12 @@ def _result(answer: Wire | None) -> tuple[Any, str | None]:
     if answer is None:
         return None, None
     text = text_of(answer)
-    return read_result(text), text if answer.get("status") == "error" else None
+    return reader.read_result(text), text if answer.get("status") == "error" else None
 
 
 def usage_of(messages: Iterable[Wire]) -> Usage:
     """Return the sum of the tokens that messages report."""
-    reported = (reported_usage(message.get("usage_metadata")) for message in messages)
+    reported = (reader.reported_usage(message.get("usage_metadata")) for message in messages)
     return sum(filter(None, reported), Usage())
 
 
@@ -282,7 +275,7 @@ def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> str | None:
 def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
     """Return the texts that are not the reply."""
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m).strip()]
-    remarks = [Remark(text_at(m, "name") or agent, text_of(m)) for m in spoken]
+    remarks = [Remark(reader.text_at(m, "name") or agent, text_of(m)) for m in spoken]
     last = max((i for i, remark in enumerate(remarks) if remark.text == reply), default=len(remarks))
     return (*remarks[:last], *remarks[last + 1 :])
 
@@ -336,7 +329,7 @@ def state_messages(values: Any) -> list[Wire] | None:
 
 def read_answer(body: bytes) -> GraphRun:
     """Read a response of `/runs/wait`, which contains only the state. Raises AgentError."""
-    data = read_json(body, PLACE)
+    data = reader.read_json(body, PLACE)
     run = GraphRun()
     if isinstance(data, Mapping) and _ERROR in data:
         run.problem = _failure(data[_ERROR])
@@ -347,9 +340,9 @@ def read_answer(body: bytes) -> GraphRun:
 
 def _failure(error: Any) -> str:
     if not isinstance(error, Mapping):
-        return f"the graph failed: {excerpt(error)}"
+        return f"the graph failed: {reader.excerpt(error)}"
     texts = [str(error[key]) for key in ("error", "message") if error.get(key)]
-    return f"the graph failed: {': '.join(texts) or excerpt(error)}"
+    return f"the graph failed: {': '.join(texts) or reader.excerpt(error)}"
 
 
 async def read_stream(
@@ -362,7 +355,7 @@ async def read_stream(
     run, begun = GraphRun(ended=False), False
     async for event in events:
         kind, inside, _ = event.name.partition("|")
-        data = read_text(event.data) if event.data.strip() else None
+        data = reader.read_text(event.data) if event.data.strip() else None
         begun = True
         if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
             on_run(data["run_id"])
@@ -381,5 +374,5 @@ async def read_stream(
         elif kind not in (*_IGNORED_EVENTS, "values"):
             on_unknown("event", kind)
     if not begun:
-        raise truncated_stream_error("any event")
+        raise reader.truncated_stream_error("any event")
     return run

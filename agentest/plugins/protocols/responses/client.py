@@ -15,20 +15,8 @@ from agentest.agents.json_reader import TOO_DEEP, check_object, excerpt, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
 from agentest.domain.messages import Message
+from agentest.plugins.protocols import response_items as wire
 from agentest.plugins.protocols.protocol_client import ProtocolEndpoint, ProtocolTurn, read_json_body
-from agentest.plugins.protocols.response_items import (
-    RESPONSES_PLACE,
-    Item,
-    Response,
-    ResponseAssembly,
-    check_response,
-    is_running,
-    items_of,
-    made_so_far,
-    reply_of,
-    requested_by_id,
-    written,
-)
 from agentest.plugins.protocols.responses.settings import History, ResponsesAgent
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
@@ -57,7 +45,7 @@ class InvalidRequest(NoReply):
 
 class _ResponsesEndpoint(ProtocolEndpoint):
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
-        super().__init__(config, resources, RESPONSES_PLACE, handed_over=_HANDED_OVER)
+        super().__init__(config, resources, wire.RESPONSES_PLACE, handed_over=_HANDED_OVER)
         self.history = config.history
         self._url = config.endpoint
         self._streaming = config.streaming
@@ -66,15 +54,15 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         self._creates_conversations = False
 
     async def send(
-        self, history: Mapping[str, Any], items: Sequence[Item], turn: ProtocolTurn, *, first: bool
-    ) -> Response:
+        self, history: Mapping[str, Any], items: Sequence[wire.Item], turn: ProtocolTurn, *, first: bool
+    ) -> wire.Response:
         body = self.body.filled(turn.values)
         streamed = {"stream": True} if self._streaming else {}
         before = body.get("input", []) if first else []
         payload = {**body, **streamed, **history, "input": [*before, *items]}
-        assembly, refused = ResponseAssembly(self.ignored), False
+        assembly, refused = wire.ResponseAssembly(self.ignored), False
 
-        async def read(response: DirectResponse) -> Response:
+        async def read(response: DirectResponse) -> wire.Response:
             nonlocal refused
             if response.status_code in _REFUSAL_STATUSES:
                 refused = True
@@ -84,25 +72,25 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         try:
             answer = await self.sender.post(self._url, payload, read, _REFUSAL_STATUSES, values=turn.values)
             ended = turn.add(answer)
-            if is_running(ended) and isinstance(ended.get("id"), str):
+            if wire.is_running(ended) and isinstance(ended.get("id"), str):
                 ended = await self._poll_until_ended(ended, assembly, turn)
             return ended
         except NoReply as error:
-            calls_so_far = made_so_far(assembly.response(), turn.ctx.turn_index)
+            calls_so_far = wire.made_so_far(assembly.response(), turn.ctx.turn_index)
             raise (InvalidRequest if refused else NoReply)(str(error), error.retries, calls_so_far) from None
         except RecursionError:
             raise NoReply(TOO_DEEP) from None
 
     async def _poll_until_ended(
-        self, response: Response, assembly: ResponseAssembly, turn: ProtocolTurn
-    ) -> Response:
+        self, response: wire.Response, assembly: wire.ResponseAssembly, turn: ProtocolTurn
+    ) -> wire.Response:
         parts = urlsplit(self._url)
         url = parts._replace(path=f"{parts.path.rstrip('/')}/{quote(response['id'], '')}").geturl()
         pause_s = _FIRST_PAUSE_S
         limit = TimeLimit(max(0.0, self._timeout_s - turn.latency_ms / 1000))
         try:
             with limit:
-                while is_running(response):
+                while wire.is_running(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     request = OutgoingRequest(url=url, method="GET")
@@ -146,19 +134,19 @@ def _conversations_url(endpoint: str) -> str | None:
 
 async def _read_conversation(response: DirectResponse) -> Mapping[str, Any]:
     if_stream = "the agent answered with a stream where a conversation was to be made"
-    return check_object(await read_json_body(response, RESPONSES_PLACE, if_stream))
+    return check_object(await read_json_body(response, wire.RESPONSES_PLACE, if_stream))
 
 
-async def _read_polled(response: DirectResponse) -> Response:
+async def _read_polled(response: DirectResponse) -> wire.Response:
     if_stream = "the agent answered with a stream when its response was requested by id"
-    return check_response(await read_json_body(response, RESPONSES_PLACE, if_stream))
+    return wire.check_response(await read_json_body(response, wire.RESPONSES_PLACE, if_stream))
 
 
 class _ResponsesConversation:
     def __init__(self, endpoint: _ResponsesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
-        self._items: list[Item] = []  # all items of the conversation, without `body.input`
+        self._items: list[wire.Item] = []  # all items of the conversation, without `body.input`
         self._known = 0  # the number of the turn loop's messages that are in the items
         self._previous: str | None = None  # the id of the last response
         self._conversation: Any = None  # the conversation's id on the server, or an object with the id
@@ -166,11 +154,11 @@ class _ResponsesConversation:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         if not self._known:
             self._endpoint.own_tools.check_before(ctx)
-        new = written(messages[self._known :], requested_by_id(self._items))
+        new = wire.written(messages[self._known :], wire.requested_by_id(self._items))
         turn = ProtocolTurn(ctx=ctx, values=TurnValues(messages, ctx))
         response = await self._send(new, turn)
         try:
-            reply = reply_of(response, ctx.turn_index, self.name, self._endpoint.ignored, self._items)
+            reply = wire.reply_of(response, ctx.turn_index, self.name, self._endpoint.ignored, self._items)
             self._store(new, response, ctx)
         except NoReply as error:
             raise turn.no_reply(str(error), error.observed) from None
@@ -178,7 +166,7 @@ class _ResponsesConversation:
         self._known = len(messages) + 1  # the reply will be the next of them
         return turn.timed(reply)
 
-    async def _send(self, new: list[dict[str, Any]], turn: ProtocolTurn) -> Response:
+    async def _send(self, new: list[dict[str, Any]], turn: ProtocolTurn) -> wire.Response:
         endpoint = self._endpoint
         history: dict[str, Any] = {}
         if endpoint.history is History.INPUT:
@@ -202,15 +190,15 @@ class _ResponsesConversation:
         history = {"conversation": self._conversation}
         return await endpoint.send(history, new, turn, first=True)
 
-    def _store(self, new: list[dict[str, Any]], response: Response, ctx: TurnContext) -> None:
-        self._items += [*new, *items_of(response)]
+    def _store(self, new: list[dict[str, Any]], response: wire.Response, ctx: TurnContext) -> None:
+        self._items += [*new, *wire.items_of(response)]
         identifier = response.get("id")
         if self._endpoint.history is History.PREVIOUS_RESPONSE_ID:
             if not isinstance(identifier, str) or not identifier:
                 raise NoReply(
                     f"the agent's response has no `id` ({excerpt(identifier)}), which history: "
                     "previous_response_id needs; write history: input",
-                    observed=made_so_far(response, ctx.turn_index),
+                    observed=wire.made_so_far(response, ctx.turn_index),
                 )
             self._previous = identifier
         elif self._endpoint.history is History.CONVERSATION and not response.get("conversation"):
