@@ -17,7 +17,7 @@ OWN_TEXTS = {
     "support/dates.py": "marks that only this process can write",
 }
 """Modules whose patterns read only what we or the user wrote."""
-WHOLE = ("plugins/servers/model_gateway/server.py", "plugins/servers/model_gateway/conversation.py")
+WHOLE = ("plugins/servers/model_gateway/server.py", "plugins/servers/gateway_check.py")
 """Modules with tables of patterns, which match whole texts."""
 SIZE, CPU_S = 60_000, 0.5
 """A linear pattern takes a hundredth of this time, and a quadratic one several times as much."""

@@ -29,7 +29,7 @@ from agentest.agents.json_reader import (
 from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval
-from agentest.domain.transcript import Remark, ToolCall
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall
 from agentest.plugins.protocols.model_messages import CLIENT_TOOLS, usage_of
 from agentest.plugins.protocols.protocol_client import agent_call, content_parts, json_events
 from agentest.support.errors import AgentError
@@ -362,7 +362,8 @@ def _arguments(item: Item) -> tuple[Any, str | None]:
         if isinstance(item.get(key), Mapping):
             return dict(item[key]), None
     hidden = {*_METADATA_KEYS, *_RESULT_KEYS, "error"}
-    return {key: value for key, value in item.items() if key not in hidden and value is not None}, None
+    given = {key: value for key, value in item.items() if key not in hidden and value is not None}
+    return (given, None) if given else (None, ARGUMENTS_UNKNOWN)
 
 
 def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:

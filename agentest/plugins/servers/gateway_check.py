@@ -20,6 +20,7 @@ from yarl import URL
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import HOST
 from agentest.config.agent_types import AgentConfig
+from agentest.domain.messages import ToolSpec
 from agentest.runner.call_sources import CallObservations
 from agentest.support.errors import ConfigError, errors_as
 from agentest.support.http.address_guard import is_loopback
@@ -40,6 +41,25 @@ FRAMEWORKS: Sequence[tuple[str, tuple[str, ...]]] = (
     ("Azure", ("AZURE_OPENAI_ENDPOINT",)),
 )
 """Frameworks, and the variables from which they read the address of a model, as in docs/model-gateway.md."""
+WAY_TO_REACH = (
+    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
+    "code; `agentest doctor` prints the variable that each framework reads"
+)
+_SIGNATURES = tuple(
+    (re.compile(name), re.compile(description, re.DOTALL))
+    for name, description in (
+        ("final_answer", r"Provides a final answer to the given problem\."),  # smolagents
+        (r"final_result(_\w+)?", r"(\S+: )?The final response which ends this conversation"),  # pydantic-ai
+        ("set_model_response", r"Set your final response using the required output schema\..*"),  # google-adk
+        ("json", r"Respond with a JSON object\."),  # AI SDK with Anthropic
+        (  # Strands, under the name of the output's class
+            ".+",
+            r"IMPORTANT: This StructuredOutputTool should only be invoked as the last and final tool before "
+            r"returning the completed result to the caller\..*",
+        ),
+    )
+)
+"""Name and description of each framework's output tool. A name alone could be that of a real tool."""
 _USUAL = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "AZURE_OPENAI_ENDPOINT")
 TOKEN_VARIABLE = "AGENTEST_GATEWAY_TOKEN"
 WAY_TO_RUN_ALIKE = "let `server` start copies of the agent (server.copies: 4) to run them at once"
@@ -125,18 +145,19 @@ def how_told(agent: AgentConfig) -> str:
 
 
 def lines_by_framework(agent: AgentConfig, address: str) -> list[str]:
-    """Return what each framework needs."""
+    """Return the variables that each framework reads, with values that `lines_to_set` does not have."""
+    known, google = model_variables(address), f"{address}/google/v1beta"
+    advice = "Restart the agent with the variable of its framework, run doctor again, and send it a message:"
     if agent.server:
-        return [
-            "Its code may set another address: use AGENTEST_MODEL_URL there. `server` sets these variables:",
-            *(f"{who}: {', '.join(names)}" for who, names in FRAMEWORKS),
-            "AI SDK with Google reads none: write AGENTEST_MODEL_URL/google/v1beta as baseURL",
-        ]
-    known = model_variables(address)
+        known, google = {}, "AGENTEST_MODEL_URL/google/v1beta"
+        advice = (
+            "Its code may set another address: use AGENTEST_MODEL_URL there. `server` sets these variables:"
+        )
+    told = {name: name if name in _USUAL else f"{name}={url}" for name, url in known.items()}
     return [
-        "Restart the agent with the variable of its framework, run doctor again, and send it a message:",
-        *(f"{who}: {', '.join(f'{name}={known[name]}' for name in names)}" for who, names in FRAMEWORKS),
-        f"AI SDK with Google reads none: write baseURL {address}/google/v1beta into its constructor",
+        advice,
+        *(f"{who}: {', '.join(told.get(name, name) for name in names)}" for who, names in FRAMEWORKS),
+        f"AI SDK with Google reads none: write baseURL {google} into its constructor",
     ]
 
 
@@ -175,8 +196,8 @@ class BypassWatch:
         self._mark, self._alone = mark, alone
         # Google's comes last. The last one counts if all names lead to one address, as behind some proxies.
         apis = sorted(apis, key=lambda api: str(api).endswith(OFTEN_SHARED))
-        self._local = {f"{api.port:04X}": str(api) for api in apis if is_loopback(str(api))}
-        self._remote = {str(api): api for api in apis if not is_loopback(str(api))}
+        self._local = {f"{api.port:04X}": str(api) for api in apis if _is_here(api)}
+        self._remote = {str(api): api for api in apis if str(api) not in self._local.values()}
         self._agents: dict[int, bool | None] = {}  # process → True if it is the agent's; None: perhaps later
         self._before: Sequence[Collection[str]] = ((), ())  # the agent's sockets at the last looks
         self._ends: list[tuple[int, str]] = []  # process of the agent → address that it is connected to
@@ -272,6 +293,17 @@ class BypassWatch:
                     self._apis[f"{end}:{api.port:04X}"] = text, str(ip)
 
 
+def _is_here(api: URL) -> bool:
+    """Return True for an address of this machine, also in its network. A name is not looked up."""
+    host = str(api.host)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with suppress(OSError), socket.socket(family) as probe:
+        socket.inet_pton(family, host)
+        probe.bind((host, 0))
+        return True
+    return is_loopback(str(api))
+
+
 def _connections() -> Iterator[tuple[str, str, str, str]]:
     """Yield both ends, the state and the socket of each TCP connection of this machine."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
@@ -285,3 +317,19 @@ def _text_of(pid: int, file: str) -> str:
         return Path(f"/proc/{pid}/{file}").read_text(errors="replace")
     except OSError:  # it has ended, or belongs to another user
         return ""
+
+
+def is_output_tool(tool: ToolSpec) -> bool:
+    """Return True if a tool's name and description are those of a framework's output tool.
+
+    By it the framework receives the model's final answer: its call is the agent's reply. It runs no code of
+    the agent, so it needs no mock.
+    """
+    known = any(
+        name.fullmatch(tool.name) and description.fullmatch(tool.description.strip())
+        for name, description in _SIGNATURES
+    )
+    # pydantic-ai offers functions as output tools, too. pydantic sorts a schema's keys, and forbids other
+    # parameters in that of a function. In that of a type, a client may have added this at the end.
+    first = next((key for key in tool.parameters if key in ("additionalProperties", "properties")), "")
+    return known and first != "additionalProperties"

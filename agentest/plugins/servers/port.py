@@ -52,6 +52,7 @@ class ServedCall:
     """True if the server can call the real tool, which happens if there is no mock and the tool may run."""
     made: ToolCall | None = None
     """The call with its result, if the model's provider made it, so that no mock is called."""
+    again: bool = False  # True if `made` was reported before, without its result
 
 
 class CallOutcome(StrEnum):

@@ -137,7 +137,8 @@ class MockServerCalls(CallSource):
         """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
         try:
             if call.made:
-                self._mocks.observe([replace(call.made, turn_index=self.turn_index, seen_by=self.seen_by)])
+                made = replace(call.made, turn_index=self.turn_index, seen_by=self.seen_by)
+                self._mocks.observe([made], may_repeat=call.again)
                 return port.ServedAnswer(how=port.CallOutcome.REAL)
             recorded, result = await self._mocks.serve(
                 call.tool, call.arguments, self.turn_index, call.call_id, call.problem, self.seen_by

@@ -16,6 +16,7 @@ from typing import Any, cast
 from anyio.abc import TaskGroup
 
 from agentest.agents.call_source_addresses import UNUSED_KEYS, Addresses, model_addresses, with_user_variables
+from agentest.agents.listener import HOST
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.config.agents.companion_servers import McpMock, ModelGateway, Provider
 from agentest.config.agents.server import Server
@@ -213,6 +214,11 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     env = with_user_variables(
         addresses.by_variable, {name: filled(text) for name, text in server.env.items()}
     )
+    known = {**os.environ, **env}
+    if addresses.by_variable and any(map(known.get, ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"))):
+        for name, other in (("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")):
+            direct = known.get(name) or known.get(other) or ""
+            env[name] = direct if direct == "*" else ",".join([*filter(None, [direct]), HOST, "localhost"])
     if addresses.replays_model:
         env = {name: key for name, key in UNUSED_KEYS.items() if name not in os.environ} | env
     if addresses.mcp:

@@ -117,7 +117,7 @@ def test_pairs_and_calls_of_the_server_are_its_own() -> None:
         ("web_search", {"query": "x"}, None, "agent"),
         ("file_search", {"queries": ["q"]}, [{"n": 1}], "agent"),
         ("code_interpreter", {"code": "1+1", "container_id": "c"}, None, "agent"),
-        ("image_generation", {}, "(2,000 characters of base64)", "agent"),
+        ("image_generation", None, "(2,000 characters of base64)", "agent"),
         ("ship", {"to": "Oslo"}, {"ok": 1}, "agent"),
         ("ship", {}, None, "agent"),
         ("shell", {"commands": ["ls"]}, [{"stdout": "a"}], "agent"),
@@ -329,7 +329,7 @@ def test_invalid_answers(answer: Any, problem: str) -> None:
     result = talk(answer)
     assert problem in result.problem
     assert result.problem.startswith("agent: ")
-    waits = [("ship", {}, None, "agent")] if problem.startswith("approval") else []
+    waits = [("ship", None, None, "agent")] if problem.startswith("approval") else []
     assert result.calls == [("pay", {}, {"paid": True}, "agent"), *waits]
 
 

@@ -114,6 +114,8 @@ def test_it_names_the_variable_of_each_framework_if_no_request_comes(project: Pr
     assert f"ANTHROPIC_API_URL={gateway}/anthropic" in text
     assert f"GEMINI_API_BASE={gateway}/google/v1beta" in text
     assert f"AI SDK with Google reads none: write baseURL {gateway}/google/v1beta" in text
+    assert text.count(f"OPENAI_BASE_URL={gateway}/openai/v1") == 1
+    assert "LiteLLM: OPENAI_BASE_URL, ANTHROPIC_API_BASE=" in text
 
 
 def test_each_request_may_carry_the_address(project: Project, upstream: str) -> None:

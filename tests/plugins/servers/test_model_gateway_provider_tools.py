@@ -174,6 +174,12 @@ ROWS: dict[str, tuple[str, list[Json], Json, list[tuple[Any, ...]]]] = {
         {},
         [("web_search", {"type": "search", "query": "x"}, None, None)],
     ),
+    "web_search_call without its action": (
+        "responses",
+        [{"type": "web_search_call", "id": "ws_1", "status": "completed"}],
+        {},
+        [("web_search", None, None, None)],
+    ),
     "file_search_call": (
         "responses",
         [
@@ -387,6 +393,25 @@ ROWS: dict[str, tuple[str, list[Json], Json, list[tuple[Any, ...]]]] = {
         ],
     ),
     "grounding that needed no search": ("gemini", [], {"groundingMetadata": {}}, []),
+    # groq 1.7, types/chat
+    "executed_tools": (
+        "chat",
+        [
+            {
+                "executed_tools": [
+                    {"index": 0, "type": "search", "arguments": '{"query": "x"}'},
+                    {"index": 0, "type": "search", "arguments": '{"query": "x"}', "output": "A"},
+                    {"index": 1, "type": "python", "arguments": '{"code": "1"}', "output": "1"},
+                ],
+                "annotations": [HIT],
+            }
+        ],
+        {},
+        [
+            ("web_search", {"query": "x"}, "A", None),
+            ("code_interpreter", {"code": "1"}, "1", None),
+        ],
+    ),
     # openai 3.57, types/chat
     "annotations": (
         "chat",
@@ -414,9 +439,11 @@ async def test_calls_of_the_provider_are_recorded(row: str, stream: bool) -> Non
     assert await talk.known.error_of(None) is None
 
 
-async def test_arguments_of_a_search_without_a_call_are_unknown() -> None:
-    async with talking("chat", [[{"annotations": [HIT]}, TEXT["chat"]]]) as (talk, _):
-        await ask(talk, "chat", stream=False)
+@pytest.mark.parametrize("row", ["annotations", "web_search_call without its action"])
+async def test_arguments_that_an_answer_does_not_show_are_unknown(row: str) -> None:
+    form, parts, *_ = ROWS[row]
+    async with talking(form, [[*parts, TEXT[form]]]) as (talk, _):
+        await ask(talk, form, stream=False)
     assert [call.invalid_arguments for call in talk.calls] == [ARGUMENTS_UNKNOWN]
     assert [call.outcome for call in talk.calls] == [ToolOutcome.ANSWERED]
 
@@ -454,7 +481,34 @@ async def test_a_result_that_comes_with_a_later_answer_is_no_second_call(stream:
         for _ in range(2):
             response = await ask(talk, "anthropic", stream=stream)
             assert response.status_code == 200
-    assert facts(talk.calls) == [("web_search", {"query": "x"}, None, None)]
+        await talk.known.end_turn()
+    assert [(call.turn_index, *facts([call])[0]) for call in talk.calls] == [
+        (0, "web_search", {"query": "x"}, SEARCHED, None)
+    ]
+
+
+@BOTH_WAYS
+async def test_a_search_inside_the_agents_own_function_of_that_name_is_one_call(stream: bool) -> None:
+    """The function asks a search model. Outside of it the provider's tool is a call of its own."""
+    own = {
+        "type": "function_call",
+        "id": "i",
+        "call_id": "c",
+        "name": "web_search",
+        "arguments": '{"q": "x"}',
+    }
+    done = {"type": "function_call_output", "call_id": "c", "output": "found"}
+    said = {"role": "user", "content": "look one"}
+    offered = {"tools": [{"type": "function", "name": "web_search", "parameters": {}}]}
+    answers = [[own], [SEARCH, TEXT["responses"]], [SEARCH, TEXT["responses"]]]
+    async with talking("responses", answers) as (talk, _):
+        for more in (offered, {"tools": [{"type": "web_search"}]}, {**offered, "input": [said, own, done]}):
+            response = await ask(talk, "responses", stream=stream, more=more)
+            assert response.status_code == 200
+    assert [(call.args, call.result) for call in talk.calls] == [
+        ({"q": "x"}, "found"),
+        (SEARCH["action"], None),
+    ]
 
 
 ASKS = {
@@ -492,8 +546,9 @@ async def test_a_call_that_waits_for_approval_has_not_run(approve: bool, stream:
         )
         assert await talk.known.error_of(None) is None
     [call] = talk.calls
-    decided = (1, Approval.GRANTED) if approve else (0, Approval.PENDING)
-    assert (call.name, call.turn_index, call.approval) == ("ship", *decided)
+    assert (call.name, call.turn_index) == ("ship", 1)
+    assert call.approval is (Approval.GRANTED if approve else Approval.DENIED)
+    assert call.outcome is (ToolOutcome.ANSWERED if approve else ToolOutcome.DENIED)
     assert call.result == ("ok" if approve else None)
 
 

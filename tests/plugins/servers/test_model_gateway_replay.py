@@ -55,6 +55,32 @@ gateway_agent.main(*sys.argv[1:])
 """
 
 
+KEYED = """
+import os, sys
+sys.path.insert(0, {support!r})
+import scripted_provider as provider
+
+asked, say = provider.Chat.request, provider.Conversation.say
+
+def request(self, history, *, stream):
+    key = os.environ["SHOP"]  # as of a file, so that nothing knows it for a secret
+    headers = {{"Authorization": f"Bearer {{key}}-1"}}
+    tools = [{{"type": "mcp", "headers": headers, "access_token": f"{{key}}-2"}}]
+    told = {{"api_key": key, "prompt_cache_key": "the-cache-of-the-shop", "eos_token": "<|end_of_text|>"}}
+    request = asked(self, history, stream=stream)
+    return {{**request, **told, "tools": [*request["tools"], *tools]}}
+
+async def say_with_key(self, text):
+    key = os.environ["SHOP"]
+    sent = {{"model": "e", "input": [text], "client_secret": key + "-3"}}
+    await self.client.post(self.base + "/v1/embeddings", json=sent)
+    others = f"{{key}} {{key}}-1 {{key}}-2 {{key}}-3 the-cache-of-the-shop <|end_of_text|>"
+    return f"{{await say(self, text)}} {{others}}"
+
+provider.Chat.request, provider.Conversation.say = request, say_with_key
+import gateway_agent
+gateway_agent.main(*sys.argv[1:])
+"""
 EMBEDDING = """
 import sys
 sys.path.insert(0, {support!r})
@@ -166,6 +192,25 @@ def test_a_replay_needs_no_provider_and_repeats_every_byte(
     assert len(provider.histories) == asked
     assert "its model: recorded" in recorded.stdout
     assert "its model: replayed" in replayed.stdout
+
+
+def test_credentials_in_bodies_are_redacted_everywhere_and_not_compared(project: Project) -> None:
+    """Also those of other APIs, and for tools of the provider. The history is evidence, and stays."""
+    agent = project.write("keyed.py", KEYED.format(support=str(SUPPORT)))
+    keys = ["hunter2hunter2hunter2", "short"]
+    project.scenario(ONE)
+    with running(Embeddings()) as upstream:
+        configure(project, upstream, "chat", agent=agent)
+        recorded = project.run("--record", env={"SHOP": keys[0]})
+    assert recorded.returncode == 0, recorded.stdout + recorded.stderr
+    files = [each for each in (project.root / ".agentest").rglob("*") if each.is_file()]
+    assert [each for each in files if keys[0].encode() in each.read_bytes()] == []
+    assert b"the-cache-of-the-shop <|end_of_text|>" in said(project)
+    assert "the-cache-of-the-shop" in cassettes(project)
+
+    configure(project, NOWHERE, "chat", agent=agent)
+    replayed = project.run("--replay", env={"SHOP": keys[1]})
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
 def changing_agent(project: Project) -> Path:

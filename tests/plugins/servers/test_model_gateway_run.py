@@ -197,6 +197,48 @@ def test_an_agent_that_does_not_use_the_gateway_is_told_apart(project: Project, 
     assert "the agent called no model through the gateway" in " ".join(run.stdout.split())
 
 
+def test_an_agent_that_does_not_use_the_gateway_gets_no_further_messages(
+    project: Project, upstream: str, provider: Provider
+) -> None:
+    """Its real tools would run in every conversation."""
+    project.scenario("for i in range(30): scenario(f'asks {i}', turns=[f'look {i}'], tools={'find': 1})")
+    configure(project, upstream, "chat", concurrency=3)
+    change_agent(project, f"os.environ['OPENAI_BASE_URL'] = '{upstream}/v1'")
+    run = project.run()
+
+    assert run.returncode == 2
+    assert 5 <= len(provider.histories) / 2 <= 8
+    text = " ".join(run.stdout.split())
+    assert "this conversation was not begun: the agent replied in 5 others without a request" in text
+    assert "set OPENAI_BASE_URL" in text
+
+
+@pytest.mark.parametrize("given", [None, "shop.internal,10.0.0.0/8", "*"])
+@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
+@pytest.mark.parametrize("by", ["environment", "server.env"])
+def test_an_agent_behind_a_proxy_reaches_the_gateway_without_it(
+    project: Project, upstream: str, by: str, name: str, given: str | None
+) -> None:
+    """The user's own exceptions stay."""
+    project.scenario("scenario('asks', turns=['look one'], tools={'find': 1}, expect={'says': 'Done'})")
+    own = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    own |= {name: given} if given else {}
+    configure(project, upstream, "chat", server={"env": own} if by == "server.env" else None)
+    change_agent(
+        project,
+        "import httpx, json",
+        "client = httpx.AsyncClient",
+        "httpx.AsyncClient = lambda trust_env, timeout: client(trust_env=True, timeout=timeout)",
+        "known = {name: os.environ.get(name) for name in ('no_proxy', 'NO_PROXY')}",
+        f"open({str(project.root / 'known')!r}, 'w').write(json.dumps(known))",
+    )
+    run = project.run(env=own if by == "environment" else None)
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    hosts = "*" if given == "*" else ",".join([*([given] if given else []), "127.0.0.1", "localhost"])
+    assert json.loads((project.root / "known").read_text()) == {"no_proxy": hosts, "NO_PROXY": hosts}
+
+
 @pytest.mark.parametrize("form", ["chat", "gemini"])
 def test_an_agent_whose_address_lacks_the_token_is_told_the_right_one(
     project: Project, upstream: str, provider: Provider, form: str

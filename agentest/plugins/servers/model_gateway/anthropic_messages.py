@@ -83,7 +83,16 @@ class AnthropicMessages(wire.WireForm):
 
     def made(self, body: Json) -> Sequence[ToolCall]:
         blocks = [block for block in objects(body.get("content")) if block.get("type") != TOOL_USE]
-        return made_calls([{**each, "name": each.get("name") or each.get("type")} for each in blocks], 0)
+        named = [{**each, "name": each.get("name") or each.get("type")} for each in blocks]
+        called = {block.get("id") for block in blocks}
+        answered = (block.get("tool_use_id") for block in blocks)
+        # The API may pause between a call and its result.
+        late = [
+            {"type": "server_tool_use", "id": known, "name": ""}
+            for known in answered
+            if known not in {None, *called}
+        ]
+        return made_calls([*late, *named], 0)
 
     def without(self, body: Json, places: Collection[int]) -> Json:
         content = objects(body.get("content"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
+from agentest.plugins.protocols.response_items import made_so_far
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.json_text import json_or
@@ -17,6 +18,8 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.wire.stream_assembly import StreamedCalls
 
 _DONE = "[DONE]"
+_EXECUTED = {"search": "web_search", "python": "code_interpreter", "visit": "visit_website"}
+"""How Groq names tools that it has run → how it names them in requests."""
 
 
 class ChatCompletions(wire.WireForm):
@@ -64,10 +67,18 @@ class ChatCompletions(wire.WireForm):
         return [{key: value for key, value in message.items() if value is not None or key == "content"}]
 
     def made(self, body: Json) -> Sequence[ToolCall]:
-        noted = entry(_choice(body), "message").get("annotations")  # shows a search only by what it cites
-        cited = [each for each in objects(noted) if "file" not in each]  # files are those of the request
-        call = wire.provider_call("web_search", None, cited, invalid_arguments=ARGUMENTS_UNKNOWN)
-        return [call] if cited else ()
+        message, executed = entry(_choice(body), "message"), dict[Any, Json]()
+        for place, each in enumerate(objects(message.get("executed_tools"))):  # as of Groq
+            kind = str(each.get("type"))
+            # A stream shows a call again with its output.
+            executed[each.get("index", place)] = {**each, "type": f"{_EXECUTED.get(kind, kind)}_call"}
+        calls = [*made_so_far({"output": [*executed.values()]}, 0)]
+        noted = objects(message.get("annotations"))  # shows a search only by what it cites
+        cited = [each for each in noted if "file" not in each]  # files are those of the request
+        if cited and not calls:
+            call = wire.provider_call("web_search", None, cited, invalid_arguments=ARGUMENTS_UNKNOWN)
+            calls.append(call)
+        return calls
 
     def without(self, body: Json, places: Collection[int]) -> Json:
         choice = _choice(body)

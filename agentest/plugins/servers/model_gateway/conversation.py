@@ -16,11 +16,13 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from agentest.domain.messages import ToolSpec
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import Json, messages_of
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
+from agentest.plugins.servers.gateway_check import WAY_TO_REACH, is_output_tool
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
 from agentest.support.errors import AgentError, AgentestError, MockError
@@ -31,34 +33,14 @@ _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
 _MOST_NOTES = 10
-_JSON = r'"(name|action)"\s*:\s*"{0}"\s*,\s*"(arg|param|(action_)?input)[^:]*:(?!\s*{{\s*"type":\s*"object")'
-_AS_TEXT = _JSON + r'|Action:\s*{0}(\[|\b.{{0,99}}\n+Action Input)|<(function=|invoke name="){0}\b'
+_MOST_REPLIES = 5  # without a request to the gateway, before the agent gets no further messages
 _OF_TOOL = re.compile(r"(?i)tool|name|func|recipient|action|method|command")  # keys beside a tool's name
 _QUOTES = _CALLED, _SAYS = "called tool `", "] said:"
 
-WAY_TO_REACH = (
-    "set OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL for it, and no other address in its "
-    "code; `agentest doctor` prints the variable that each framework reads"
-)
 _REWORDED = (
     "the agent changes replies before it sends them to its model again, so the model does not know results "
     "of mocks from earlier turns: if it forgets those of real tools, too, write model_gateway.memory: turn"
 )
-_SIGNATURES = tuple(
-    (re.compile(name), re.compile(description, re.DOTALL))
-    for name, description in (
-        ("final_answer", r"Provides a final answer to the given problem\."),  # smolagents
-        (r"final_result(_\w+)?", r"(\S+: )?The final response which ends this conversation"),  # pydantic-ai
-        ("set_model_response", r"Set your final response using the required output schema\..*"),  # google-adk
-        ("json", r"Respond with a JSON object\."),  # AI SDK with Anthropic
-        (  # Strands, under the name of the output's class
-            ".+",
-            r"IMPORTANT: This StructuredOutputTool should only be invoked as the last and final tool before "
-            r"returning the completed result to the caller\..*",
-        ),
-    )
-)
-"""Name and description of each framework's output tool. A name alone could be that of a real tool."""
 
 
 class CallsEnded(Exception):
@@ -71,6 +53,8 @@ class GatewayState:
 
     origin: str = ""
     reached: bool = False
+    replied: set[str] = field(default_factory=set)
+    """Keys of conversations in which the agent replied before any request reached the gateway."""
     owners: dict[str, GatewayConversation | None] = field(default_factory=dict)
     """Id that was passed on → its conversation; None if several conversations have it."""
     begun: int = 0
@@ -158,6 +142,7 @@ class GatewayConversation:
     asked: dict[float, str] = field(default_factory=dict)
     """When a model was asked that has not answered yet → its address."""
     bypass: str | None = None  # how the agent may have got calls in this turn that are not seen
+    written: str | None = None  # that the model wrote a call in this turn where only some agents look for it
     hangs: str | None = None
     """Which model has not answered for most of that time, if a request for the last message met one."""
     tape: AgentTape | None = None
@@ -177,6 +162,8 @@ class GatewayConversation:
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
     _pending: dict[int, wire.ModelCall] = field(default_factory=dict)
     """Number → a call that the agent runs itself and whose result is not known yet."""
+    _provided: dict[str, ToolCall] = field(default_factory=dict)
+    """Id → a call of the provider that has no result yet, or waits for approval."""
     told: str = ""  # texts and arguments in one
     known: tuple[str, ...] = ()  # texts, arguments and the model's texts
     _outputs: tuple[Mapping[str, ToolSpec] | None, frozenset[str]] = (None, frozenset())
@@ -202,6 +189,13 @@ class GatewayConversation:
     def guards(self, name: str) -> bool:
         """Return True if a tool must not run unless the gateway allows the call."""
         return not self.allows_real or bool(self.mock_name(name) or _known(name, self.recorded))
+
+    def note_written(self, name: str) -> None:
+        """Note that the model wrote a call of a mocked or named tool where only some agents look."""
+        text = f"in turn {self.turn + 1} the model wrote a call of {name!r} as text"
+        if self.mock_name(name):
+            self.bypass = text
+        self.written = text
 
     @property
     def guards_any(self) -> bool:
@@ -244,7 +238,13 @@ class GatewayConversation:
             self.waiting -= 1
 
     async def has_heard(self) -> None:
-        """Return at once: this is the gateway's own process."""
+        """Raise MockError if earlier replies show that the agent does not use the gateway."""
+        if not self.gateway.reached and len(self.gateway.replied) >= _MOST_REPLIES:
+            raise MockError(
+                f"this conversation was not begun: the agent replied in {_MOST_REPLIES} others without a "
+                f"request to the gateway at {self.gateway.origin}, so real tools would run again. To reach "
+                f"it, {WAY_TO_REACH}"
+            )
 
     def begin_request(self, request: wire.WireRequest) -> int:
         """Count an open request. Returns the turn whose calls its answer shows; -1 if it shows none."""
@@ -364,9 +364,6 @@ class GatewayConversation:
         if self.over:
             return
         self.answers.append(answer)
-        for name in () if answer.shown.names else self.mocked:  # agents read no text beside real calls
-            if name in answer.shown.text and re.search(_AS_TEXT.format(re.escape(name)), answer.shown.text):
-                self.bypass = f"in turn {self.turn + 1} the model wrote a call of {name!r} as text"
         self.has_calls = self.has_calls or bool(answer.shown.calls) or answer.hides
         self.model_texts.extend(filter(None, [wire.normalized(answer.shown.text)]))
         self._note_known()
@@ -426,12 +423,13 @@ class GatewayConversation:
 
     async def end_turn(self) -> port.TurnTraces:
         if not self.gateway.reached:
+            self.gateway.replied.add(self.who.key)
             raise MockError(
                 "the agent called no model through the gateway, so its real tools may have run. To reach the "
                 f"gateway at {self.gateway.origin}, {WAY_TO_REACH}"
             )
         await self.gateway.look()
-        bypass, self.bypass = self.bypass, None
+        bypass, written, self.bypass, self.written = self.bypass, self.written, None, None
         if bypass and (self.mocked or self.recorded):
             raise MockError(f"{bypass}. Real tools may have run in place of mocks")
         self._drop_unfinished()
@@ -454,6 +452,7 @@ class GatewayConversation:
             models=models,
             secrets=tuple(self.gateway.keys),
             missing=bypass
+            or written
             or (None if self.seen_in == self.turn else f"in turn {self.turn + 1} the agent {what}"),
         )
         self.turn += 1
@@ -520,11 +519,26 @@ class GatewayConversation:
         )
 
     async def note_made(self, calls: Sequence[ToolCall]) -> None:
-        """Record calls that the model's provider made itself. Raises CallsEnded for one of a mocked tool."""
+        """Record calls that the model's provider made itself. Raises CallsEnded for one of a mocked tool.
+
+        One without a name is the result of an earlier call. A function of the agent that runs may ask a model
+        for the provider's tool of its name: that is one call.
+        """
         for call in calls if not self.over else ():
+            known, is_late = self._provided.pop(call.call_id or "", None), not call.name
+            if is_late and known:
+                call = replace(known, result=call.result, error=call.error)
             name = self.plain_name(call.name) or call.name
+            if not name or any(
+                name in (each.name, self.plain_name(each.name)) for each in self._pending.values()
+            ):
+                continue
+            if call.call_id and call.result is None and call.approval is not Approval.DENIED:
+                self._provided[call.call_id] = call
             made = replace(call, name=name, by_real_tool=call.ran)
-            await self.serving.answer(port.ServedCall(tool=name, arguments=call.args, made=made))
+            await self.serving.answer(
+                port.ServedCall(tool=name, arguments=call.args, made=made, again=is_late)
+            )
             if call.ran and self.mock_name(name):
                 self.fail(
                     f"the model's provider ran {name!r} itself, which a mock cannot answer: remove the mock, "
@@ -533,7 +547,11 @@ class GatewayConversation:
                 raise CallsEnded(str(self.problem))
 
     async def read_results(self, request: wire.WireRequest) -> None:
-        """Record the results of calls that the agent ran itself, which its next request contains."""
+        """Record the results of calls that the agent ran, and what its user denied, as a request has them."""
+        for item in messages_of(request.body) if self._provided else ():
+            asked = self._provided.get(str(item.get("approval_request_id")))
+            if asked and item.get("approve") is False:
+                await self.note_made([replace(asked, approval=Approval.DENIED)])
         # The newest first, because some models use the same ids in every turn.
         for result in reversed(request.results) if self._pending and not self.over else ():
             newest = reversed(self._pending.items())
@@ -578,19 +596,3 @@ def _is_result_of(result: wire.CallResult, call: wire.ModelCall) -> bool:
     if result.call_id and call.call_id:
         return result.call_id == call.call_id
     return result.name == call.name
-
-
-def is_output_tool(tool: ToolSpec) -> bool:
-    """Return True if a tool's name and description are those of a framework's output tool.
-
-    By it the framework receives the model's final answer: its call is the agent's reply. It runs no code of
-    the agent, so it needs no mock.
-    """
-    known = any(
-        name.fullmatch(tool.name) and description.fullmatch(tool.description.strip())
-        for name, description in _SIGNATURES
-    )
-    # pydantic-ai offers functions as output tools, too. pydantic sorts a schema's keys, and forbids other
-    # parameters in that of a function. In that of a type, a client may have added this at the end.
-    first = next((key for key in tool.parameters if key in ("additionalProperties", "properties")), "")
-    return known and first != "additionalProperties"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
@@ -14,6 +15,7 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS
+from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import Json, repeats_key
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, Rounds
@@ -145,6 +147,34 @@ _OF_CALLS = (b"ool", b"unction", b"_call", b"\\u00", b"\0")
 """One of these is in all that `_CALL` finds in `_plain` data, which takes longer."""
 _DISGUISE = re.compile(rb"\\u00([4-7][0-9a-fA-F])|\0|\s+(?:data:\s*)?")
 """What may stand in JSON between or in place of its letters: escapes, the halves of UTF-16, blanks."""
+
+
+_PAIRS = r'(?:\s*,\s*"[^"]*+"\s*:\s*(?:"[^"]*+"|[\w.+-]++)){{0,5}}?\s*,\s*'
+_NAMED = r'"(?:name|action|(?:tool|function)(?:_name)?|recipient_name)"\s*:\s*"{0}"'
+_GIVEN = r'"(?:arg|param|(?:action_|tool_)?input)(?![^":]*schema)[^":]*+"\s*:'
+_NO_SCHEMA = r'(?!\s*\{{[^{{}}]*"(?:type"\s*:\s*"object"|properties"))'
+_VALUE = r'\s*(?:"(?:[^"\\]++|\\.)*+"|\{{(?:[^{{}}]++|\{{[^{{}}]*+\}})*+\}})'
+_MARK = r"(?:tool[_▁](?:calls?|sep|code)|TOOL_CALLS|python_tag)(?:[_▁]begin)?[|｜]?[>\]\n]"
+_WRITTEN = (
+    f"{_NAMED}{_PAIRS}{_GIVEN}{_NO_SCHEMA}|{_GIVEN}{_NO_SCHEMA}{_VALUE}{_PAIRS}{_NAMED}"
+    rf"|{_MARK}\s*(?:functions?\.)?{{0}}\b"
+    r"|to=functions\.{0}\b|Action:\s*{0}(?:\[|\b.{{0,99}}\n+Action Input)|<(?:function=|invoke name=\"){0}\b"
+)
+"""How models write calls of a tool, `{0}`: as JSON with its name and arguments, or with marks."""
+
+
+def written_in(answer: Json, names: Collection[str], *, streams: bool) -> str | None:
+    """Return the tool whose call an answer has where only some agents look for it; None if it has none.
+
+    Such places are texts, thoughts, and keys of no API. What an answer repeats of its request is none.
+    """
+    own = {key: value for key, value in answer.items() if key not in wire.COPIES}
+    written, texts = json.dumps(own, ensure_ascii=False), defaultdict[str, str](str)
+    if streams or any(map(written.__contains__, names)):
+        for path, leaf in leaves(own):  # of a stream, a text may be in pieces
+            texts[path.rpartition(".")[2]] += leaf if isinstance(leaf, str) else ""
+    found = [(name, text) for name in names for text in (written, *texts.values()) if name in text]
+    return next((name for name, text in found if re.search(_WRITTEN.format(re.escape(name)), text)), None)
 
 
 def check_no_call(data: bytes) -> bytes:
@@ -377,6 +407,13 @@ class ModelExchange:
             text = shown.text or json.dumps(answers[0], ensure_ascii=False)
             calls = tuple(call for call in shown.calls if call.name not in outputs)
             shown = replace(shown, text=text, calls=calls)
+        watched = {*conversation.mocked, *conversation.recorded, *conversation.named}
+        if (
+            watched
+            and not answer.names
+            and (name := written_in(answer.body, watched, streams=stream is not None))
+        ):
+            conversation.note_written(name)
         conversation.recovered = True
         conversation.seen_in = max(conversation.seen_in, self.shows)
         conversation.passed(

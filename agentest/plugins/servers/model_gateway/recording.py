@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from agentest.mocks.changed_answers import leaves
 from agentest.models.tape import CassetteMode
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
@@ -29,15 +30,24 @@ MAX_BODY_BYTES = 64 * 2**20  # maximum size of a request, and of an answer of th
 _REDIRECTS = (301, 302, 307, 308)
 _IGNORED = "(ignored)"
 _SESSION = "(session-id-of-agentest)"
+_CREDENTIAL = re.compile(
+    r"(?i)((api|access|account|private|secret)[-_]?key|token|secret|passw(or)?d|passphrase|authorization)$"
+)
+_CREDENTIALS_END = [
+    f'{end}"'.encode() for end in ("key", "Key", "oken", "ecret", "word", "sswd", "phrase", "tion")
+]
 _SHORTEST_KEY = 12
 """Shorter credentials, which agents have where none is needed, may be words of the conversation."""
 
 
 @lru_cache
-def keys_in(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
-    """Return the keys with which an agent calls its model."""
+def _keys_in_head(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ...]:
     secrets = (*header_secrets(dict(headers)), *url_secrets(url))
     return tuple(secret for secret in secrets if len(secret) >= _SHORTEST_KEY)
+
+
+def _is_credential(path: str, value: Any) -> bool:
+    return isinstance(value, str) and "<" not in value and _CREDENTIAL.search(path) is not None
 
 
 @dataclass(slots=True)
@@ -50,6 +60,15 @@ class LiveApi:
     headers: Headers
     given: tuple[Json, bytes] | None = None
     """The body of the agent's request, and how it came: so it passes on if nothing is changed."""
+
+    def keys_in(self, data: bytes, body: Any, messages: str = "") -> list[str]:
+        """Return the credentials in a request, but for its `messages`, the key of which is given."""
+        keys = [*_keys_in_head(self.headers, self.url)]
+        if isinstance(body, dict) and any(map(data.__contains__, _CREDENTIALS_END)):
+            settings = {key: value for key, value in body.items() if key != messages}
+            found = (value for path, value in leaves(settings) if _is_credential(path, value))
+            keys += [word for value in found for word in value.split() if len(word) >= _SHORTEST_KEY]
+        return keys
 
     async def send(self, body: Json) -> DirectResponse:
         if self.given is not None and body is self.given[0]:
@@ -121,7 +140,9 @@ class RecordedApi:
         Raises GatewayError if nothing is recorded and the model must not be asked.
         """
         live = self.live
-        hidden = dict.fromkeys(keys_in(live.headers, live.url), HIDDEN)
+        body = json_or(data, data.decode(errors="backslashreplace")) if data else {}
+        body = body if isinstance(body, dict) else {"body": body}
+        hidden = dict.fromkeys(live.keys_in(data or b"", body), HIDDEN)
         if self.session_id:
             hidden[self.session_id] = _SESSION
 
@@ -130,8 +151,6 @@ class RecordedApi:
                 text = text.replace(part, replacement)
             return text
 
-        body = json_or(data, data.decode(errors="backslashreplace")) if data else {}
-        body = body if isinstance(body, dict) else {"body": body}
         sent = _mapped({live.method: self.path, **body}, hide)
         model = body.get("model")
         compared = partial(without_ignored, ignored=self.ignored)
@@ -246,4 +265,8 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
         return change(value)
     if isinstance(value, list):
         return [_mapped(item, change) for item in value]
-    return {key: _mapped(item, change) for key, item in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if _is_credential(key, item) else _mapped(item, change) for key, item in value.items()
+        }
+    return value

@@ -38,7 +38,7 @@ from agentest.plugins.servers.model_gateway.exchange import (
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
-from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, LiveApi, RecordedApi, keys_in
+from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, LiveApi, RecordedApi
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest
 from agentest.support.errors import described
@@ -159,7 +159,6 @@ class GatewayHandler:
         if "/responses/" in url:
             url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
         headers = tuple([each for each in request.headers.items() if each[0].lower() not in NOT_PASSED_ON])
-        self._traffic.learn(keys_in(headers, url))
         upstream = LiveApi(self._client, request.method, url, headers)
         if target.form is None or request.method != "POST":
             await self._other_request(target, data, upstream, reply)
@@ -200,6 +199,7 @@ class GatewayHandler:
         body, history = self._readers[form.name].read(data)
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
+        self._traffic.learn(upstream.keys_in(data, body, form.history_key))
         read = form.request(body, target.url, history)
         if target.conversation and self._traffic.named(target.conversation) is None:
             raise GatewayError("the conversation that this address names has ended", 409)
@@ -263,6 +263,7 @@ class GatewayHandler:
 
     async def _other_request(self, target: Target, data: bytes, upstream: LiveApi, reply: Reply) -> None:
         """Pass a request on, such as for embeddings. Raises GatewayError if it may ask a model for calls."""
+        self._traffic.learn(upstream.keys_in(data, json_or(data)))
         if target.may_call and (tools := _tools_in(data)):
             await self._check_unknown(target, tools)
         api: LiveApi | RecordedApi = upstream

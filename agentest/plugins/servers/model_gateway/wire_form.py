@@ -566,8 +566,8 @@ def _evidence(message: SeenMessage, answer: PassedAnswer) -> int:
 
 _CALLS = re.compile(r"(?:[tT]ool|[fF]unction)_?(?:[cC]all|[uU]se)s?")
 """Keys of calls in any API, such as `tool_calls`, `functionCall` and `toolUse`."""
-_COPIES = {"tools", "tool_choice", "instructions", "prompt", "input", "text", "metadata"}
-_COPIES |= {"provider_specific_fields"}
+COPIES = {"tools", "tool_choice", "instructions", "prompt", "input", "text", "metadata"}
+COPIES |= {"provider_specific_fields"}
 """Keys of what an answer repeats of its request, or a proxy of the answer."""
 
 
@@ -586,5 +586,5 @@ def called_in(value: Any) -> Iterator[str]:
             for call in objects(each if isinstance(each, list) else [each]):
                 if "toolType" not in call:  # Gemini shows the calls of Google's own tools under `toolCall`
                     yield str((entry(call, "function") or entry(call, "custom") or call).get("name") or "")
-        elif key not in _COPIES:
+        elif key not in COPIES:
             yield from called_in(each)
