@@ -11,17 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agentest.conversation.simulated_user import check_instructions
+from agentest.domain import results
 from agentest.domain.messages import Session
-from agentest.domain.results import (
-    CaseId,
-    Reason,
-    ReasonKind,
-    Reference,
-    ReferenceCall,
-    ScenarioResult,
-    Status,
-    Verdict,
-)
 from agentest.domain.transcript import Conversation
 from agentest.judging.grader import Grader
 from agentest.mocks.binding import Mock, RecordedAnswer
@@ -81,7 +72,7 @@ def case_entries(
     known: Mapping[str, AgentFacts] = MappingProxyType({}),
     redact: Callable[[str], str] = str,
     date: str | None = None,
-) -> list[Unit | ScenarioResult]:
+) -> list[Unit | results.ScenarioResult]:
     """Plan a unit for every case and agent, in the order of the files.
 
     Args:
@@ -128,18 +119,20 @@ def _entries(
     agents: Mapping[str, _FactsOfCase],
     num_runs: int,
     date: str | None,
-) -> Iterator[Unit | ScenarioResult]:
+) -> Iterator[Unit | results.ScenarioResult]:
     line = chosen.read.lines.get(case.eval_id, 0)
     try:
         scenario = _scenario(case, chosen, name, line)
         scenario = replace(scenario, date=scenario.date or date)
         criteria = applicable_criteria(case, chosen.criteria) if chosen.graded else ()
     except NothingToEvaluate as problem:
-        reason = Reason(Status.ERRORED, ReasonKind.UNSCORED, str(problem))
-        verdict = Verdict(Status.ERRORED, (reason,))
-        case_id = CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
+        reason = results.Reason(results.Status.ERRORED, results.ReasonKind.UNSCORED, str(problem))
+        verdict = results.Verdict(results.Status.ERRORED, (reason,))
+        case_id = results.CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
         yield from (
-            ScenarioResult(name, agent, file, line, verdict, case=case_id, tags=_settings(case).tags or ())
+            results.ScenarioResult(
+                name, agent, file, line, verdict, case=case_id, tags=_settings(case).tags or ()
+            )
             for agent in agents
         )
         return
@@ -234,7 +227,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         file=str(chosen.read.path),
         line=line,
         tools=chosen.tools,
-        case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
+        case=results.CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
         session=Session(given.app_name, given.user_id, given.state, given.session_id) if given else None,
         recorded=recorded_answers(case),
         tags=_settings(case).tags or (),
@@ -284,10 +277,10 @@ def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
     return ScriptedTurn(message.text, reference=_reference(invocation), attachments=message.attachments)
 
 
-def _reference(invocation: Invocation) -> Reference:
+def _reference(invocation: Invocation) -> results.Reference:
     response, data = invocation.final_response, invocation.intermediate_data
-    calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
-    return Reference(
+    calls = tuple(results.ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
+    return results.Reference(
         None if response is None else text_of(response),
         None if data is None else calls,
         invocation_json(invocation),

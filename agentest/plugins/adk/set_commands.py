@@ -11,18 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agentest.plugins.adk.formats import set_reader
 from agentest.plugins.adk.formats.criteria import CRITERIA_FILE, parse_criteria
 from agentest.plugins.adk.formats.eval_set import CAMEL_CASE, eval_set_json, tool_calls
-from agentest.plugins.adk.formats.set_reader import (
-    EVAL_SET_SUFFIX,
-    SUFFIXES,
-    FileFormat,
-    ReadSet,
-    parse_json,
-    read_bytes,
-    read_eval_set,
-    read_session,
-)
 from agentest.plugins.adk.set_files import SetFile, open_set, read, write
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import write_for_user
@@ -49,7 +40,9 @@ def migrate(
         raise UsageError(f"{new}: is a folder; name the file to write, such as {new / old.name}")
     if old.exists() and new.exists() and old.samefile(new):
         raise UsageError(f"{new}: is the file to migrate; name another one to write")
-    read = read_eval_set(old, read_session(initial_session) if initial_session else None)
+    read = set_reader.read_eval_set(
+        old, set_reader.read_session(initial_session) if initial_session else None
+    )
     path, content, criteria_notes = _migrated_criteria(read, new, config_out)
     with errors_as(UsageError, f"{old}: cannot be written as JSON: "):
         document = eval_set_json(read.eval_set, camel_case=camel_case)
@@ -60,9 +53,9 @@ def migrate(
     return [summary, *criteria_notes, *_notes(read, new), *[f"{new}: {CAMEL_CASE}"] * camel_case]
 
 
-def _notes(read: ReadSet, new: Path) -> list[str]:
+def _notes(read: set_reader.ReadSet, new: Path) -> list[str]:
     notes = []
-    if read.form is FileFormat.EVAL_SET:
+    if read.form is set_reader.FileFormat.EVAL_SET:
         notes.append(f"{read.path} was an EvalSet already; keys that are not read were left out")
     loose = sum(
         call.args is None
@@ -77,8 +70,10 @@ def _notes(read: ReadSet, new: Path) -> list[str]:
             "any: `any_args_where_absent` under the key `agentest` of the case says so. Google-adk does not "
             "read that key, and expects a call without arguments there"
         )
-    if not new.name.endswith(SUFFIXES):
-        notes.append(f"`agentest eval FOLDER` finds only names that end in {' or '.join(SUFFIXES)}")
+    if not new.name.endswith(set_reader.SUFFIXES):
+        notes.append(
+            f"`agentest eval FOLDER` finds only names that end in {' or '.join(set_reader.SUFFIXES)}"
+        )
     return notes
 
 
@@ -96,7 +91,7 @@ _Criteria = tuple[Path, bytes | None, list[str]]
 """A criteria file, its content to write, None if nothing needs to be written, and notes about it."""
 
 
-def _migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> _Criteria:
+def _migrated_criteria(read: set_reader.ReadSet, new: Path, config_out: Path | None) -> _Criteria:
     if read.criteria is not None:
         return _own_criteria(read, read.criteria, new, config_out)
     if config_out is not None:
@@ -105,7 +100,7 @@ def _migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> _Cr
     if old.resolve() == path.resolve() or not (old.is_file() or path.is_file()):
         return path, None, []
     if not path.exists():
-        return path, read_bytes(old), [f"{path}: copied from {old}, to which {read.path} is held"]
+        return path, set_reader.read_bytes(old), [f"{path}: copied from {old}, to which {read.path} is held"]
     if old.is_file() and _content(old) == _content(path):
         return path, None, []
     old_criteria = f"to {old}" if old.is_file() else "to the default criteria"
@@ -113,7 +108,7 @@ def _migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> _Cr
 
 
 def _own_criteria(
-    read: ReadSet, criteria: Mapping[str, Any], new: Path, config_out: Path | None
+    read: set_reader.ReadSet, criteria: Mapping[str, Any], new: Path, config_out: Path | None
 ) -> _Criteria:
     criteria_file = new.parent / CRITERIA_FILE
     path = config_out or criteria_file
@@ -150,18 +145,18 @@ def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterato
 
 
 def _content(path: Path) -> Any:
-    return parse_json(path, read_bytes(path))
+    return set_reader.parse_json(path, set_reader.read_bytes(path))
 
 
-def _sets_sharing_criteria(path: Path, read: ReadSet, new: Path) -> list[str]:
+def _sets_sharing_criteria(path: Path, read: set_reader.ReadSet, new: Path) -> list[str]:
     if path.name != CRITERIA_FILE or not path.parent.is_dir():
         return []
     migrated = {read.path.resolve(), new.resolve()}
     sharing = []
     for other in sorted(path.parent.iterdir()):
-        if other.name.endswith(SUFFIXES) and other.resolve() not in migrated:
+        if other.name.endswith(set_reader.SUFFIXES) and other.resolve() not in migrated:
             with suppress(UsageError):  # a set that cannot be read cannot run anyway
-                sharing += [other.name] * (read_eval_set(other).criteria is None)
+                sharing += [other.name] * (set_reader.read_eval_set(other).criteria is None)
     return sharing
 
 
@@ -210,7 +205,7 @@ class SetLocation:
                 f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
                 f"and _ alone, such as {possible}"
             )
-        name = f"{self.set_id}{EVAL_SET_SUFFIX}"
+        name = f"{self.set_id}{set_reader.EVAL_SET_SUFFIX}"
         if len(name) > _LONGEST_NAME:
             raise UsageError(
                 f"the id of the evaluation set has {len(self.set_id)} letters, too many for a file"
@@ -244,7 +239,7 @@ def add_cases(
     file = _existing_set(location)
     session_input: dict[str, Any] = {}
     if session:  # with the app and user that google-adk requires
-        given = snake_keys(read_session(session), _SESSION_KEYS)
+        given = snake_keys(set_reader.read_session(session), _SESSION_KEYS)
         session_input = {"session_input": {"app_name": location.app_name, "user_id": _USER, **given}}
     new: dict[str, Any] = {}
     added = []
@@ -267,17 +262,17 @@ def _existing_set(location: SetLocation) -> SetFile:
         )
     file = open_set(read(path, str(path)))
     if file.cases:
-        read_eval_set(path)
+        set_reader.read_eval_set(path)
     return file
 
 
 def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash."""
-    read = read_eval_set(file)
-    if read.form is not FileFormat.SCENARIOS:
+    read = set_reader.read_eval_set(file)
+    if read.form is not set_reader.FileFormat.SCENARIOS:
         form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
         raise UsageError(f"{file}: is an evaluation set already; expected conversation scenarios: {form}")
-    written = parse_json(file, read_bytes(file))["scenarios"]
+    written = set_reader.parse_json(file, set_reader.read_bytes(file))["scenarios"]
     for case, as_written in zip(read.eval_set.eval_cases, written, strict=True):
         assert case.conversation_scenario is not None, "the form has no other cases"
         named = snake_keys(as_written, _SCENARIO_KEYS)

@@ -6,16 +6,9 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from agentest.agents import reply_detection as detection
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
-from agentest.agents.reply_detection import (
-    empty_path_message,
-    find_reply_path,
-    missing_reply_message,
-    note_guessed_path,
-    text_of,
-    where_text_is,
-)
 from agentest.agents.reported_calls import (
     ReportedCalls,
     as_tool_calls,
@@ -136,15 +129,15 @@ class TurnReader:
         if form.tool_request is not None:
             self._requests += requested_tool_calls(form.tool_request.find(message))
         check_no_error(form.error, message)
-        delta = form.delta and text_of(form.delta.find(message))
+        delta = form.delta and detection.text_of(form.delta.find(message))
         if delta:
             self._deltas.append(delta)
         path = form.reply
         if path is None and form.delta is None:
-            path = find_reply_path(message)
+            path = detection.find_reply_path(message)
             if path is not None:
-                note_guessed_path(self.notes, path)
-        reply = None if path is None else text_of(path.find(message))
+                detection.note_guessed_path(self.notes, path)
+        reply = None if path is None else detection.text_of(path.find(message))
         if reply is not None:
             self._reply = reply
         self.done = reply is not None if form.done is None else form.done.holds(message)
@@ -179,8 +172,8 @@ class TurnReader:
         if text is None and not self._calls:
             for key, path in (("reply", self.form.reply), ("delta", self.form.delta)):
                 if path is not None:
-                    raise AgentError(empty_path_message(key, path, self._last))
-            raise AgentError(missing_reply_message(self._last))
+                    raise AgentError(detection.empty_path_message(key, path, self._last))
+            raise AgentError(detection.missing_reply_message(self._last))
         calls, retells = self._unreported_calls()
         return AgentReply(text=text, observed=calls, retells=retells)
 
@@ -204,7 +197,7 @@ class TurnReader:
         """Describe the last message, for errors."""
         if self._last is None:
             return "it sent no message in this turn"
-        return f"{where_text_is(self._last)} in its last message: {excerpt(self._last)}"
+        return f"{detection.where_text_is(self._last)} in its last message: {excerpt(self._last)}"
 
 
 def last_results(messages: Sequence[Message]) -> list[ToolResult]:

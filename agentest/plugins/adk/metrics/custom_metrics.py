@@ -19,16 +19,7 @@ from agentest.models.port import CallKey, Model
 from agentest.plugins.adk.formats.criteria import Criteria, CustomMetric, MetricCriterion
 from agentest.plugins.adk.formats.eval_set import INVOCATION, Invocation
 from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, metric_info_of
-from agentest.plugins.adk.metrics.evaluator_base import (
-    Code,
-    EvalMetric,
-    EvalStatus,
-    EvaluationResult,
-    Evaluator,
-    PerInvocationResult,
-    chosen_threshold,
-    with_criterion,
-)
+from agentest.plugins.adk.metrics import evaluator_base as base
 from agentest.plugins.adk.metrics.grader import CriterionGrader
 from agentest.store.adk_results import turn_invocation
 from agentest.support.calling import FunctionTimeout, ends_the_run, message_of_error, result_of
@@ -54,7 +45,7 @@ class CustomMetricCode:
         experimental: True if it declares itself experimental.
     """
 
-    code: Code
+    code: base.Code
     name: str
     threshold: float | None = None
     interval: Interval | None = None
@@ -66,7 +57,7 @@ _DECIDES_NOTHING = 1.0
 
 
 def prepare_custom_metrics(
-    criteria: Criteria, root: Path, evaluators: Mapping[str, Code] = MappingProxyType({})
+    criteria: Criteria, root: Path, evaluators: Mapping[str, base.Code] = MappingProxyType({})
 ) -> tuple[Criteria, dict[str, CustomMetricCode]]:
     """Return the criteria with all thresholds, and the code of the custom metrics.
 
@@ -100,39 +91,39 @@ def experimental_notes(metrics: Mapping[str, CustomMetricCode]) -> list[str]:
     ]
 
 
-def metric_name(code: Code) -> str:
+def metric_name(code: base.Code) -> str:
     """Return the name of the metric that the code declares. Raises ConfigError."""
     name = getattr(code, "metric_name", "")
     if name and isinstance(name, str):
         return name
-    if isinstance(code, type) and issubclass(code, Evaluator):
+    if isinstance(code, type) and issubclass(code, base.Evaluator):
         check_code(code.__name__, code)
         info = _metric_info(code.__name__, code) if _has_metric_info(code) else None
         return info.metric_name if info else _make_evaluator(code, 1.0).metric.metric_name
-    if isinstance(code, Evaluator):
+    if isinstance(code, base.Evaluator):
         info = _metric_info(type(code).__name__, code)
         return info.metric_name if info else type(code).__name__
     return str(getattr(code, "__name__", repr(code)))
 
 
-def check_code(name: str, code: Any) -> Code:
+def check_code(name: str, code: Any) -> base.Code:
     """Return the class or function if it can grade. Raises ConfigError."""
     where = f"custom_metrics.{name}"
     if isinstance(code, type):
         _check_class(where, code)
-    elif not callable(code) and not isinstance(code, Evaluator):
+    elif not callable(code) and not isinstance(code, base.Evaluator):
         raise ConfigError(f"{where}: {code!r} is neither a function nor an Evaluator")
     built_in = vars(code if isinstance(code, type) else type(code)).get("built_in")
     if built_in:
         raise ConfigError(
             f"{where}: this evaluator is there to be used alone; in a run, name the metric `{built_in}`"
         )
-    checked: Code = code
+    checked: base.Code = code
     return checked
 
 
 def _check_class(where: str, code: type[Any]) -> None:
-    if not issubclass(code, Evaluator):
+    if not issubclass(code, base.Evaluator):
         raise ConfigError(f"{where}: {code.__name__} is not an Evaluator; subclass agentest.adk.Evaluator")
     method = getattr(code, _GRADE_METHOD, None)
     if getattr(method, "__isabstractmethod__", False) or not callable(method):
@@ -152,7 +143,7 @@ def _in_camel_case(code: type[Any], method: str) -> str:
     return next((name for name in dir(code) if name != method and snake_case(name) == method), "")
 
 
-def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
+def _import_code(name: str, metric: CustomMetric, root: Path) -> base.Code:
     module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
     with errors_as(ConfigError, f"custom_metrics.{name}: "):
         code = import_object(f"{module}:{attribute}", root)
@@ -160,7 +151,7 @@ def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
 
 
 def _custom_metric_code(
-    name: str, metric: CustomMetric, code: Code, threshold: float | None
+    name: str, metric: CustomMetric, code: base.Code, threshold: float | None
 ) -> CustomMetricCode:
     """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
     written = metric.info
@@ -176,7 +167,7 @@ def _custom_metric_code(
 
 
 def _default_threshold(
-    name: str, code: Code, info: MetricInfo | None, written: float | None, threshold: float | None
+    name: str, code: base.Code, info: MetricInfo | None, written: float | None, threshold: float | None
 ) -> float | None:
     """Return the default threshold: the file's, a deliberate one, the metric's, or the code's."""
     metric_default = info.default_threshold if info else None
@@ -186,15 +177,15 @@ def _default_threshold(
             code, threshold if threshold is not None else first, f"custom_metrics.{name}"
         )
         return evaluator.threshold if first is None else first
-    if not isinstance(code, Evaluator):
+    if not isinstance(code, base.Evaluator):
         return written
-    candidates = (written, chosen_threshold(code), metric_default, code.threshold)
+    candidates = (written, base.chosen_threshold(code), metric_default, code.threshold)
     return next(value for value in candidates if value is not None)
 
 
 def _make_evaluator(
-    code: type[Evaluator], threshold: float | None, where: str = "custom_metrics"
-) -> Evaluator:
+    code: type[base.Evaluator], threshold: float | None, where: str = "custom_metrics"
+) -> base.Evaluator:
     """Create an evaluator, with its own threshold if none is given. Raises ConfigError."""
     arguments = _arguments(code, threshold, where)
     try:
@@ -204,7 +195,7 @@ def _make_evaluator(
         raise ConfigError(f"{where}: {code.__name__}() raised {problem}") from None
 
 
-def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> dict[str, Any]:
+def _arguments(code: type[base.Evaluator], threshold: float | None, where: str) -> dict[str, Any]:
     parameters = list(inspect.signature(code.__init__).parameters.values())[1:]
     required = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
@@ -214,7 +205,7 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
         if name == "threshold" and threshold is not None:
             arguments[name] = threshold
         elif name in ("eval_metric", "metric"):
-            arguments[name] = EvalMetric(code.metric_name or code.__name__, threshold)
+            arguments[name] = base.EvalMetric(code.metric_name or code.__name__, threshold)
     missing = [name for name in required if name not in arguments]
     if missing == ["threshold"]:
         raise ConfigError(f"{where}: {code.__name__} has no threshold of its own; give one in the criterion")
@@ -226,13 +217,13 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
     return arguments
 
 
-def _has_metric_info(code: type[Evaluator]) -> bool:
-    return inspect.getattr_static(code, "get_metric_info") is not vars(Evaluator)["get_metric_info"]
+def _has_metric_info(code: type[base.Evaluator]) -> bool:
+    return inspect.getattr_static(code, "get_metric_info") is not vars(base.Evaluator)["get_metric_info"]
 
 
-def _metric_info(name: str, code: Code) -> MetricInfo | None:
+def _metric_info(name: str, code: base.Code) -> MetricInfo | None:
     cls = code if isinstance(code, type) else type(code)
-    if not issubclass(cls, Evaluator) or not _has_metric_info(cls):
+    if not issubclass(cls, base.Evaluator) or not _has_metric_info(cls):
         return None
     plain = inspect.isfunction(inspect.getattr_static(cls, "get_metric_info"))
     where = f"custom_metrics.{name}: {cls.__name__}.get_metric_info()"
@@ -282,7 +273,7 @@ class CustomGrader(CriterionGrader):
             returned = await result_of(self._evaluate, actual, limit=limit, source=self.own)
             # Statuses are by the threshold that the code uses.
             code, threshold = self.own.code, self.criterion.threshold
-            threshold = code.threshold if isinstance(code, Evaluator) else threshold
+            threshold = code.threshold if isinstance(code, base.Evaluator) else threshold
             return parse_result(returned, len(actual), threshold, self.own.interval)
         except BaseException as error:
             if ends_the_run(error):
@@ -295,12 +286,12 @@ class CustomGrader(CriterionGrader):
         expected = None if turns is None else deepcopy(list(turns[: len(actual)]))
         scenario = self.case.conversation_scenario
         threshold, written = self.criterion.threshold, self.criterion.written
-        if isinstance(self.own.code, Evaluator | type):
+        if isinstance(self.own.code, base.Evaluator | type):
             evaluator = self.own.code
             if isinstance(evaluator, type):  # an instance belongs to the user, and is used unchanged
-                evaluator = with_criterion(_make_evaluator(evaluator, threshold), threshold, written)
+                evaluator = base.with_criterion(_make_evaluator(evaluator, threshold), threshold, written)
             return _call(evaluator.evaluate_invocations, actual, expected, scenario)
-        metric = EvalMetric(self.criterion.metric, None, SimpleNamespace(**deepcopy(dict(written))))
+        metric = base.EvalMetric(self.criterion.metric, None, SimpleNamespace(**deepcopy(dict(written))))
         return _call(self.own.code, metric, actual, expected, scenario)
 
     def _failure_text(self, error: BaseException) -> str:
@@ -332,7 +323,7 @@ def _call(function: Callable[..., Any], *args: object) -> Any:
     return function(*args[: len(positional)])
 
 
-_T = TypeVar("_T", EvaluationResult, PerInvocationResult)
+_T = TypeVar("_T", base.EvaluationResult, base.PerInvocationResult)
 
 
 class NoResult(ValueError):
@@ -357,8 +348,8 @@ def parse_result(
             return Unscored(f"the evaluator gave the score {value:g}, but its range is {interval}")
         return Score(value, str(reason or ""))
 
-    result = _as_result(EvaluationResult, returned)
-    items = [_as_result(PerInvocationResult, item) for item in _list(result.per_invocation_results)]
+    result = _as_result(base.EvaluationResult, returned)
+    items = [_as_result(base.PerInvocationResult, item) for item in _list(result.per_invocation_results)]
     if items and len(items) != invocations:
         raise NoResult(f"the evaluator gave {len(items)} results for {invocations} invocations")
     overall = _number(result.overall_score)
@@ -385,10 +376,10 @@ def _as_result(shape: type[_T], returned: Any) -> _T:
     names = [field.name for field in fields(shape)]
     if isinstance(returned, shape):
         return returned
-    article = "an" if shape is EvaluationResult else "a"
+    article = "an" if shape is base.EvaluationResult else "a"
     other = NoResult(f"expected {article} {shape.__name__}, but the evaluator gave {safe_repr(returned)}")
     if not isinstance(returned, Mapping):
-        if not hasattr(returned, "overall_score" if shape is EvaluationResult else "score"):
+        if not hasattr(returned, "overall_score" if shape is base.EvaluationResult else "score"):
             raise other
         attributes: dict[str, Any] = {name: getattr(returned, name, None) for name in names}
         return shape(**attributes)
@@ -396,7 +387,7 @@ def _as_result(shape: type[_T], returned: Any) -> _T:
         values = valid_keys(returned, names)
     if not values.keys() & {"overall_score", "per_invocation_results", "score", "eval_status"}:
         raise other
-    return shape(**({"actual_invocation": None, **values} if shape is PerInvocationResult else values))
+    return shape(**({"actual_invocation": None, **values} if shape is base.PerInvocationResult else values))
 
 
 def _list(items: Any) -> list[Any]:
@@ -435,11 +426,11 @@ def _status_name(status: Any) -> str | None:
     """Return a status's name from ours, google-adk's, a name, or a number. Raises NoResult."""
     if status is None or hasattr(status, "name"):
         return getattr(status, "name", None)
-    names = {str(member.value): member.name for member in EvalStatus}
+    names = {str(member.value): member.name for member in base.EvalStatus}
     name = names.get(str(status), str(status).upper())
-    if name not in EvalStatus.__members__:
+    if name not in base.EvalStatus.__members__:
         raise NoResult(
-            f"expected {', '.join(EvalStatus.__members__)} as eval_status, "
+            f"expected {', '.join(base.EvalStatus.__members__)} as eval_status, "
             f"but the evaluator gave {safe_repr(status)}"
         )
     return name

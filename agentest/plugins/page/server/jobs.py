@@ -19,15 +19,8 @@ from tempfile import TemporaryDirectory
 
 from aiohttp import web
 
+from agentest.plugins.page.server import json_routes as routes
 from agentest.plugins.page.server.commands import JobCommand, requested_command
-from agentest.plugins.page.server.json_routes import (
-    UI,
-    ItemNotFound,
-    Values,
-    json_route,
-    open_event_stream,
-    send_event,
-)
 from agentest.plugins.page.server.runs import RUNS
 from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
 from agentest.support.errors import ExitCode, UsageError
@@ -268,18 +261,18 @@ ENDING: web.AppKey[asyncio.Event] = web.AppKey("ending", asyncio.Event)  # set w
 
 def add_jobs(app: web.Application) -> None:
     """Add the routes, and end streams and jobs when the server shuts down."""
-    project = app[UI]
+    project = app[routes.UI]
     app[ENDING] = asyncio.Event()
     app[JOBS] = Jobs(project.root, project.config, project.output_dir)
     app.add_routes(
         (
-            json_route("GET", "/api/jobs", _list),
-            json_route("POST", "/api/jobs", _start, status=201),
-            json_route("GET", "/api/jobs/{job}", _details),
-            json_route("POST", "/api/jobs/{job}/stop", _stop),
-            json_route("POST", "/api/estimate", _estimate),
-            json_route("POST", "/api/command", _command),
-            json_route("GET", "/api/scenarios", _list_runnable),
+            routes.json_route("GET", "/api/jobs", _list),
+            routes.json_route("POST", "/api/jobs", _start, status=201),
+            routes.json_route("GET", "/api/jobs/{job}", _details),
+            routes.json_route("POST", "/api/jobs/{job}/stop", _stop),
+            routes.json_route("POST", "/api/estimate", _estimate),
+            routes.json_route("POST", "/api/command", _command),
+            routes.json_route("GET", "/api/scenarios", _list_runnable),
             web.get("/api/events", _all),
             web.get("/api/runs/{run}/events", _run),
         )
@@ -292,48 +285,48 @@ async def _close(app: web.Application) -> None:
     await app[JOBS].close()
 
 
-async def _list(request: web.Request, _: Values) -> Json:
+async def _list(request: web.Request, _: routes.Values) -> Json:
     return {"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE}
 
 
 def _job(request: web.Request) -> Job:
     job = request.app[JOBS].by_id.get(request.match_info["job"])
     if job is None:
-        raise ItemNotFound("this job is unknown: the server was restarted, or the job ended long ago")
+        raise routes.ItemNotFound("this job is unknown: the server was restarted, or the job ended long ago")
     return job
 
 
-async def _details(request: web.Request, _: Values) -> Json:
+async def _details(request: web.Request, _: routes.Values) -> Json:
     job = _job(request)
     return {**job.summary(), "output": job.output.text, "cut": job.output.is_cut}
 
 
-async def _stop(request: web.Request, _: Values) -> Json:
+async def _stop(request: web.Request, _: routes.Values) -> Json:
     job = _job(request)
     request.app[JOBS].stop(job)
     return job.summary()
 
 
-async def _requested_command(request: web.Request, values: Values) -> JobCommand:
-    return await asyncio.to_thread(requested_command, values, request.app[UI], request.app[RUNS])
+async def _requested_command(request: web.Request, values: routes.Values) -> JobCommand:
+    return await asyncio.to_thread(requested_command, values, request.app[routes.UI], request.app[RUNS])
 
 
-async def _start(request: web.Request, values: Values) -> Json:
+async def _start(request: web.Request, values: routes.Values) -> Json:
     return request.app[JOBS].start(await _requested_command(request, values)).summary()
 
 
-async def _command(request: web.Request, values: Values) -> Json:
+async def _command(request: web.Request, values: routes.Values) -> Json:
     return {"line": (await _requested_command(request, values)).line}
 
 
-async def _estimate(request: web.Request, values: Values) -> Json:
-    command, project = await _requested_command(request, values), request.app[UI]
+async def _estimate(request: web.Request, values: routes.Values) -> Json:
+    command, project = await _requested_command(request, values), request.app[routes.UI]
     config = [f"--config={project.config}"] if project.config else []
     status, text = await request.app[JOBS].output_of(command.words("--dry-run", *config))
     return {"text": f"$ {command.line}\n{text}", "exitStatus": status}
 
 
-async def _list_runnable(request: web.Request, _: Values) -> Json:
+async def _list_runnable(request: web.Request, _: routes.Values) -> Json:
     return await request.app[JOBS].listing()
 
 
@@ -388,17 +381,17 @@ async def _run(request: web.Request) -> web.StreamResponse:
 
 async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
     mark, is_over, wait_s = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
-    response = await open_event_stream(request)
+    response = await routes.open_event_stream(request)
     silent_s, sent = 0.0, ""
     with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
         while True:
             if mark != sent:
-                await send_event(response, {"type": "changed", "mark": mark})
+                await routes.send_event(response, {"type": "changed", "mark": mark})
                 if is_over:
-                    await send_event(response, {"type": "over"})
+                    await routes.send_event(response, {"type": "over"})
                 sent, silent_s = mark, 0.0
             elif silent_s >= _HEARTBEAT_S:
-                await send_event(response, None)
+                await routes.send_event(response, None)
                 silent_s = 0.0
             if is_over or request.transport is None or request.transport.is_closing():
                 break

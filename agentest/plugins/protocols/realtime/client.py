@@ -29,17 +29,9 @@ from agentest.agents.port import (
     TurnContext,
 )
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.plugins.protocols import response_items as wire
 from agentest.plugins.protocols.protocol_client import agent_call, content_parts
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
-from agentest.plugins.protocols.response_items import (
-    Item,
-    ResponseAssembly,
-    items_of,
-    made_so_far,
-    output_item,
-    reply_of,
-    requested_by_id,
-)
 from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
@@ -92,11 +84,11 @@ class _RealtimeConversation:
         self.name = client.name
         self._client = client
         self._socket: WebSocket | None = None
-        self._items: list[Item] = []  # the items of all responses
+        self._items: list[wire.Item] = []  # the items of all responses
         self._known = 0  # the number of the turn loop's messages that the server has
         self._is_done: dict[str, bool] = {}
         """Id of an announced response → True if it is done; its further events are repetitions."""
-        self._added: dict[tuple[str, str], Item] = {}
+        self._added: dict[tuple[str, str], wire.Item] = {}
         """Type and call id → an item that the server added to the conversation."""
         self._answered: set[str] = set()  # ids of the calls that we have answered
         self._shows_calls = False
@@ -108,13 +100,13 @@ class _RealtimeConversation:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         client, limit = self._client, TimeLimit(self._client.timeout_s)
-        assembly, retries, first_ms = ResponseAssembly(client.ignored), 0, None
+        assembly, retries, first_ms = wire.ResponseAssembly(client.ignored), 0, None
         if not self._known:
             client.own_tools.check_before(ctx)
         new = [
             item
             for message in messages[self._known :]
-            for item in _items_of_message(message, requested_by_id(self._items))
+            for item in _items_of_message(message, wire.requested_by_id(self._items))
         ]
         self._answered |= {each["call_id"] for each in new if "call_id" in each}
         try:
@@ -128,19 +120,21 @@ class _RealtimeConversation:
                 await _send(self._socket, "response.create")
                 first_ms = await self._receive(self._socket, assembly, limit)
             response = assembly.response()
-            reply = reply_of(response, ctx.turn_index, self.name, client.ignored, self._items)
-            self._items += items_of(response)
+            reply = wire.reply_of(response, ctx.turn_index, self.name, client.ignored, self._items)
+            self._items += wire.items_of(response)
             reply = self._with_own_calls(reply, ctx.turn_index)
         except NoReply as error:
             raise NoReply(f"{client.endpoint}: {error}", retries, error.observed) from None
         except (TimeoutError, SocketClosed, AgentError, NotText) as error:
-            made = made_so_far(assembly.response(), ctx.turn_index)
+            made = wire.made_so_far(assembly.response(), ctx.turn_index)
             raise NoReply(f"{client.endpoint}: {self._problem(error)}", retries, made) from None
         client.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first_ms, retries=retries)
 
-    async def _receive(self, socket: WebSocket, assembly: ResponseAssembly, limit: TimeLimit) -> float | None:
+    async def _receive(
+        self, socket: WebSocket, assembly: wire.ResponseAssembly, limit: TimeLimit
+    ) -> float | None:
         """Read the events of one response. Returns when its text began. Raises AgentError."""
         received_chars = 0
         text_ms: list[float] = []
@@ -241,7 +235,7 @@ def _finished(response: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _in_text(item: Item) -> Item:
+def _in_text(item: wire.Item) -> wire.Item:
     if item.get("type") != "message" or isinstance(item.get("content"), str):
         return item
     parts = [
@@ -264,14 +258,14 @@ def _function(spec: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "name": spec.name, "description": spec.description, "parameters": parameters}
 
 
-def _items_of_message(message: Message, calls: Mapping[str, Item]) -> list[dict[str, Any]]:
+def _items_of_message(message: Message, calls: Mapping[str, wire.Item]) -> list[dict[str, Any]]:
     """Return a message as items. Raises CannotSend for a file that the protocol cannot send."""
     if isinstance(message, UserText):
         content = content_parts(message, "input_text", _file)
         parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
         return [{"type": "message", "role": "user", "content": parts}]
     if isinstance(message, ToolResult):
-        return [output_item(message, calls.get(message.request_id))]
+        return [wire.output_item(message, calls.get(message.request_id))]
     return []  # the server has its own messages
 
 
