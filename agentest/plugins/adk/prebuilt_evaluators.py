@@ -27,16 +27,7 @@ from agentest.plugins.adk.formats.criteria import MetricCriterion, parse_criteri
 from agentest.plugins.adk.formats.eval_set import EvalCase, Invocation
 from agentest.plugins.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
 from agentest.plugins.adk.in_process_evaluation import as_value, warn
-from agentest.plugins.adk.metrics.evaluator_base import (
-    EvalMetric,
-    EvaluationResult,
-    Evaluator,
-    PerInvocationResult,
-    eval_status,
-    first_argument_keys,
-    sentences,
-    turn_result,
-)
+from agentest.plugins.adk.metrics import evaluator_base as base
 from agentest.plugins.adk.metrics.grader import facts_of, uses_judge
 from agentest.plugins.adk.metrics.grader_factory import conversation_of, make_grader
 from agentest.plugins.adk.plan import loaded_with
@@ -50,7 +41,7 @@ _JUDGE = ("judge_model", "judge_model_config", "num_samples", "parallelism_limit
 _JUDGED = ("judge_model_options", *_JUDGE, "include_intermediate_responses_in_final")
 
 
-class PrebuiltEvaluator(Evaluator):
+class PrebuiltEvaluator(base.Evaluator):
     """Score invocations with the same grader as the metric in a run.
 
     Args:
@@ -68,14 +59,14 @@ class PrebuiltEvaluator(Evaluator):
 
     def __init__(
         self,
-        threshold: float | Mapping[str, Any] | EvalMetric | None = None,
+        threshold: float | Mapping[str, Any] | base.EvalMetric | None = None,
         options: Mapping[str, Any] | None = None,
         *,
         model: Model | ChatModel | None = None,
         **spelled: Any,
     ) -> None:
-        written = vars(threshold.criterion) if isinstance(threshold, EvalMetric) else {}
-        values = {**first_argument_keys(threshold), **written, **(options or {}), **spelled}
+        written = vars(threshold.criterion) if isinstance(threshold, base.EvalMetric) else {}
+        values = {**base.first_argument_keys(threshold), **written, **(options or {}), **spelled}
         evaluator = type(self)
         name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
         with errors_as(UsageError, f"{name}: "):
@@ -103,7 +94,7 @@ class PrebuiltEvaluator(Evaluator):
         actual_invocations: Sequence[Any],
         expected_invocations: Sequence[Any] | None = None,
         conversation_scenario: object = None,
-    ) -> EvaluationResult:
+    ) -> base.EvaluationResult:
         """Return scores, statuses, and reasons.
 
         Invocations are values, mappings with keys in either spelling, or objects of google-adk. One
@@ -186,20 +177,22 @@ def _result(
     actual: Sequence[Invocation],
     expected: Sequence[Invocation] | None,
     conversation: ConversationResult,
-) -> EvaluationResult:
+) -> base.EvaluationResult:
     """Decide by the rules of a run (`verdict`), so that both agree."""
     name, least = criterion.metric, {criterion.metric: criterion.threshold}
     verdict = decide([conversation], Deduplication(), least, Severity.CRITICAL, exact=True)
     items = []
     for n, turn in enumerate(conversation.turns):
-        result = turn_result(name, criterion.threshold, (turn.metrics, conversation.metrics))
+        result = base.turn_result(name, criterion.threshold, (turn.metrics, conversation.metrics))
         wanted = expected[n] if expected else None
-        items.append(PerInvocationResult(actual[n], wanted, result.score, result.eval_status, result.reason))
-    return EvaluationResult(
+        items.append(
+            base.PerInvocationResult(actual[n], wanted, result.score, result.eval_status, result.reason)
+        )
+    return base.EvaluationResult(
         overall_score=averages([conversation], exact=True).get(name),
-        overall_eval_status=eval_status(verdict.status),
+        overall_eval_status=base.eval_status(verdict.status),
         per_invocation_results=items,
-        reason=sentences(verdict.reasons),
+        reason=base.sentences(verdict.reasons),
     )
 
 

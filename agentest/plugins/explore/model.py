@@ -14,15 +14,8 @@ from agentest.domain.tool_verbs import verb_effect
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.runner.known_tools import tools_of_unit
 from agentest.runner.plan import Unit
+from agentest.scenarios import trajectory
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.trajectory import (
-    ExpectedCall,
-    ToolName,
-    Trajectory,
-    is_one_tool,
-    name_matches,
-    names_in,
-)
 from agentest.scenarios.variations import as_base
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.patterns import PatternTimeout
@@ -48,9 +41,9 @@ class Violation:
     turn_index: int | None = None
     least_rate: float = 0.0
     """The least share of confirming conversations that must show it; fewer are no finding."""
-    banned: ExpectedCall | None = None
+    banned: trajectory.ExpectedCall | None = None
     """A call by which a saved scenario fails, if no word of the scenario itself does."""
-    wanted: ExpectedCall | None = None
+    wanted: trajectory.ExpectedCall | None = None
     """A call without which a saved scenario fails, if no word of the scenario itself does."""
     unsaid: str = ""
     """A text in the reply of its turn by which a saved scenario fails, if no word of the scenario does."""
@@ -189,8 +182,8 @@ def _only_bans(expect: Any) -> Any:
 
 
 def _relaxed_trajectories(
-    trajectories: Iterable[Trajectory], freed: Mapping[str, Any]
-) -> tuple[Trajectory, ...]:
+    trajectories: Iterable[trajectory.Trajectory], freed: Mapping[str, Any]
+) -> tuple[trajectory.Trajectory, ...]:
     relaxation: dict[str, Any] = {"match_mode": "contains", "expected": None, "min_calls": None, **freed}
     kept = (replace(each, rounds=False, at_most_once=False, **relaxation) for each in trajectories)
     return tuple(each for each in kept if each.about_calls or each.max_turns is not None)
@@ -299,13 +292,13 @@ class ToolEffects:
         self._validators: dict[str, Any] = {}
         self._tools = {tool.name: tool for tool in tools_of_unit(unit.traits.tools, unit.scenario.tools)}
         declared = unit.scenario.trajectories
-        self._reads: list[ToolName] = [name for each in declared for name in each.reads]
-        self._writes: list[ToolName] = [
+        self._reads: list[trajectory.ToolName] = [name for each in declared for name in each.reads]
+        self._writes: list[trajectory.ToolName] = [
             name
             for each in declared
             if each.writes
             for step in each.expected or ()
-            for name in names_in(step)
+            for name in trajectory.names_in(step)
         ]
 
     def is_write(self, name: str) -> bool:
@@ -349,7 +342,7 @@ class ToolEffects:
             return "write"
         if any(_matches(each, name) for each in self._reads):
             return "read"
-        if any(is_one_tool(each) and each == name for each in self._writes):
+        if any(trajectory.is_one_tool(each) and each == name for each in self._writes):
             return "write"
         known = self._tools.get(name)
         if known is not None and known.read_only is not None:
@@ -382,8 +375,8 @@ def _validator_of(schema: Mapping[str, Any] | None) -> Any:
         return None
 
 
-def _matches(wanted: ToolName, name: str) -> bool:
+def _matches(wanted: trajectory.ToolName, name: str) -> bool:
     try:
-        return name_matches(wanted, name)
+        return trajectory.name_matches(wanted, name)
     except PatternTimeout:
         return False

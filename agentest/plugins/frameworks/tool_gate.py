@@ -22,15 +22,7 @@ from agentest.agents.port import InProcessTurn, RealCall, TurnContext
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.plugins.protocols.approvals import Approver
-from agentest.support import calling
-from agentest.support.errors import (
-    REAL_TOOLS_RUN,
-    AgentError,
-    AgentestError,
-    MockError,
-    UnmockedToolError,
-    UsageError,
-)
+from agentest.support import calling, errors
 from agentest.support.function_threads import in_function_thread
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
@@ -73,7 +65,7 @@ class ToolGate:
         return gate if ctx.in_process is None else ctx.in_process.gates.setdefault(cls, gate)
 
     @property
-    def ended(self) -> AgentestError | None:
+    def ended(self) -> errors.AgentestError | None:
         """The error that ended the turn, such as a missing or broken mock."""
         return self._turn.ended
 
@@ -169,7 +161,7 @@ class ToolGate:
             if real is not None:
                 return real.answered(result)
             self.note(name, args, result)
-            raise AgentError(
+            raise errors.AgentError(
                 f"the agent called {name!r}, which {where}: mocks cannot take its place, and it has run. If "
                 "it may run, leave its mock out and set unmocked_tools: passthrough; if it must not, make it "
                 "a tool of the framework's, or leave it out of the agent under test"
@@ -183,7 +175,9 @@ class ToolGate:
         if self.ended is not None:
             raise self.ended
         if self._turn.is_over:
-            raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
+            raise errors.AgentError(
+                f"tool {name!r} was called when its conversation had ended; it was not run"
+            )
         self._remember(name, args, call_id)
         real = self._waiting.pop(call_id or key, None) or self._ctx.real_call(name, args)
         if real is not None and (approved := self.decided.pop(call_id or key, None)):
@@ -223,10 +217,10 @@ class ToolGate:
     def _storing_error(self) -> Iterator[None]:
         try:
             yield
-        except UnmockedToolError as error:
-            self._turn.ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+        except errors.UnmockedToolError as error:
+            self._turn.ended = errors.UnmockedToolError(error.problem, errors.REAL_TOOLS_RUN)
             raise self._turn.ended from None
-        except AgentestError as error:
+        except errors.AgentestError as error:
             self._turn.end(error)
             raise
 
@@ -248,7 +242,7 @@ def current_gate() -> ToolGate | None:
     if who is not None:
         return None
     if _gates_by_thread and threading.get_ident() not in _gates_by_thread and not in_function_thread():
-        raise AgentError(
+        raise errors.AgentError(
             f"a tool or agent was called in thread {threading.current_thread().name!r}, which does not know "
             "whose conversation it works for, so that mocks cannot answer; it was not run. Call it by "
             "asyncio.to_thread, or give the thread its context: contextvars.copy_context().run"
@@ -269,7 +263,7 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
     if isinstance(who, TurnContext):
         return ToolGate.of(who)
     if calling.is_run_in_progress():
-        error = MockError(
+        error = errors.MockError(
             f"tool {name!r} was called where it is not known for which conversation, in thread "
             f"{threading.current_thread().name!r}, so that mocks cannot answer; it was not run. Call it in "
             "the task of the request, by asyncio.to_thread, or with its context: "
@@ -279,7 +273,7 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
             turn.end(error)
         raise error
     if any(environ.get(variable) for variable in _MOCK_SERVER_VARIABLES):
-        raise MockError(
+        raise errors.MockError(
             f"tool {name!r} was not run: Agentest has started this process, and its mocks are at the mock "
             "server ($AGENTEST_MCP_URL, $AGENTEST_REST_URL), not in here. Let the tool call that; or run "
             "the agent in Agentest's process (`app`, or type: custom)"
@@ -373,7 +367,7 @@ def _framework_module(name: str, package: str, title: str) -> Any:
     try:
         import_module(package)
     except ImportError as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"agentest.mocks: {title} is not installed where Agentest runs, or too old: "
             f"{calling.message_of_error(error)}"
         ) from error
@@ -384,7 +378,7 @@ def _gates(ctx: TurnContext | None) -> FindGate:
     if ctx is None:
         return gate_for_wrapped_tool
     if not isinstance(ctx, TurnContext):
-        raise UsageError(
+        raise errors.UsageError(
             f"agentest.mocks: `ctx` is {safe_repr(ctx):.100}; expected the ctx that a handler is given, or "
             "nothing: then it is the conversation that is under way where a tool is called"
         )

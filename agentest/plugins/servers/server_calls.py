@@ -13,6 +13,7 @@ from agentest.agents.port import TurnContext
 from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.changes import DESCRIPTION, InjectedFault, Injection
 from agentest.domain.tool_visibility import Approve, SeenBy
+from agentest.domain.transcript import ToolCall
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.servers import port
@@ -137,9 +138,7 @@ class MockServerCalls(CallSource):
         """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
         try:
             if call.made:
-                made = replace(call.made, turn_index=self.turn_index, seen_by=self.seen_by)
-                self._mocks.observe([made], may_repeat=call.again)
-                return port.ServedAnswer(how=port.CallOutcome.REAL)
+                return self._observed(call.made, again=call.again)
             recorded, result = await self._mocks.serve(
                 call.tool, call.arguments, self.turn_index, call.call_id, call.problem, self.seen_by
             )
@@ -174,6 +173,11 @@ class MockServerCalls(CallSource):
                 )
             )
         return port.ServedAnswer(how=port.CallOutcome.ANSWERED, result=result)
+
+    def _observed(self, made: ToolCall, *, again: bool) -> port.ServedAnswer:
+        made = replace(made, turn_index=self.turn_index, seen_by=self.seen_by)
+        self._mocks.observe([made], may_repeat=again)
+        return port.ServedAnswer(how=port.CallOutcome.REAL)
 
     def planted(self, tool: Mapping[str, object]) -> Mapping[str, object]:
         """Return a listed tool with what is injected into its description, and note it for the turn."""

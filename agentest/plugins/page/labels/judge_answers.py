@@ -16,16 +16,9 @@ from agentest.config.file import LoadedConfig
 from agentest.config.models import Batch, ModelSettings, UserSettings
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome, ModelUsage, Score, Unscored
+from agentest.judging import judge_input
 from agentest.judging.answers import criterion_result, score_of
 from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, split_into_parts
-from agentest.judging.judge_input import (
-    Context,
-    JudgeQuestion,
-    conversation_context,
-    criterion_question,
-    part_context,
-    turn_context,
-)
 from agentest.models.port import CallKey
 from agentest.plugins.page.labels.agreement import JudgeAnswer, JudgeOutcome
 from agentest.plugins.page.labels.conversations_to_label import redacted
@@ -62,7 +55,7 @@ class JudgeRequest:
 
     conversation: LabelledConversation
     turn: int | None
-    questions: Mapping[LabelQuestion, JudgeQuestion]
+    questions: Mapping[LabelQuestion, judge_input.JudgeQuestion]
     all_turns: bool = False
 
     @property
@@ -133,11 +126,11 @@ def _grouped(
         yield JudgeRequest(conversation=conversation, turn=turn, questions=questions, all_turns=together)
 
 
-def _judge_question(question: LabelQuestion, conversation: LabelledConversation) -> JudgeQuestion:
+def _judge_question(question: LabelQuestion, conversation: LabelledConversation) -> judge_input.JudgeQuestion:
     if question.metric != CRITERIA:
-        return JudgeQuestion(question.metric, question.turn)
+        return judge_input.JudgeQuestion(question.metric, question.turn)
     number = conversation.criteria.index(question.criterion) + 1
-    return criterion_question(number, Criterion(question.criterion))
+    return judge_input.criterion_question(number, Criterion(question.criterion))
 
 
 async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
@@ -148,16 +141,18 @@ async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[Label
     judge_questions = list(request.questions.values())
     if request.all_turns:
 
-        def context(part: JudgedPart, room: int) -> Context:
+        def context(part: JudgedPart, room: int) -> judge_input.Context:
             visible = turns[: part.turn_indexes.stop]
-            return part_context(conversation.background, visible, part.turn_indexes, room)
+            return judge_input.part_context(conversation.background, visible, part.turn_indexes, room)
 
         sampled = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
     elif request.turn is None:
-        whole = conversation_context(conversation.background, turns, judge.room)
+        whole = judge_input.conversation_context(conversation.background, turns, judge.room)
         sampled = await judge.ask(judge_questions, whole, key)
     else:
-        turns_context = turn_context(conversation.background, turns[: request.turn + 1], judge.room)
+        turns_context = judge_input.turn_context(
+            conversation.background, turns[: request.turn + 1], judge.room
+        )
         sampled = await judge.ask(judge_questions, turns_context, key)
     return {
         question: _answer(question, sampled[each], len(turns)) for question, each in request.questions.items()

@@ -13,17 +13,10 @@ from functools import partial
 from aiohttp import web
 
 from agentest.plugins.adk.set_files import ChangedOnDisk
+from agentest.plugins.page.server import json_routes as routes
 from agentest.plugins.page.server.cases import add_cases
 from agentest.plugins.page.server.guard import ListeningSockets, RequestGuard
 from agentest.plugins.page.server.jobs import add_jobs
-from agentest.plugins.page.server.json_routes import (
-    IMPORTS,
-    UI,
-    ItemNotFound,
-    Refusal,
-    WebProject,
-    reply_with_json,
-)
 from agentest.plugins.page.server.labels import add_labels
 from agentest.plugins.page.server.runs import add_runs
 from agentest.plugins.page.server.talk import add_talks
@@ -44,7 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 _LOGGER.propagate = False  # any local program can cause messages with invalid HTTP
 _LOGGER.addHandler(logging.NullHandler())
 _STATUS: Mapping[type[Exception], int] = {
-    ItemNotFound: 404,
+    routes.ItemNotFound: 404,
     ActionNotPossible: 409,
     ChangedOnDisk: 409,
     UsageError: 400,
@@ -53,15 +46,15 @@ _STATUS: Mapping[type[Exception], int] = {
 
 
 def make_app(
-    project: WebProject, guard: RequestGuard, connections: ConnectionLimit | None = None
+    project: routes.WebProject, guard: RequestGuard, connections: ConnectionLimit | None = None
 ) -> web.Application:
     """Create the application with all routes. `guard` checks every request."""
     tracked = (connections or ConnectionLimit()).middleware()
     app = web.Application(
         middlewares=[guard.middleware(), tracked, errors_as_json], client_max_size=_MAX_BODY_BYTES
     )
-    app[UI] = project
-    app[IMPORTS] = asyncio.Lock()
+    app[routes.UI] = project
+    app[routes.IMPORTS] = asyncio.Lock()
     for path, variant in (("/", PageVariant.SERVED), ("/work", PageVariant.WORKING)):
         app.router.add_get(path, partial(_page, variant, guard))
     for add in (add_runs, add_jobs, add_talks, add_cases, add_labels):
@@ -83,23 +76,23 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     """Turn errors of handlers into JSON responses that the page can show."""
     try:
         return await handler(request)
-    except Refusal as refusal:
-        return reply_with_json(refusal.body, refusal.status)
+    except routes.Refusal as refusal:
+        return routes.reply_with_json(refusal.body, refusal.status)
     except tuple(_STATUS) as error:
         status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-        return reply_with_json({"error": str(error)}, status)
+        return routes.reply_with_json({"error": str(error)}, status)
     except web.HTTPException as error:
-        return reply_with_json({"error": error.reason}, error.status)
+        return routes.reply_with_json({"error": error.reason}, error.status)
     except ConnectionError:  # the page closed the connection: nobody gets this
         return web.Response()
     except Exception as error:  # noqa: BLE001 - one request can fail; the page shows the error, and the server continues
         what = Redactor(environment_secrets(os.environ)).error(f"{type(error).__name__}: {error}")
         tell(f"agentest ui: {request.method} {request.path}: an unexpected error: {what}")
-        return reply_with_json({"error": f"an unexpected error: {what}"}, 500)
+        return routes.reply_with_json({"error": f"an unexpected error: {what}"}, 500)
 
 
 @asynccontextmanager
-async def serve_on_sockets(project: WebProject, listener: ListeningSockets) -> AsyncIterator[str]:
+async def serve_on_sockets(project: routes.WebProject, listener: ListeningSockets) -> AsyncIterator[str]:
     """Run the server on open sockets until the block ends. Yields the URL to open first, with the token."""
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))

@@ -23,14 +23,7 @@ from agentest.plugins.page.server.json_routes import (
     optional_text,
 )
 from agentest.plugins.page.server.run_index import CHOSEN, WebRuns
-from agentest.plugins.page.talk.saved_conversation import (
-    KINDS,
-    ConversationToSave,
-    SaveRequest,
-    conversation_to_save,
-    prepare_file,
-    write,
-)
+from agentest.plugins.page.talk import saved_conversation as saved
 from agentest.plugins.page.viewer.overview import brief
 from agentest.report.agent import rerun
 from agentest.runner.prepare import RunRequest
@@ -103,21 +96,21 @@ def _search(request: web.Request, values: Values) -> Json:
     return request.app[RUNS].search(request.match_info["run"], values.get("text", ""), gone)
 
 
-async def save_conversation(request: web.Request, body: Values, talk: ConversationToSave) -> Json:
+async def save_conversation(request: web.Request, body: Values, talk: saved.ConversationToSave) -> Json:
     """Return what saving a conversation would write, or write it if the body sets `write`.
 
     The body contains `as`, `name` and `path`. To write, it also needs the `version` of the file that the
     user saw, so that a changed file is not overwritten.
     """
     kind, project = body.get("as"), request.app[UI]
-    if kind not in KINDS:
-        raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
+    if kind not in saved.KINDS:
+        raise UsageError(f"`as`: expected one of {', '.join(saved.KINDS)}")
     target = {key: optional_text(body, key) or "" for key in ("path", "name")}
-    arguments = talk, SaveRequest(kind=kind, **target), RunRequest(project.root, project.config)
-    planned = await call_with_imports(request.app, prepare_file, *arguments)
+    arguments = talk, saved.SaveRequest(kind=kind, **target), RunRequest(project.root, project.config)
+    planned = await call_with_imports(request.app, saved.prepare_file, *arguments)
     written = body.get("write") is True
     if written:
-        await in_thread(write, planned, optional_text(body, "version"))
+        await in_thread(saved.write, planned, optional_text(body, "version"))
     return {
         "path": shown_path(planned.path, project.root.resolve()),
         "text": planned.preview,
@@ -131,12 +124,12 @@ async def _save(request: web.Request, values: Values) -> Json:
     return await save_conversation(request, values, await in_thread(_talk, request))
 
 
-def _talk(request: web.Request) -> ConversationToSave:
+def _talk(request: web.Request) -> saved.ConversationToSave:
     runs, key = request.app[RUNS], _scenario_key(request)
     _, index, _, scenario = runs.scenario(*key)
     _, conversation = runs.conversation(*key, request.query.get("id", ""))
     began = datetime.fromisoformat(index.run.started_at).timestamp() if index.run else 0.0
-    return conversation_to_save(scenario, key[2], CredentialFilter()(conversation), began)
+    return saved.conversation_to_save(scenario, key[2], CredentialFilter()(conversation), began)
 
 
 def _compare(request: web.Request, values: Values) -> Json:

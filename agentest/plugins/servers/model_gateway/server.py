@@ -18,7 +18,7 @@ from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
 from agentest.mocks.changed_answers import leaves
-from agentest.plugins.protocols.model_messages import MessageHistory, RequestReader
+from agentest.plugins.protocols.model_messages import Json, MessageHistory, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, BypassWatch, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -196,10 +196,7 @@ class GatewayHandler:
     ) -> None:
         self._traffic.state.reached = True
         self._traffic.on_request()
-        body, history = self._readers[form.name].read(data)
-        if not isinstance(body, dict):
-            raise GatewayError("the request is not a JSON object", 400)
-        self._traffic.learn(upstream.keys_in(data, body, form.history_key))
+        body, history = self._read(form, data, upstream)
         read = form.request(body, target.url, history)
         if target.conversation and self._traffic.named(target.conversation) is None:
             raise GatewayError("the conversation that this address names has ended", 409)
@@ -232,6 +229,13 @@ class GatewayHandler:
             await ModelExchange(form, read, placed, model, reply, target.url.partition("?")[0], shows).run()
         finally:
             placed.open_requests -= 1
+
+    def _read(self, form: WireForm, data: bytes, upstream: LiveApi) -> tuple[Json, MessageHistory]:
+        body, history = self._readers[form.name].read(data)
+        if not isinstance(body, dict):
+            raise GatewayError("the request is not a JSON object", 400)
+        self._traffic.learn(upstream.keys_in(data, body, form.history_key))
+        return body, history
 
     async def _of_nobody(
         self, unplaced: Unplaced, request: WireRequest, lane: int | None
