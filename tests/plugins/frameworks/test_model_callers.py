@@ -37,6 +37,7 @@ PYTHON = {
     "llama_index": ("openai_2", ["chat", "responses"]),
     "azure": ("langgraph", ["chat", "responses"]),
     "claude": ("claude_agent_sdk", ["anthropic"]),
+    "anthropic_threads": ("langgraph", ["anthropic"]),
 }
 """Framework → its environment, and the APIs that it calls."""
 NODE = {

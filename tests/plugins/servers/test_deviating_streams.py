@@ -468,6 +468,21 @@ async def run(form: str, events: list[Json], *, allows_real: bool) -> tuple[list
     return made, executed(form, response.text) if response.status_code == 200 else [], is_well
 
 
+async def test_a_filter_without_a_delta_reaches_the_agent() -> None:
+    text = {"id": "a", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi."}}]}
+    end = {"id": "a", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        return await sent(request, [sse(each) for each in (PROMPT, text, OFFSETS, end)])
+
+    path, asked = request_of("chat", stream=True)
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("chat", "a"):
+        response = await gate.client.post(gate.origin + path, json=asked)
+
+    lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
+    assert [*map(json.loads, lines)] == [PROMPT, text, OFFSETS, end]
+
+
 def named(row: Any) -> str:
     return f"{row[0]}: {row[1]}"
 

@@ -867,6 +867,20 @@ async def test_a_call_in_an_unknown_api_is_found_in_any_pieces() -> None:
         assert await talk.known.error_of(None) is not None
 
 
+async def test_a_call_of_a_session_that_its_client_runs_never_reaches_the_agent() -> None:
+    """As Anthropic's managed agents hand over calls of custom tools (anthropic 2.14, types/beta/sessions)."""
+    event = {"type": "agent.custom_tool_use", "id": "e", "name": "find", "input": {"q": "one"}}
+
+    async def answer(request: web.Request, _: int) -> web.StreamResponse:
+        return await sent(request, [f"event: message\ndata: {json.dumps(event)}\n\n".encode()])
+
+    async with gateway(provider=Faulty(answer)) as gate, gate.talk("anthropic", "a") as talk:
+        with suppress(httpx.HTTPError):  # unless all pieces came at once, the response had begun
+            path = "anthropic/v1/sessions/s/events/stream"
+            assert (await gate.client.get(f"{gate.origin}/{path}")).status_code == 502
+        assert await talk.known.error_of(None) is not None
+
+
 async def test_arguments_that_have_a_key_twice_are_recorded_as_they_came() -> None:
     arguments = '{"q": "a", "q": "b"}'
     call = {"id": "c", "type": "function", "function": {"name": "send", "arguments": arguments}}

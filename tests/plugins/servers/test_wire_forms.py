@@ -69,6 +69,14 @@ def test_odd_requests_and_answers_are_read(form: WireForm, body: Any, answer: An
     json.dumps(changed)
 
 
+def test_tools_in_a_namespace_are_offered() -> None:
+    """openai 3.57, types/responses/namespace_tool.py."""
+    group = {"type": "namespace", "name": "crm", "description": "d"}
+    tools = [{**group, "tools": [{"type": "function", "name": "find", "parameters": {}}]}, {"type": "shell"}]
+
+    assert [*Responses().request({"input": "look", "tools": tools}, "").tools] == ["find", "shell"]
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @given(events=st.lists(BODIES | VALUES, max_size=5))
 def test_odd_events_are_read(form: WireForm, events: list[Any]) -> None:

@@ -163,8 +163,8 @@ class _ChatStream(wire.AnswerStream):
             if chunk.get("usage"):
                 now.usage = now.usage or {**chunk, "choices": []}
         self.text += texts_of(shown.get("content"))
-        if not shown:
-            return b""
+        if not shown:  # a filter of Azure has no delta at all
+            return b"" if "delta" in choice or choice.get("finish_reason") else wire.sse(data)
         self._has_role = self._has_role or "role" in shown
         if shown == delta and chunk.get("id") == self._id and not choice.get("finish_reason"):
             return wire.sse(data)

@@ -140,7 +140,8 @@ class GatewayRefusal(GatewayError):
 _HIDDEN = "the gateway blocked a model response with tool calls that it cannot mock: {}"
 _CALL = re.compile(
     rb'"(?:[tT]ool|[fF]unction)_?(?:[cC]all|[uU]se)s?"\s*+:\s*+(?:\[\s*+)?\{|'
-    rb'"type"\s*+:\s*+"(?:(?:function|custom_tool|computer|(?:local_)?shell|apply_patch)_call|tool_use)"'
+    rb'"type"\s*+:\s*+"(?:(?:function|custom_tool|computer|(?:local_)?shell|apply_patch)_call|'
+    rb'(?:agent\.custom_)?tool_use)"'
 )
 
 _OF_CALLS = (b"ool", b"unction", b"_call", b"\\u00", b"\0")

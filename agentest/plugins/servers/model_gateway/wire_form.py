@@ -279,7 +279,8 @@ class WireForm(ABC):
 
     def declared(self, body: Json) -> Iterable[Json]:
         """Return the declarations of the tools that a request offers."""
-        return objects(body.get("tools"))
+        # Some stand in a group, such as a namespace of Responses.
+        return [each for tool in objects(body.get("tools")) for each in objects(tool.get("tools")) or [tool]]
 
     @abstractmethod
     def facts(self, body: Json, path: str) -> Json:

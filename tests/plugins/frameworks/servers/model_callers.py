@@ -134,6 +134,33 @@ def pydantic_ai(api: str, *, stream: bool, output: Any = str) -> Reply:
     return reply
 
 
+def anthropic_threads(_: str, *, stream: bool) -> Reply:
+    """Anthropic's client with its tool loop, whose history Anthropic stores."""
+    from anthropic import AsyncAnthropic, beta_async_tool
+
+    def made(function: Callable[[str], str]) -> Any:
+        async def run(q: str) -> str:
+            return function(q)
+
+        return beta_async_tool(run, name=function.__name__, description="A tool.")
+
+    client = AsyncAnthropic(max_retries=0)
+    threads: dict[str, Any] = {}
+
+    async def reply(session: str, message: str) -> str:
+        if session not in threads:
+            tools = [made(each) for each in TOOLS]
+            threads[session] = client.beta.messages.thread(model="m", max_tokens=100, tools=tools)
+        threads[session].append({"role": "user", "content": message})
+        text = ""
+        async for each in threads[session].tool_runner(stream=stream):
+            said = await each.get_final_message() if stream else each
+            text = "".join(block.text for block in said.content if block.type == "text")
+        return text
+
+    return reply
+
+
 def google_genai(api: str, *, stream: bool) -> Reply:
     from google import genai
     from google.genai import types
