@@ -283,6 +283,20 @@ def test_what_headers_say_is_left_bounds_the_requests() -> None:
     run(use)
 
 
+def test_a_provider_that_names_its_limit_needs_no_slow_start() -> None:
+    """As many requests as the first answer's headers allow start at once."""
+
+    async def use() -> None:
+        quota, call = Quota(), Call(NoLimit())
+        assert quota.take_now(call)
+        assert not quota.take_now(call)
+        quota.succeeded(quota.lowered, Room(requests=40))
+        quota.give_back(0)
+        assert [quota.take_now(call) for _ in range(41)] == [True] * 40 + [False]
+
+    run(use)
+
+
 def test_what_headers_said_is_forgotten_without_headers() -> None:
     """An answer without rate-limit headers ends the bounds of an earlier one."""
 

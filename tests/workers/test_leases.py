@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from lease_lab import DELAY_S, Lab, Model, Worker, in_lab
 
 from agentest.models.budget import BudgetExhausted, Call
-from agentest.models.port import TransientError
+from agentest.models.port import ChatReply, ChatRequest, Room, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
@@ -142,6 +143,53 @@ def test_an_error_ends_kept_leases_for_a_while(fails: bool) -> None:
     before, during, after, end = requests
     assert during - before > 30 if fails else during == before
     assert after == end
+
+
+def test_what_headers_say_reaches_the_run_at_once() -> None:
+    """An answer that says what is left is reported, and its lease is not kept."""
+
+    class Reporting(Model):
+        async def complete(self, request: ChatRequest) -> ChatReply:
+            return replace(await super().complete(request), room=Room(5, requests_per_minute=600))
+
+    async def use(lab: Lab) -> None:
+        for _ in range(3):
+            await lab.workers[0].ask()
+        await anyio.sleep(1)
+        assert lab.gate.quota.use.allowed_requests_per_minute == 600
+        assert lab.workers[0].gate.unused == []
+
+    in_lab(use, Reporting(), max_concurrency=20, shares=True)
+
+
+def test_leases_are_kept_again_only_after_a_while() -> None:
+    """If places were scarce, each attempt takes a lease for a second, so that leases do not come and go."""
+
+    async def use(lab: Lab) -> None:
+        for _ in range(2):
+            await lab.workers[0].ask()
+        assert lab.workers[0].gate.unused
+        with TimeLimit(60) as limit:
+            async with AsyncExitStack() as stack:
+                for _ in range(10):
+                    await stack.enter_async_context(lab.gate.attempt(Call(limit), int))
+        assert not lab.gate.is_spare
+        await anyio.sleep(1.1)
+        assert lab.gate.is_spare
+
+    in_lab(use, max_concurrency=10, shares=True)
+
+
+def test_a_worker_that_has_ended_gets_no_lease() -> None:
+    """A request that was still on its way takes no place."""
+
+    async def use(lab: Lab) -> None:
+        leases = lab.workers[0].leases
+        leases.close()
+        leases.request(0, 1, 0, (1, None, False, False, 60.0))
+        assert lab.gate.places.in_progress == 0
+
+    in_lab(use)
 
 
 def test_the_check_after_an_error_shows_that_all_have_to_wait() -> None:
