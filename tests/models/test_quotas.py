@@ -297,6 +297,37 @@ def test_a_provider_that_names_its_limit_needs_no_slow_start() -> None:
     run(use)
 
 
+def test_a_long_pause_that_headers_ask_for_is_bounded() -> None:
+    """A provider that names tomorrow is asked again after half a minute."""
+
+    async def use() -> None:
+        quota, call = Quota(eager=True), Call(NoLimit())
+        await quota.take(call)
+        quota.succeeded(quota.lowered, Room(requests=0, pause_s=86_400))
+        quota.give_back(0)
+        await quota.take(call)
+        assert anyio.current_time() == pytest.approx(30)
+
+    run(use)
+
+
+@pytest.mark.parametrize("others_are_answered", [False, True])
+def test_a_long_pause_is_the_requests_own_if_others_are_answered(others_are_answered: bool) -> None:
+    """Only a pause of a model that answers nothing is one for all."""
+
+    async def use() -> None:
+        circuit = Circuit("m", 600)
+        gate, call = LocalGate("m", circuit=circuit, quota=Quota(eager=True)), Call(NoLimit())
+        async with gate.attempt(call, int) as attempt:
+            if others_are_answered:
+                async with gate.attempt(Call(NoLimit()), int) as other:
+                    other.succeeded(0, None, None)
+            attempt.failed(TransientError("429", 100.0, throttled=True), alone=False)
+        assert circuit.is_open is not others_are_answered
+
+    run(use)
+
+
 def test_what_headers_said_is_forgotten_without_headers() -> None:
     """An answer without rate-limit headers ends the bounds of an earlier one."""
 

@@ -489,6 +489,33 @@ def test_waiting_for_a_lease_does_not_use_the_deadline() -> None:
     assert len(model.asked_at) == 40
 
 
+@pytest.mark.parametrize("was_throttled", [False, True])
+def test_waiting_after_a_429_uses_the_deadline(was_throttled: bool) -> None:
+    """Only `deadline_ms` ends a request that is refused again and again, in a worker too."""
+    timed_out = False
+
+    async def use(lab: Lab) -> None:
+        nonlocal timed_out
+
+        async def wait() -> None:
+            nonlocal timed_out
+            with TimeLimit(2) as limit, anyio.move_on_after(4):
+                call = Call(limit)
+                call.was_throttled = was_throttled
+                async with lab.workers[0].gate.attempt(call, int):
+                    pass
+
+        with TimeLimit(60) as limit:
+            async with lab.gate.attempt(Call(limit), int):
+                try:
+                    await wait()
+                except TimeoutError:
+                    timed_out = True
+
+    in_lab(use, max_concurrency=1)
+    assert timed_out is was_throttled
+
+
 def test_waiting_for_a_model_uses_the_deadline() -> None:
     """A call to a model that never recovers fails at its deadline, with the reason."""
     model = Model(fault=lambda at: UNREACHABLE if at >= 5 else None)
