@@ -42,7 +42,7 @@ def read_json(body: bytes, location: str) -> Any:
     """Parse a body as JSON. Raises AgentError; `location` is a hint about the usual address of agents."""
     try:
         return parse_json(body)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
         if not body.strip():
             raise AgentError("the agent's answer is empty") from None
         from agentest.agents.error_hints import is_page
@@ -50,7 +50,8 @@ def read_json(body: bytes, location: str) -> Any:
         text = body[:SHOWN_CHARS].decode("utf-8", errors="replace")
         if is_page(body):
             raise AgentError(f"the agent's answer is a web page, not JSON ({location}): {text!r}") from None
-        raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
+        form = "UTF-8" if isinstance(error, UnicodeDecodeError) else "JSON"
+        raise AgentError(f"the agent's answer is not {form}: {text!r}") from None
 
 
 def excerpt(value: Any) -> str:

@@ -70,8 +70,7 @@ class ProtocolProbe:
     at_root: ClassVar[bool] = False
     """True if its endpoint is the root of a server, whose agent a setting names."""
     has_own_form: ClassVar[bool] = False  # True if its settings say what messages are like
-    can_be_tried: ClassVar[bool] = True  # True if a message can be sent with the settings that were found
-    remark: ClassVar[str] = ""  # what users have to know about the settings that were found
+    forms: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)  # further settings to send a message with
 
     def __init__(self, kind: str, about: str) -> None:
         self.kind = kind

@@ -257,10 +257,6 @@ def _slim(value: Any) -> Any:
     return {key: _slim(part) for key, part in value.items()} if type(value) is dict else value
 
 
-def _slim_reply(text: str) -> str:
-    return excerpt(text) if reads_like_error(text) else ""  # a warning is about such replies
-
-
 def _slim_arguments(args: Any) -> Any:
     return {} if isinstance(args, Mapping) else excerpt(str(args))  # a warning is about unreadable ones
 
@@ -277,7 +273,8 @@ _SLIM: Mapping[type, tuple[Mapping[str, Any], Mapping[str, Callable[[Any], Any]]
     Turn: (
         {"user_message": "", "asked_calls": (), "remarks": (), "state_after": None}
         | {"started_at": None, "model_requests": ()},
-        {"agent_message": _slim_reply, "tool_calls": _slim},
+        # A warning is about replies that read like errors.
+        {"agent_message": lambda text: excerpt(text) if reads_like_error(text) else "", "tool_calls": _slim},
     ),
     ToolCall: ({"result": None, "call_id": None, "duration_ms": None}, {"args": _slim_arguments}),
     TurnEvaluation: ({"judged_ms": None}, dict.fromkeys(("metrics", "trajectory", "checks"), _slim)),

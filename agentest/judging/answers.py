@@ -129,12 +129,8 @@ class LabelsAnswer(_Answer):
         return self.labels[0] if self.labels else NO_FAILURE
 
 
-def _turn_or_none(value: object) -> object:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 class CriterionAnswer(_Answer):
-    turn: Annotated[int | None, BeforeValidator(_turn_or_none)] = None
+    turn: Annotated[int | None, BeforeValidator(lambda value: value if type(value) is int else None)] = None
     result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 

@@ -186,7 +186,7 @@ SSE = ["content-type: text/event-stream"]
         (http(b"{}", "400 Bad Request"), "answered 400"),
         (http(b"", "204 No Content", []), "empty"),
         (http(b"nonsense"), "not JSON: 'nonsense'"),
-        (http(b'{"choices": "\xe9"}'), "not JSON"),
+        (http(b'{"choices": "\xe9"}'), "not UTF-8"),
         (http(b"{}"), "no `choices`"),
         (http(completion()[:20]), "not JSON"),
         (http(completion()[:20], length=500), "was cut: the connection was closed before"),

@@ -232,7 +232,7 @@ def test_questions_for_some_turns_in_one_call() -> None:
         run_scenarios([made], agent=agent, model=model, **given)
     [asked] = [request.messages[1]["content"] for request in calls(model)]
     assert "[helpfulness] " in asked
-    assert "[tool_call_behavior_failure, turns 1, 2] " in asked
+    assert "[tool_call_behavior_failure, turns 2, 3] " in asked
     assert asked.count("[faithfulness") == 1
 
 
@@ -242,7 +242,7 @@ def unusable(part: str) -> ScriptedModel:
 
     def answer(request: ChatRequest) -> Any:
         given: Any = plain._by_role(request)
-        for holder in (given, given.get("turn_1", {})):
+        for holder in (given, given.get("turn_2", {})):
             if part in holder:
                 holder[part] = {"reason": "why not", "value": 7}
         return given

@@ -184,10 +184,10 @@ def test_a_turn_is_shown_as_it_happened() -> None:
     )
     context = turn_context(JudgeBackground(), [timed])
     assert [name for name in names(context) if "before" in name or "call" in name] == [
-        "before_the_reply 0",
-        "tool_call 0",
-        "before_the_reply 0",
-        "before_the_reply 0",
+        "before_the_reply 1",
+        "tool_call 1",
+        "before_the_reply 1",
+        "before_the_reply 1",
     ]
     assert [json.loads(said)["text"] for said in inside(context, "before_the_reply")] == [
         "Before.",

@@ -303,8 +303,7 @@ class ApiInference:
             f"It answered {text!r} with {shortened(' '.join(reply.split()), 80)!r}.",
             *([f"{doubt} {REQUESTS_ADVICE}"] if doubt else []),
         )
-        settings = draft.settings(self._variables)
-        return DetectedAgent(settings=settings, remarks=remarks, is_complete=not doubt)
+        return DetectedAgent(settings=draft.settings(self._variables), remarks=remarks, is_complete=not doubt)
 
     async def _found_reply(self, draft: Draft, texts: Sequence[str], first: TrialAnswer) -> dict[str, str]:
         quoted = re.compile(rf'"\w+":\s*{re.escape(json.dumps(texts[0]))}')
@@ -376,6 +375,8 @@ class ApiInference:
         """Return the draft with what keeps a conversation, what shows it, and what is in doubt."""
         ways = list(_ways(draft, answer, named=self._named))
         is_unknown = len(ways) - len(draft.forms) > 2
+        made_up = [place for place, text in texts_sent(draft.turn) if text == MADE_UP]
+        ways += [Way(draft=_made_up(draft, made_up))] if made_up else []
         likely: tuple[Draft, str, str] | None = None
         doubt = ""
         while ways:
@@ -395,11 +396,9 @@ class ApiInference:
                 if shown == _KEPT or not way.is_named:
                     return found
                 likely = likely or found
-        if likely:
-            return likely
-        if doubt or is_unknown:
+        if not likely and (doubt or is_unknown):
             return draft, "", doubt or UNKNOWN_CONVERSATION
-        return draft, UNKNOWN_CONVERSATION, ""
+        return likely or (draft, UNKNOWN_CONVERSATION, "")
 
     async def _shown(self, way: Way) -> str:
         """Return what two conversations at once show of their memory, or "". Raises NotProved."""

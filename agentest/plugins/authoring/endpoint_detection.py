@@ -56,7 +56,8 @@ from agentest.plugins.authoring.request_examples import (
     hidden,
 )
 from agentest.plugins.page.talk.talk import lone_resources, short_talk
-from agentest.support.errors import AgentestError, UsageError
+from agentest.support.calling import run_concurrently
+from agentest.support.errors import AgentError, AgentestError, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
@@ -70,6 +71,7 @@ _CONNECT_S = 5.0
 _LIMIT_S = 120.0  # for all probes together: agents may take seconds for each message
 _SHOWN_REPLY_CHARS = 80
 _MOST_GUESSES = 3
+_OTHER = "What can you do for me?"
 
 
 def detect_agent(
@@ -218,17 +220,17 @@ class _Detection:
             except NotProved as error:
                 # The name in a document is evidence, too; a text at a guessed place is none.
                 problem = "" if "reply" in settings else f"Not recognized: {error}."
-        remarks += [protocol.remark] if protocol.remark else []
         missing = list(missing_settings(response, settings["type"], settings.get("body"))) if is_here else []
         if missing:
             remarks += missing
         elif problem:
             remarks += [problem, *_to_fill_in(settings)]
-        elif protocol.can_be_tried:
-            text, problem = await self._try_out(settings)
+        elif protocol.forms:
+            forms = [{**settings, **form} for form in protocol.forms]
+            outcomes = await run_concurrently([partial(self._try_out, each) for each in forms])
+            (text, problem), settings = min(zip(outcomes, forms, strict=True), key=lambda it: bool(it[0][1]))
             remarks.append(text)
-        is_complete = not missing and not problem
-        return DetectedAgent(settings=settings, remarks=tuple(remarks), is_complete=is_complete)
+        return DetectedAgent(settings=settings, remarks=tuple(remarks), is_complete=not (missing or problem))
 
     async def _add_model(self, settings: dict[str, Any], at_it: ProbeResponse | None) -> list[str]:
         endpoint, listed = settings["endpoint"], await self._probe.get("/v1/models")
@@ -243,24 +245,23 @@ class _Detection:
         return []
 
     async def _try_out(self, settings: Mapping[str, Any]) -> tuple[str, str]:
-        """Send a message. Return what came as a sentence, and the problem, if any."""
+        """Send a message, and another if its form is a guess. Return what came, and the problem, if any."""
         try:
             agent = Config.model_validate({"agent": interpolated(settings, self._variables, {})}).agent
         except ValidationError as error:
             return f"The settings are incomplete: {error.errors()[0]['msg']}.", "incomplete"
         assert agent is not None
-        tried = f"message to {urlsplit(settings['endpoint']).path or '/'}, as {settings['type']}"
         try:
             async with AsyncExitStack() as stack:
                 agents = await make_agents({"agent": agent}, lone_resources(self._client, stack))
                 talk = await stack.enter_async_context(short_talk(agents["agent"]))
                 reply = await talk.say(HELLO)
+                if len(probe_of(settings["type"]).forms) > 1 and (await talk.say(_OTHER)).text == reply.text:
+                    raise AgentError(f"every message gets the reply {shortened(reply.text or '', 80)!r}")
         except AgentestError as error:
-            self._probe.tried.append(f"{tried}: {shortened(str(error), 200)}")
             return f"It did not answer {HELLO!r}: {shortened(str(error), 400)}.", str(error)
         text = shortened(" ".join((reply.text or "").split()), _SHOWN_REPLY_CHARS)
         said = f"{text!r}" if text else f"a call of {reply.tool_requests[0].name}"
-        self._probe.tried.append(f"{tried}: {said}")
         return f"It answered {HELLO!r} with {said}.", ""
 
     async def _own_api(self) -> DetectedAgent | NotProved | None:
@@ -374,9 +375,8 @@ def _response_text(response: ProbeResponse | None, tried: Sequence[str]) -> str:
         return f"{advice}."
     if _is_json_rpc(response):
         return "it answers in JSON-RPC, as MCP servers do: these have tools for agents and are none."
-    said = shortened(" ".join(readable(response.body).split()), 2 * _SHOWN_REPLY_CHARS).rstrip(".")
-    if is_page(response.body):
-        said = "a web page. Is this the path of its chat?"
+    shown = shortened(" ".join(readable(response.body).split()), 2 * _SHOWN_REPLY_CHARS).rstrip(".")
+    said = "a web page" if is_page(response.body) else shown
     advice = hint(response.status, "is the path right? If it takes GET, write `method` and `params`")
     return f"it answered a message with {response.status}{said and f': {said}'}{advice and f'; {advice}'}."
 

@@ -98,7 +98,7 @@ def begin(
         *(_variables(folder / ".env", agent.variables) if agent else ()),
     )
     notes = list(agent.remarks) if agent else []
-    if agent and agent.tried:
+    if agent and agent.tried and not agent.is_complete:
         notes.append("\n  ".join(("Tried, in this order:", *agent.tried)))
     if agent and agent.is_known and existing and not _has_agent(existing, agent.settings):
         line = f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}"

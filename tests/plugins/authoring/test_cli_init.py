@@ -239,6 +239,26 @@ def test_missing_fields_are_added_to_the_body(project: Project) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_a_required_field_that_keeps_the_conversation_is_found_by_trying(project: Project) -> None:
+    """Its name says nothing, but two conversations with a value each remember their own name."""
+    names: dict[str, str] = {}
+
+    def script(received: Any) -> Answer:
+        if missing := [name for name in ("query", "shelf") if name not in received.body]:
+            detail = [{"type": "missing", "loc": ["body", name], "msg": "Field required"} for name in missing]
+            return Answer(json.dumps({"detail": detail}).encode(), 422)
+        shelf, query = received.body["shelf"], received.body["query"]
+        if query.startswith("My name is "):
+            names[shelf] = query
+        return Answer(json.dumps({"reply": f"You said {query} {names.get(shelf)}"}).encode(), 200)
+
+    with ModelServer(script=script) as server:
+        done = written(project, "--endpoint", f"{server.origin}/chat")
+    assert "The conversation is `shelf`: each remembered its own name" in done.stderr
+    assert "made up" not in done.stderr
+    assert agent_of(project.root)["body"] == {"query": "{{message}}", "shelf": "{{session_id}}"}
+
+
 def test_chat_completions_with_the_model_that_the_server_lists(project: Project) -> None:
     """The endpoint is also found from its server's address, and the listed model is used."""
 

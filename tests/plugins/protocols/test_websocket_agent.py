@@ -27,6 +27,7 @@ from agentest.config import Config
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunResult
 from agentest.domain.transcript import Conversation
+from agentest.plugins.authoring.endpoint_detection import detect_agent
 from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.plugins.protocols.websocket.client import open_agent
 from agentest.plugins.protocols.websocket.settings import WebSocketAgent
@@ -477,3 +478,32 @@ def test_a_login_lists_of_messages_and_pings_between_turns() -> None:
 )
 def test_what_never_comes_is_named(dialect: Dialect, changes: dict[str, Any], said: str) -> None:
     assert said in problem(dialect, {**ROOMS, **changes}, "/chat")
+
+
+async def kept_json(socket: Socket, request: web.Request) -> None:
+    """A greeting, then JSON in and out; any other message ends the connection."""
+    await socket.send_json({"kind": "hello", "text": "Welcome!"})
+    async for message in socket:
+        await socket.send_json({"kind": "bot", "text": f"You said: {json.loads(message.data)['content']}"})
+
+
+async def constant(socket: Socket, request: web.Request) -> None:
+    async for _ in socket:
+        await socket.send_str("I do not understand.")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "more", "said"),
+    [
+        (texts, {}, "with 'You said: Hello, my name is Ada.'"),
+        (kept_json, {"welcome": "@", "body": {"content": "{{message}}"}}, "with 'You said: Hello,"),
+        (constant, None, "every message gets the reply 'I do not understand.'"),
+    ],
+)
+def test_init_tries_the_usual_forms_of_messages(dialect: Dialect, more: dict[str, Any], said: str) -> None:
+    """A greeting is not taken for a reply, and a form is right if the reply changes with the message."""
+    with server(dialect) as url:
+        found = detect_agent(url, {}, ())
+    assert said in " ".join(found.remarks)
+    assert found.is_complete is (more is not None)
+    assert found.settings == {"type": "websocket", "endpoint": url, **(more or {})}

@@ -31,7 +31,7 @@ class RealtimeProbe(ProtocolProbe):
     """Finds an endpoint by the first message that its WebSocket sends."""
 
     order = 5
-    can_be_tried = False
+    forms = ()
 
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
         if '"session.created"' not in (await opening_message(endpoint) or ""):

@@ -134,19 +134,22 @@ class WebSocketAgent(SocketAgent, DialogueAgent):
         return self
 
 
+_KINDS: tuple[dict[str, str], ...] = ({}, {"type": "message"})
+_FIELDS = ("message", "text", "content")
+
+
 class WebSocketProbe(ProtocolProbe):
-    """Finds a WebSocket by opening and closing it."""
+    """Finds a WebSocket by opening and closing it. Messages show which form they take."""
 
     order = 6
     has_own_form = True
-    can_be_tried = False
-    remark = "Messages are sent as plain text: where yours are JSON, write `body` and `reply`."
+    forms = ({}, *({"body": {**kind, key: "{{message}}"}} for kind in _KINDS for key in _FIELDS))
 
     def is_spoken(self, response: ProbeResponse) -> bool:
         return response.status == 426 or b'"Upgrade" only to "WebSocket"' in response.body
 
     async def find(self, endpoint: EndpointProbe) -> DetectedProtocol | None:
-        if await opening_message(endpoint) is None:
+        if (greeting := await opening_message(endpoint)) is None:
             return None
-        because = "a WebSocket opens there (`body` and `reply` say what its messages are)"
-        return self.found(re.sub("^http", "ws", endpoint.url), because)
+        welcome = {"welcome": "@"} if greeting else {}
+        return self.found(re.sub("^http", "ws", endpoint.url), "a WebSocket opens there", **welcome)
