@@ -14,7 +14,7 @@ for section, name, path, help in (
         "record_tools:record_tools",
         "Record the results of real tools as mocks.",
     ),
-    ("Write tests", "export", "row_import:export", "Turn conversations of a run into test cases."),
+    ("Write tests", "export", "project:export", "Turn conversations of a run into test cases."),
     ("Write tests", "import", "row_import:import_", "Write a scenario file for rows of data."),
     ("Write tests", "generate", "generate:generate", "Write scenarios for the agent's rules and tools."),
     ("Write tests", "coverage", "coverage:coverage", "Show what has tests, and which tools were called."),

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from xml.etree.ElementTree import ParseError, fromstring
 
 import yaml
 
 from agentest.domain.messages import Session
 from agentest.mocks.binding import Mock, MockSequence
-from agentest.plugins.protocols.model_messages import entry, objects
 from agentest.scenarios.discovery import DATA_ENDINGS
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
@@ -44,7 +43,7 @@ from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.errors import errors_as
 from agentest.support.files import user_text
 from agentest.support.json_text import json_or
-from agentest.support.templates import Template, as_text
+from agentest.support.templates import as_text
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 80
@@ -341,27 +340,21 @@ def assertion_data(kind: str, value: Any) -> dict[str, Any] | None:
     return {"never_says" if is_never else "says": says if len(says) > 1 else says[0]}
 
 
-def promptfoo_cases(document: Mapping[str, Any], cases: Iterable[Any]) -> Iterator[Any]:
-    """Yield cases. Those of promptfoo have their variables in the assertions, and in the only prompt.
-
-    A variable with a list of values stands for a test with each.
-    """
-    default, prompts = entry(document, "defaultTest"), document.get("prompts")
-    prompt = prompts[0] if isinstance(prompts, list) and len(prompts) == 1 else ""
-    for case in cases:
-        given = {**entry(default, "vars"), **entry(case, "vars")} if isinstance(case, dict) else {}
-        kept = (entry(default, "options") | entry(case, "options")).get("disableVarExpansion") is True
-        lists = ([one] if kept or objects(one) or type(one) is not list else one for one in given.values())
-        for values in product(*lists) if given else ():
-            known = dict(zip(given, values, strict=True))
-            template = Template([prompt, [*(default.get("assert") or ()), *(case.get("assert") or ())]])
-            message, checks = template.filled({name: f"{{{{{name}}}}}" for name in template.names} | known)
-            if isinstance(message, str) and message != prompt and not re.search("{[{%]", message):
-                used = Template(prompt).names
-                known = {name: known[name] for name in known if name not in used} | {"question": message}
-            yield {**case, "vars": known, "assert": checks}
-        if not given:
-            yield case
+def agentforce_cases(path: Path) -> list[Any]:
+    """Return the cases of an AiEvaluationDefinition. Raises ValueError."""
+    with errors_as(ValueError, f"{path.name}: ", ParseError):
+        root = fromstring(user_text(path))
+    cases = []
+    for case in root.iterfind("{*}testCase"):
+        found = [(each.findtext("{*}name"), each.findtext("{*}expectedValue")) for each in case]
+        expected = {name: value for name, value in found if name}
+        calls = re.findall(r"[\w.-]+", expected.pop("action_sequence_match", "") or "")
+        outcome = expected.pop("bot_response_rating", None)
+        given = {"utterance": case.findtext("{*}inputs/{*}utterance"), "expectedActions": calls}
+        cases.append({**given, "expectedOutcome": outcome, **expected})
+    if not cases:
+        raise ValueError(f"{path.name}: has no testCase, as the XML of an AiEvaluationDefinition has")
+    return cases
 
 
 _SECTION = re.compile(r"^#(begin|end|include|me|bot)\b.*$", re.M)

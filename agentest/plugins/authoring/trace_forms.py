@@ -351,7 +351,8 @@ def _only_text(value: Any, role: str) -> list[Item]:
 def is_openai(record: Mapping[str, Any]) -> bool:
     """Return True for a request with its response, or for a response."""
     of_logs = ("choices", "request", "response", "completion")
-    has_message = any(isinstance(read_result(record.get(key)), Mapping | list) for key in of_logs)
+    values = (read_result(record.get(key)) for key in of_logs)
+    has_message = any(isinstance(value, Mapping) or objects(value) for value in values)
     has_lists = "output" in record and isinstance(record.get("input"), list)
     return has_message or has_lists or "previous_response_id" in record
 

@@ -283,10 +283,24 @@ def history_of(steps: Sequence[Item]) -> Iterator[dict[str, Any]]:
     results = {item.id or item.text: item.value for item in steps if item.kind == "result"}
     for item in steps:
         if item.kind == "call":
-            call = {"name": item.text, "args": item.value, "result": results.get(item.id or item.text)}
+            result = results.get(item.id or item.text, results.get(""))
+            call = {"name": item.text, "args": item.value, "result": result}
             yield {"role": "assistant", "tool_calls": [call]}
         elif item.kind in ("user", "assistant"):
             yield {"role": item.kind, "content": item.text}
+
+
+def dialog_items(values: Sequence[Any]) -> list[Item]:
+    """Return the steps of what came before: messages, pairs of question and reply, or lines `User: Hi`."""
+    found: list[Item] = []
+    for value in values:
+        if isinstance(value, list):
+            found += [Item(("user", "assistant")[at % 2], str(each)) for at, each in enumerate(value)]
+        for line in value.splitlines() if isinstance(value, str) else ():
+            speaker, colon, said = line.partition(":")
+            found += message_items({"role": speaker.strip(), "content": said.strip()} if colon else line)
+        found += message_items(value) if isinstance(value, Mapping) else []
+    return found
 
 
 def expected_call(call: Any) -> dict[str, Any]:

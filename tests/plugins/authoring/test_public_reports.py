@@ -43,6 +43,7 @@ def says(text: str) -> dict[str, Any]:
 
 RIGHT = "right"
 ANSWER = {"turns": ["Where is it?"], "expect": [says("Here")]}
+TALKED = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
 ORDER = {"name": "get_order", "args": {"id": 17}}
 TALK = {
     "turns": ["And the refund?"],
@@ -796,7 +797,7 @@ LOG = (
         "a.xml",
         "<AiEvaluationDefinition/>",
         (),
-        "rows are read from .csv, .tsv, .jsonl, .json, .ndjson; save it as one of these",
+        "has no testCase",
     ),
     Report(
         "GoogleCloudPlatform/generative-ai: datasets of Vertex's agent evaluation",
@@ -1046,18 +1047,184 @@ LOG = (
         "a.json",
         json.dumps({"evals": [{"prompt": "Where is it?", "answer": "Here"}], "notes": []}),
         (ANSWER,),
-        "the cases of a.json are `evals`, its longest list of objects",
+        "the cases of a.json are `evals`, its longest list of cases",
     ),
     Report(
-        "ours, a longest list of objects without messages",
-        "other objects than cases",
-        "refused without the name of the list",
-        "named",
+        "ours, a longer list of objects that are no cases",
+        "another list has known columns",
+        "refused: the longest list was taken",
+        "the list with known columns",
         "a.json",
-        json.dumps({"colors": [{"hue": 1}, {"hue": 2}], "evals": [{"prompt": "Where is it?"}]}),
-        (),
-        "the cases of a.json are `colors`, its longest list of objects. "
-        "only `colors` of a.json is read; not used: 'evals'. a.json: no column is known",
+        json.dumps(
+            {"colors": [{"hue": 1}, {"hue": 2}], "evals": [{"prompt": "Where is it?", "answer": "Here"}]}
+        ),
+        (ANSWER,),
+        "`evals`, its longest list of cases\nagentest: only `evals` of a.json is read; not used: 'colors'",
+    ),
+    # What came before
+    *(
+        Report(
+            source,
+            f"`{column}` beside the user's message",
+            "listed as unused",
+            "history",
+            "a.json",
+            json.dumps([{"question": "Where is it?", column: before, "answer": "Here"}]),
+            ({**ANSWER, "history": ["user: Hi", "assistant: Hello"]},),
+            f"history: {column}",
+        )
+        for source, column, before in (
+            ("Giskard: test sets", "conversation_history", [*TALKED]),
+            ("LangChain: chains with chat_history", "chat_history", [["Hi", "Hello"]]),
+            (
+                "Agentforce: conversationHistory",
+                "conversationHistory",
+                [TALKED[0], {"role": "agent", "message": "Hello"}],
+            ),
+            ("ours, a text of lines", "history", "User: Hi\nBot: Hello"),
+        )
+    ),
+    Report(
+        "ours, a table with a row for each turn",
+        "rows that name a conversation",
+        "a scenario of each turn",
+        "a script of each conversation",
+        "a.csv",
+        "conversation_id,user,expected\na,Hi,Hello\na,Where is it?,Here\nb,When?,Now\n",
+        (
+            {
+                "name": "a",
+                "turns": ["Hi", "Where is it?"],
+                "expect": [{**says("Hello"), "in_turn": 0}, {**says("Here"), "in_turn": 1}],
+            },
+            {"name": "b", "turns": ["When?"], "expect": [{**says("Now"), "in_turn": 0}]},
+        ),
+        "joined 3 rows to 2 conversations",
+    ),
+    # Suites
+    Report(
+        "promptfoo: scenarios with config and tests",
+        "each configuration with each test",
+        "refused",
+        "a test of each pair",
+        "a.yaml",
+        'prompts: ["{{q}}"]\nscenarios:\n  - config: [{vars: {q: "Where is it?"}}, {vars: {q: "When?"}}]\n'
+        "    tests: [{assert: [{type: icontains, value: Here}]}]\n",
+        (ANSWER, {**ANSWER, "turns": ["When?"]}),
+    ),
+    Report(
+        "promptfoo: _conversation in the prompt, conversationId of tests",
+        "tests that are turns of one conversation",
+        "refused",
+        "a script",
+        "a.yaml",
+        'prompts: ["{% for c in _conversation %}{{c.input}}{% endfor %}{{q}}"]\ntests:\n'
+        '  - {vars: {q: "Hi"}, metadata: {conversationId: a}}\n'
+        '  - vars: {q: "Where is it?"}\n    metadata: {conversationId: a}\n'
+        "    assert: [{type: icontains, value: Here}]\n",
+        ({"turns": ["Hi", "Where is it?"], "expect": [{**says("Here"), "in_turn": 1}]},),
+    ),
+    Report(
+        "promptfoo: assert-set",
+        "assertions in sets, one with a threshold",
+        "left out",
+        "those of sets that must all hold; the other is counted",
+        "a.yaml",
+        'prompts: ["{{q}}"]\ntests:\n  - vars: {q: "Where is it?"}\n    assert:\n'
+        "      - {type: assert-set, assert: [{type: icontains, value: Here}]}\n"
+        "      - {type: assert-set, threshold: 0.5, assert: [{type: icontains, value: There}]}\n",
+        (ANSWER,),
+        "left out 1 × assertion assert-set",
+    ),
+    Report(
+        "ours, assertions of the type rubric",
+        "the text under `text` or `criteria`",
+        "left out",
+        "criteria",
+        "a.jsonl",
+        rows(
+            {
+                "prompt": "Where is it?",
+                "assertions": [
+                    {"type": "rubric", "text": "It is polite."},
+                    {"type": "llm_judge", "criteria": "It is short."},
+                ],
+            }
+        ),
+        ({"turns": ["Where is it?"], "criteria": ["It is polite.", "It is short."]},),
+    ),
+    Report(
+        "UKGovernmentBEIS/inspect_ai: samples with choices",
+        "`choices` beside `input` and `target`",
+        "taken for a log of the OpenAI API; the target was lost",
+        "the target is expected",
+        "a.jsonl",
+        rows({"input": "Where is it?", "target": "Here", "choices": ["Here", "There"]}),
+        (ANSWER,),
+        "not used: 'choices'",
+    ),
+    Report(
+        "confident-ai/deepeval: ConversationalGolden with turns",
+        "`toolsCalled` of a turn",
+        "lost without a word",
+        "an expected call",
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "scenario": "Ann asks.",
+                    "expectedOutcome": "Found",
+                    "turns": [
+                        {"role": "user", "content": "Where is it?"},
+                        {
+                            "role": "assistant",
+                            "content": "Here",
+                            "toolsCalled": [{"name": "get_order", "inputParameters": {"id": 17}}],
+                        },
+                    ],
+                }
+            ]
+        ),
+        (
+            {
+                "goal": "Ann asks.",
+                "turns": ["Where is it?"],
+                "trajectory": [{"expected": [ORDER], "match_mode": "contains"}],
+            },
+        ),
+        "left out 1 × expected reply beside an expected outcome",
+    ),
+    Report(
+        "Botpress: conversations with assertions of turns",
+        "an assertion as an object",
+        "its JSON was expected",
+        "the assertion",
+        "a.json",
+        json.dumps(
+            {"turns": [{"user": "Where is it?", "assertions": {"response": [{"icontains": "Here"}]}}]}
+        ),
+        ({"turns": ["Where is it?"], "expect": [{**says("Here"), "in_turn": 0}]},),
+    ),
+    Report(
+        "Agentforce: AiEvaluationDefinition in XML",
+        "test cases with expectations",
+        "refused",
+        "calls and the outcome",
+        "a.xml",
+        '<AiEvaluationDefinition xmlns="http://soap.sforce.com/2006/04/metadata"><name>T</name>'
+        "<testCase><number>1</number><inputs><utterance>Is it warm?</utterance></inputs>"
+        "<expectation><name>topic_sequence_match</name><expectedValue>Weather</expectedValue></expectation>"
+        "<expectation><name>action_sequence_match</name><expectedValue>['Check']</expectedValue></expectation>"
+        "<expectation><name>bot_response_rating</name><expectedValue>Tells it.</expectedValue></expectation>"
+        "</testCase></AiEvaluationDefinition>",
+        (
+            {
+                "turns": ["Is it warm?"],
+                "expected_outcome": "Tells it.",
+                "trajectory": [{"expected": ["Check"], "match_mode": "contains"}],
+            },
+        ),
+        "not used: 'topic_sequence_match'",
     ),
 )
 

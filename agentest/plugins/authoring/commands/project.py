@@ -1,4 +1,4 @@
-"""`agentest init`, `doctor`, `schema` and `skill`: create a project's first files, and check that it can run.
+"""`agentest init`, `doctor`, `schema`, `skill`, `export`: write a project's files, and check that it can run.
 
 `skill` copies files for coding agents, and never replaces what a user has edited. A skill is a folder with a
 SKILL.md, by the open format of agentskills.io, which most coding agents read.
@@ -19,11 +19,23 @@ from textwrap import wrap
 
 import click
 
-from agentest.cli.location import Location, request_of
-from agentest.cli.options import exits, flag, model_option, offline_option, option, path_option, where
+from agentest.cli.location import Location, project_of, request_of
+from agentest.cli.options import (
+    FeatureChoice,
+    choice_option,
+    exits,
+    flag,
+    model_option,
+    offline_option,
+    option,
+    path_option,
+    where,
+)
 from agentest.cli.run import forecast_of
 from agentest.config.file import repository_root
 from agentest.domain.figures import format_forecast
+from agentest.plugins.adk.command import camel_case_option
+from agentest.plugins.authoring import export as test_cases
 from agentest.plugins.authoring import new_project
 from agentest.plugins.authoring.doctor import Check, CheckOutcome, run_checks
 from agentest.plugins.authoring.request_examples import read_curl, read_har
@@ -33,7 +45,7 @@ from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import path_from, write_atomically
 from agentest.support.interrupts import run_event_loop
-from agentest.support.terminal import Output, clean, encodable, say, tell, tell_notes
+from agentest.support.terminal import Output, clean, encodable, say, source, tell, tell_notes
 from agentest.support.text import count
 
 _GLYPHS = {CheckOutcome.GOOD: "✓", CheckOutcome.BAD: "✗", CheckOutcome.OPEN: "–"}
@@ -267,3 +279,52 @@ def _hashes(folder: Path) -> dict[str, str]:
         stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return {str(name): str(each) for name, each in stored.items()}
     return {}
+
+
+@click.command()
+@click.argument("run")
+@choice_option(
+    "--to form",
+    FeatureChoice("export format"),
+    "Write an evaluation set, scenarios in Python, or scenarios in YAML.",
+    required=True,
+)
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
+@option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
+@choice_option(
+    "--expect",
+    ["calls", "scenario"],
+    "Expect the same calls (default), or what the scenario's file expects.",
+    default="calls",
+)
+@path_option("--output", "Write to this file (default: standard output).")
+@camel_case_option
+@flag("--force", "Replace an existing file.")
+@exits
+def export(
+    run: str,
+    form: str,
+    scenarios: tuple[str, ...],
+    ids: tuple[str, ...],
+    expect: test_cases.Expecting,
+    output: Path | None,
+    camel_case: bool,
+    force: bool,
+) -> ExitCode:
+    """Turn the finished conversations of RUN into test cases.
+
+    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+    project = project_of(Path.cwd())
+    file = project.run_file(run)
+    exported = test_cases.export(
+        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
+    )
+    tell_notes(exported.notes)
+    if output is None:
+        Output(sys.stdout).write_bytes(source(exported.content.decode()))
+    else:
+        test_cases.write(exported, output, force=force)
+        say(f"{output}: {exported.summary}")
+    return ExitCode.PASSED

@@ -1,4 +1,4 @@
-"""`agentest import` writes scenarios for rows of data or sessions of traces; `agentest export` for a run.
+"""`agentest import` writes scenarios for rows of data, or for sessions of traces.
 
 Rows stay in their own file, which the scenario file reads with `each`. Sessions become scripts with mocks.
 """
@@ -6,13 +6,13 @@ Rows stay in their own file, which the scenario file reads with `each`. Sessions
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ import click
 from agentest.cli.location import project_of
 from agentest.cli.options import (
     FeatureChoice,
-    choice_option,
     exits,
     flag,
     offline_option,
@@ -33,16 +32,14 @@ from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.config.yaml_file import read_yaml
 from agentest.plugin import PLUGINS
-from agentest.plugins.adk.command import camel_case_option
-from agentest.plugins.authoring import export as test_cases
-from agentest.plugins.authoring.export import Expecting
 from agentest.plugins.authoring.scenario_files import (
+    agentforce_cases,
     assertion_data,
     assertion_of,
     botium_case,
     file_of_rows,
-    promptfoo_cases,
 )
+from agentest.plugins.authoring.trace_forms import session_of
 from agentest.plugins.authoring.trace_import import (
     ImportRequest,
     ImportResult,
@@ -53,6 +50,8 @@ from agentest.plugins.authoring.trace_import import (
 )
 from agentest.plugins.authoring.trace_messages import (
     SHAPES,
+    answer_items,
+    dialog_items,
     expected_call,
     history_of,
     items_of,
@@ -68,8 +67,8 @@ from agentest.scenarios.rows import read_rows
 from agentest.support.errors import ExitCode, UsageError, errors_as
 from agentest.support.files import path_from, user_text, write_for_user
 from agentest.support.json_text import json_or, json_text, plain
-from agentest.support.templates import as_text
-from agentest.support.terminal import Output, say, source, tell_notes
+from agentest.support.templates import Template, as_text
+from agentest.support.terminal import say, tell_notes
 from agentest.support.text import count, quoted_names, snake_case
 
 if TYPE_CHECKING:
@@ -77,15 +76,7 @@ if TYPE_CHECKING:
 
 
 _ROLES, _TOOLS = SHAPES["columns"], SHAPES["tools"]
-_TEXTS = ("goal", "profile", "expected_outcome")
-_SEVERAL = ("goal", "knowledge", "criteria", "checks")
-_SITUATIONS = ("situation", "scenario")  # goals where no column is the user's message
-_OTHER_GOALS = ("instructions", "description")  # the same, where no column has messages
-_LISTS = ("tests", "scenarios", "goldens", "examples", "tasks", "test_cases", "cases", "data", "records")
-"""Keys of the list of cases in a file with other settings, before any other list of objects."""
-_STATEMENTS = ("criterion", "text", "description", "statement", "assertion", "requirement", "rubric")
-"""Keys of the text of a criterion that is an object."""
-_RUBRICS = ("llm-rubric", "grade", "model-graded-closedqa", "factuality", "g-eval")
+_ROWS = SHAPES["rows"]
 _READS = ["get_*", "find_*", "search_*", "list_*", "calculate*", "think"]
 _SHORT_CHARS = 60  # a longer answer is not expected word for word
 
@@ -123,11 +114,11 @@ _OF_TRACES = {"count": "most", "redact": "redact", "model": "model", "scripts": 
 def import_(request: ImportRequest, sources: tuple[str, ...]) -> ExitCode:
     """Write a scenario file for rows of data, or for the recorded sessions of an agent.
 
-    Rows: SOURCE is a .csv, .tsv, .jsonl, .json or .yaml file, such as a suite of another tool, or the name of
-    a Hugging Face dataset. Messages, answers and more are found by the names of columns.
+    Rows: SOURCE is a .csv, .tsv, .jsonl, .json, .yaml or .xml file, such as a suite of another tool, or the
+    name of a Hugging Face dataset. Messages, answers and more are found by the names of columns.
 
-    Sessions: SOURCES are exports of OpenTelemetry (GenAI), Langfuse, LangSmith or Phoenix, logs of the OpenAI
-    API, sessions of ADK, trajectories of ATIF, lines with messages, or runs of Agentest. Those that differ
+    Sessions: SOURCES are traces of OpenTelemetry, Langfuse and others, logs of coding agents, calls or chats,
+    lines with messages, or runs of Agentest (`agentest docs import-traces` lists all). Those that differ
     become scenarios with recorded mocks: simulated users with a goal if a model is configured, otherwise
     scripts. Personal data is replaced before anything is sent or written.
 
@@ -207,6 +198,8 @@ def import_rows(request: ImportRequest) -> ImportResult:
         with errors_as(UsageError, ""):
             cases = _suite(source, notes)
             rows = [dict(row.columns) for row in read_rows(source if cases is None else cases, Path())]
+        if grouped := _by_conversation(rows, notes):
+            rows = cases = grouped
         data = source
     else:
         (rows, notes), cases = _dataset(request), None
@@ -236,11 +229,27 @@ def import_rows(request: ImportRequest) -> ImportResult:
     return ImportResult(files=tuple(files), summary=summary, notes=tuple(notes), is_valid=not invalid)
 
 
+def _by_conversation(rows: Sequence[Mapping[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
+    """Return the conversations that rows name which are a turn each; [] if each row is its own."""
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        named = session_of({key: value for key, value in row.items() if isinstance(value, str | int | dict)})
+        groups.setdefault(named or "", []).append(dict(row))
+    if "" in groups or len(groups) == len(rows):
+        return []
+    notes.append(
+        f"joined {count(len(rows), 'row')} to {count(len(groups), 'conversation')}, as their ids say"
+    )
+    return [{"name": named, "turns": each} for named, each in groups.items()]
+
+
 def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     """Return the cases of a file that has more than rows; None for rows."""
     if path.name.endswith(".convo.txt"):
         return [botium_case(path, notes)]
     ending, document = path.suffix.lower(), None
+    if ending == ".xml" and path.exists():
+        return agentforce_cases(path)
     if ending in (".yaml", ".yml"):
         document = read_yaml(path, has_dates=False).data
     elif ending in (".json", ".jsonl") and path.exists():
@@ -248,12 +257,16 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     if ending == ".jsonl" or not isinstance(document, Mapping):
         return [*promptfoo_cases({}, document)] if isinstance(document, list) and ending != ".json" else None
     keys = {snake_case(key): key for key in document}
-    key = next((keys[name] for name in _LISTS if isinstance(document.get(keys.get(name)), list | str)), None)
-    of_one_case = {*_ROLES["goal"], *_ROLES["messages"], *_ROLES["turn"]}
+    key = next(
+        (keys[name] for name in _ROWS["lists"] if isinstance(document.get(keys.get(name)), list | str)), None
+    )
+    of_one_case = {*_ROLES["goal"], *_ROLES["messages"], *_ROLES["turn"], "inputs"}
     if key is None and of_one_case.isdisjoint(keys):
-        lists = {key: len(objects(value)) for key, value in document.items() if objects(value)}
-        key = max(lists, key=lists.__getitem__, default=None)
-        notes += [f"the cases of {path.name} are `{key}`, its longest list of objects"] if lists else []
+        lists = {key: each for key, value in document.items() if (each := objects(value))}
+        known = {key for key, each in lists.items() if not of_one_case.isdisjoint(map(snake_case, each[0]))}
+        key = max(lists, key=lambda key: (key in known, len(lists[key])), default=None)
+        what = "cases" if known else "objects"
+        notes += [f"the cases of {path.name} are `{key}`, its longest list of {what}"] if lists else []
     if key is None:  # one case, as in a file for each
         return [document]
     listed = document[key] if isinstance(document[key], list) else [document[key]]
@@ -263,6 +276,47 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     if others := [each for each in document if each not in (key, "prompts", "defaultTest")]:
         notes.append(f"only `{key}` of {path.name} is read; not used: {quoted_names(others, 8)}")
     return [*promptfoo_cases(document, cases)]
+
+
+def promptfoo_cases(document: Mapping[str, Any], cases: Iterable[Any]) -> Iterator[Any]:
+    """Yield cases. Those of promptfoo have their variables in the assertions, and in the only prompt.
+
+    A variable with a list of values stands for a test with each.
+    """
+    default, prompts = entry(document, "defaultTest"), document.get("prompts")
+    prompt = prompts[0] if isinstance(prompts, list) and len(prompts) == 1 else ""
+    for case in _expanded(cases):
+        given = {**entry(default, "vars"), **entry(case, "vars")} if isinstance(case, dict) else {}
+        kept = (entry(default, "options") | entry(case, "options")).get("disableVarExpansion") is True
+        lists = ([one] if kept or objects(one) or type(one) is not list else one for one in given.values())
+        for values in product(*lists) if given else ():
+            known = dict(zip(given, values, strict=True))
+            template = Template([prompt, [*(default.get("assert") or ()), *(case.get("assert") or ())]])
+            message, checks = template.filled({name: f"{{{{{name}}}}}" for name in template.names} | known)
+            if len(known) == 1 and "{%" in prompt:  # a prompt that repeats the conversation
+                known = {"question": next(iter(known.values()))}
+            if isinstance(message, str) and message != prompt and not re.search("{[{%]", message):
+                used = Template(prompt).names
+                known = {name: known[name] for name in known if name not in used} | {"question": message}
+            yield {**case, "vars": known, "assert": checks}
+        if not given:
+            yield case
+
+
+def _expanded(cases: Iterable[Any]) -> Iterator[Any]:
+    """Yield cases, and for a scenario of promptfoo each of its tests with each of its configurations."""
+    for case in cases:
+        configs = objects(entry(case).get("config"))
+        for config, test in product(configs, objects(entry(case).get("tests")) or [{}]) if configs else ():
+            checks = [*(config.get("assert") or ()), *(test.get("assert") or ())]
+            yield {
+                **config,
+                **test,
+                "vars": {**entry(config, "vars"), **entry(test, "vars")},
+                "assert": checks,
+            }
+        if not configs:
+            yield case
 
 
 class _Columns:
@@ -280,15 +334,15 @@ class _Columns:
         for role, names in _ROLES.items():
             found = self._named(names)
             found = list(filter(self._is_distinct, found)) if role == "name" else found
-            self._roles[role] = found if role in _SEVERAL else found[:1]
+            self._roles[role] = found if role in _ROWS["several"] else found[:1]
         lists = [path for path in self._roles["turn"] if self._has_list(path)]  # as with openai/evals
         lists = lists or [path for path in self._named(["steps"]) if self._has_list(path, of=dict)]
         self._roles["messages"] = self._roles["messages"] or lists
         self._roles["turn"] = [] if self._roles["messages"] or self._roles["goal"] else self._roles["turn"]
         if not self._roles["turn"]:
-            self._roles["goal"] = self._roles["goal"] or self._named(_SITUATIONS)
+            self._roles["goal"] = self._roles["goal"] or self._named(_ROWS["situations"])
         if not self._roles["turn"] and not self._roles["messages"]:
-            self._roles["goal"] = self._roles["goal"] or self._named(_OTHER_GOALS)
+            self._roles["goal"] = self._roles["goal"] or self._named(_ROWS["other_goals"])
             self._roles["answer"] = [each for each in self._roles["answer"] if each != "label"]
         for each in request.columns:
             role, _, path = each.partition("=")
@@ -324,10 +378,12 @@ class _Columns:
         if self._request.turns or self._request.says or self._request.outcome:
             return True
         for role, path in ((role, path) for role, paths in self._roles.items() for path in paths):
-            if role in (*_TEXTS, "turn", "answer"):
+            if role in (*_ROWS["texts"], "turn", "answer"):
                 if not all(isinstance(row.get(path), str | int | float) for row in self._given):
                     return False
-            elif role != "name" and (path not in self._options or self._has_list(path, of=dict)):
+            elif role == "history" or (
+                role != "name" and (path not in self._options or self._has_list(path, of=dict))
+            ):
                 return False
         return not (self._tool and self._own)
 
@@ -339,7 +395,7 @@ class _Columns:
         answer = "" if request.says or request.outcome or "expect" in given else column.get("answer", "")
         is_short = all(len(str(row.get(answer[1:-1]) or "")) <= _SHORT_CHARS for row in self._rows)
         says = request.says or (answer if is_short else None)
-        named = {role: column[role] for role in _TEXTS if role in column and role not in given}
+        named = {role: column[role] for role in _ROWS["texts"] if role in column and role not in given}
         if outcome := request.outcome or (answer and not says and f"The agent's answer means: {answer}"):
             named["expected_outcome"] = outcome
         name = column.get("name", "")
@@ -366,12 +422,22 @@ class _Columns:
             listed = (value if isinstance(value, list) else [value] for value in found)
             values[role] = [each for value in listed for each in value if each not in (None, "")]
         texts = {role: list(map(as_text, each)) for role, each in values.items()}
-        case: dict[str, Any] = {role: "\n".join(texts[role]) for role in _TEXTS}
+        case: dict[str, Any] = {role: "\n".join(texts[role]) for role in _ROWS["texts"]}
         case |= {"knowledge": texts["knowledge"], "criteria": []}
         case["turns"] = ["\n".join(texts["turn"])] if texts["turn"] else []
         case["expect"] = [assertion_data("icontains", each) for each in values["said"]]
         answers = self._add_messages(case, values) if values["messages"] else []
-        answers = list(map(reply_text, values["answer"])) or answers
+        if earlier := dialog_items(values["history"]):
+            case["history"] = [*history_of(earlier)]
+            self._left_out.update(item.text for item in earlier if item.kind == "unread")
+        given = [each for each in values["answer"] if not isinstance(each, dict) or answer_items(each)]
+        values["checks"] += [
+            {key: each[key]} for each in values["answer"] if each not in given for key in each
+        ]
+        answers = list(map(reply_text, given)) or answers
+        self._left_out["expected reply beside an expected outcome"] += bool(
+            answers and case["expected_outcome"]
+        )
         if answers and (case["goal"] or any(len(each) > _SHORT_CHARS for each in answers)):
             meant = f"The agent's answer means: {' Or: '.join(answers)}"
             case["expected_outcome"] = case["expected_outcome"] or meant
@@ -432,7 +498,7 @@ class _Columns:
     def _add_criterion(self, case: dict[str, Any], value: Any) -> None:
         """Add a criterion, which may be an object: a statement with other keys, or an assertion."""
         given = entry(value)
-        statement = next((given[key] for key in _STATEMENTS if isinstance(given.get(key), str)), None)
+        statement = next((given[key] for key in _ROWS["statements"] if isinstance(given.get(key), str)), None)
         if given and (statement is None or "type" in given):
             self._add_check(case, value)
         elif not isinstance(statement or value, str):
@@ -449,11 +515,20 @@ class _Columns:
             check = assertion_of(str(check))
         if pattern := entry(check, "bot_uttered").get("text_matches"):
             check = {"type": "regex", "value": pattern}
-        kind, value = str(check.get("type", next(iter(check), ""))), check.get("value")
+        kind = str(check.get("type", next(iter(check), "")))
+        check = check if "type" in check else {"type": kind, "value": check.get(kind)}
+        value = check.get("value")
+        if kind == "assert-set" and "threshold" not in check:
+            for each in objects(check.get("assert")):
+                self._add_check(case, each)
+            return
+        if kind in _ROWS["rubrics"]:
+            value = value or next((check[key] for key in _ROWS["statements"] if check.get(key)), None)
+            check = {key: each for key, each in check.items() if each != value}
         used = "threshold" if kind == "latency" else "value"
         has_variable = "{{" in str(value)
         data = None if has_variable else assertion_data(kind, check.get(used))
-        if kind in _RUBRICS and value and not has_variable:
+        if kind in _ROWS["rubrics"] and value and not has_variable:
             case["criteria"].append(as_text(value))
         elif data and data.keys() <= {"says", "never_says"}:
             case["expect"].append(data)
@@ -509,52 +584,3 @@ def _dataset(request: ImportRequest) -> tuple[list[dict[str, Any]], list[str]]:
     left_out = [key for key in rows[0] if any(plain(row.get(key)) != row.get(key) for row in rows)]
     notes = [f"columns that are not JSON are left out: {quoted_names(left_out, 8)}"] if left_out else []
     return [{key: value for key, value in row.items() if key not in left_out} for row in rows], notes
-
-
-@click.command()
-@click.argument("run")
-@choice_option(
-    "--to form",
-    FeatureChoice("export format"),
-    "Write an evaluation set, scenarios in Python, or scenarios in YAML.",
-    required=True,
-)
-@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
-@option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
-@choice_option(
-    "--expect",
-    ["calls", "scenario"],
-    "Expect the same calls (default), or what the scenario's file expects.",
-    default="calls",
-)
-@path_option("--output", "Write to this file (default: standard output).")
-@camel_case_option
-@flag("--force", "Replace an existing file.")
-@exits
-def export(
-    run: str,
-    form: str,
-    scenarios: tuple[str, ...],
-    ids: tuple[str, ...],
-    expect: Expecting,
-    output: Path | None,
-    camel_case: bool,
-    force: bool,
-) -> ExitCode:
-    """Turn the finished conversations of RUN into test cases.
-
-    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
-    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
-    """
-    project = project_of(Path.cwd())
-    file = project.run_file(run)
-    exported = test_cases.export(
-        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
-    )
-    tell_notes(exported.notes)
-    if output is None:
-        Output(sys.stdout).write_bytes(source(exported.content.decode()))
-    else:
-        test_cases.write(exported, output, force=force)
-        say(f"{output}: {exported.summary}")
-    return ExitCode.PASSED
