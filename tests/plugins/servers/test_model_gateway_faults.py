@@ -227,6 +227,7 @@ async def test_a_call_has_the_name_that_the_scenario_gives_its_tool(called: str,
 SPOILED = (
     *("default_api.find", "default_api:find", "find()", '"find"', "ﬁnd", "find\u200b"),
     *("find<|channel|>commentary", "functions.Find", "tools__x/find"),
+    *("ＦＩＮＤ", "𝒻ind", "f\u200bind", "fi\u00adnd", "\ufefffind"),
 )
 """Names for `find` that models write, and that some agents repair."""
 
@@ -247,6 +248,7 @@ async def test_a_spoiled_name_that_the_agent_does_not_offer_is_that_of_the_mock(
         assert await known.error_of(None) is None
     assert response.status_code == 200
     assert "Don" in response.text
+    assert called not in response.text
     assert "find" not in response.text.casefold()
 
 
@@ -286,6 +288,9 @@ AS_TEXT = {
     'Action:\n```\n{"action": "find", "action_input": {}}\n```': True,
     "Recommended Action: find a replacement.": False,
     'I have {"name": "find", "parameters": {"type": "object"}}': False,
+    json.dumps(json.dumps({"name": "find", "arguments": {"q": 1}})): True,
+    '[find(q="1"), send(q="1")]': True,
+    "See [find](https://a.example) (and more).": False,
 }
 """Texts of a model, and whether some agents read a call of `find` in them."""
 

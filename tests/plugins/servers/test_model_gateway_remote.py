@@ -156,6 +156,27 @@ def test_a_connection_to_a_model_elsewhere_counts(
     assert not api or re.search(f"{who} called a model at {api} past the gateway", text), text
 
 
+@pytest.mark.parametrize("upstream", ["127.0.0.1", "10.99.0.1"])
+@pytest.mark.parametrize("called", ["127.0.0.1", "10.99.0.1"])
+def test_a_model_on_this_machine_is_the_same_by_each_of_its_addresses(
+    project: Project, here: Network, upstream: str, called: str
+) -> None:
+    """By that of loopback, and by that of the local network."""
+    model = here.inside(sys.executable, "-c", MODEL.format(support=str(SUPPORT)))
+    with subprocess.Popen(model, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            gateway = {"upstream": {"openai": f"http://{upstream}:8000/v1"}}
+            done = run(configured(project, f"pooled.get('http://{called}:8000/v1/x')", gateway=gateway), here)
+        finally:
+            process.kill()
+
+    status = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert status == {"mocked": "errored", "banned": "errored", "replied": "passed"}, done.stdout
+    assert f"called a model at http://{upstream}:8000 past the gateway" in " ".join(done.stdout.split())
+
+
 def test_a_connection_that_is_never_made_does_not_count(project: Project, here: Network) -> None:
     """As of statistics that a firewall drops."""
     api = "http://10.98.0.1:443"  # neither network has it

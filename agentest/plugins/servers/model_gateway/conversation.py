@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import field
 from time import monotonic
+from unicodedata import normalize
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -32,6 +33,7 @@ from agentest.support.text import shortened
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
 """Keys in which frameworks wrap a result that is not an object."""
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # characters that nobody sees
 _MOST_NOTES = 10
 _MOST_REPLIES = 5  # without a request to the gateway, before the agent gets no further messages
 _OF_TOOL = re.compile(r"(?i)tool|name|func|recipient|action|method|command")  # keys beside a tool's name
@@ -192,10 +194,9 @@ class GatewayConversation:
 
     def note_written(self, name: str) -> None:
         """Note that the model wrote a call of a mocked or named tool where only some agents look."""
-        text = f"in turn {self.turn + 1} the model wrote a call of {name!r} as text"
+        self.written = f"in turn {self.turn + 1} the model wrote a call of {name!r} as text"
         if self.mock_name(name):
-            self.bypass = text
-        self.written = text
+            self.bypass = self.written
 
     @property
     def guards_any(self) -> bool:
@@ -568,8 +569,9 @@ class GatewayConversation:
 def _known(name: str, names: Collection[str]) -> str | None:
     if name in names:
         return name
-    # Tolerant frameworks run `find` for " find ", `Find` and `functions.find`, too.
-    short = _MCP_NAME.sub(r"\1", name).strip().removeprefix("functions.").casefold()
+    # Tolerant frameworks run `find` for " find ", `Find`, `functions.find` and letters of other widths, too.
+    plain = name if name.isascii() else _UNSEEN.sub("", normalize("NFKC", name))
+    short = _MCP_NAME.sub(r"\1", plain).strip().removeprefix("functions.").casefold()
     return next((each for each in names if each.casefold() == short), None)
 
 

@@ -159,7 +159,8 @@ _MARK = r"(?:tool[_▁](?:calls?|sep|code)|TOOL_CALLS|python_tag)(?:[_▁]begin)
 _WRITTEN = (
     f"{_NAMED}{_PAIRS}{_GIVEN}{_NO_SCHEMA}|{_GIVEN}{_NO_SCHEMA}{_VALUE}{_PAIRS}{_NAMED}"
     rf"|{_MARK}\s*(?:functions?\.)?{{0}}\b"
-    r"|to=functions\.{0}\b|Action:\s*{0}(?:\[|\b.{{0,99}}\n+Action Input)|<(?:function=|invoke name=\"){0}\b"
+    r"|to=functions\.{0}\b|\[{0}\(\w+="
+    r"|Action:\s*{0}(?:\[|\b.{{0,99}}\n+Action Input)|<(?:function=|invoke name=\"){0}\b"
 )
 """How models write calls of a tool, `{0}`: as JSON with its name and arguments, or with marks."""
 
@@ -174,7 +175,9 @@ def written_in(answer: Json, names: Collection[str], *, streams: bool) -> str | 
     if streams or any(map(written.__contains__, names)):
         for path, leaf in leaves(own):  # of a stream, a text may be in pieces
             texts[path.rpartition(".")[2]] += leaf if isinstance(leaf, str) else ""
-    found = [(name, text) for name in names for text in (written, *texts.values()) if name in text]
+    # Without backslashes, JSON in a text is like that around it.
+    whole = (written.replace("\\", ""), *texts.values())
+    found = [(name, text) for name in names for text in whole if name in text]
     return next((name for name, text in found if re.search(_WRITTEN.format(re.escape(name)), text)), None)
 
 

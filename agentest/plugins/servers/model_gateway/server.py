@@ -268,6 +268,7 @@ class GatewayHandler:
     async def _other_request(self, target: Target, data: bytes, upstream: LiveApi, reply: Reply) -> None:
         """Pass a request on, such as for embeddings. Raises GatewayError if it may ask a model for calls."""
         self._traffic.learn(upstream.keys_in(data, json_or(data)))
+        self._traffic.state.replied.clear()  # the agent knows the gateway's address
         if target.may_call and (tools := _tools_in(data)):
             await self._check_unknown(target, tools)
         api: LiveApi | RecordedApi = upstream
