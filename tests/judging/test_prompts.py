@@ -183,7 +183,7 @@ def test_a_turns_judges_share_everything_but_the_question() -> None:
             beginnings.add((system, user.removesuffix(rest)))
         [(_, beginning)] = beginnings
         assert ("second" in beginning) is history
-        assert beginning.endswith(f"The turn to judge: turn {turn}, the last one above.\n\n")
+        assert beginning.endswith(f"The turn to judge: turn {turn + 1}, the last one above.\n\n")
 
 
 def test_substitution_is_single_pass() -> None:
