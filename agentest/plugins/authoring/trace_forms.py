@@ -433,6 +433,7 @@ _OF_ROWS = (
 _OF_TESTS = ("answer", "expected", "ideal", "target", "reference", "assert", "ground_truth", "rubric", "goal")
 _OF_MESSAGES = [key for name in ("calls", "results", "nested", "text") for key in KEYS[name]]
 _MOST_DEPTH = 4
+_LOOKED_AT = 8  # messages of a list, to tell what it is
 
 
 def session_of(record: Mapping[str, Any], more: Sequence[str] = ()) -> str | None:
@@ -469,8 +470,11 @@ def _lists(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, li
 
 def _messages(record: Mapping[str, Any], found: ReadTraces) -> tuple[str, list[Any]]:
     """Return the longest list of messages in a record, and its path."""
-    known = [(path, each, sum(is_message(one, found.roles) for one in each)) for path, each in _lists(record)]
-    path, best, number = max(known, key=lambda one: one[2], default=("", [], 0))
+    known = [
+        (path, each, sum(is_message(one, found.roles) for one in each[:_LOOKED_AT]))
+        for path, each in _lists(record)
+    ]
+    path, best, number = max(known, key=lambda one: (one[2], len(one[1])), default=("", [], 0))
     if not number and isinstance(record.get("messages"), list):
         return "messages", record["messages"]
     return (path, best) if number else ("", [])

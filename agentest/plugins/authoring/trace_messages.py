@@ -186,8 +186,10 @@ def message_items(message: Any, roles: Mapping[str, str] | None = None) -> list[
 
 def _is_silent(message: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     keys = ("type", "kind", "event", "message_type")
+    if "role" in message:
+        return False
     kinds = {str(each.get(key)) for each in (given, message) for key in keys}
-    return "role" not in message and not kinds.isdisjoint(SHAPES["silent"]["kinds"])
+    return not kinds.isdisjoint(SHAPES["silent"]["kinds"])
 
 
 def first_of(given: Mapping[str, Any], *names: str) -> Any:
