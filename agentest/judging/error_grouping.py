@@ -377,8 +377,6 @@ def add_examples(
 
 
 def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn | None:
-    if failure.turn_index is None:
-        return conversation.turns[-1] if conversation.turns else None
     return next((turn for turn in conversation.turns if turn.turn_index == failure.turn_index), None)
 
 

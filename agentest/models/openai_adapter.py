@@ -26,7 +26,7 @@ from agentest.version import __version__
 HOPELESS = frozenset({401, 402, 403, 404})
 """Status codes for a wrong key, account or model, which fail every request."""
 _OUT_OF_CREDIT = re.compile(r"insufficient_quota|PerDay")
-_DAILY = re.compile(r"\b(?:per[ _-]day|daily)\b", re.I)
+_DAILY = re.compile(r"\A(?!.*minute).*\b(?:per[ _-]day|daily)\b", re.I | re.S)  # some texts name all limits
 """Found in 429s about a quota that no pause of a run restores, the second one if they ask for no pause."""
 _TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
@@ -66,7 +66,7 @@ class OpenAIChatModel:
         try:
             content = to_json(payload)
         except PydanticSerializationError:  # half a surrogate pair in a configured body, which UTF-8 lacks
-            content = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
+            content = json.dumps(payload, ensure_ascii=False, default=str).encode(errors="replace")
         try:
             response = await self._client.send_direct("POST", self._url, self._headers, content)
             try:
@@ -97,9 +97,7 @@ class OpenAIChatModel:
             choice = data["choices"][0]
             message, reason = choice["message"], choice.get("finish_reason")
             content, refusal = message.get("content"), message.get("refusal")
-            if not content and choice.get(
-                "error"
-            ):  # its provider failed, which some gateways report like that
+            if not content and choice.get("error"):  # a gateway says that its provider failed
                 raise LookupError
         except (LookupError, TypeError, AttributeError):
             # A gateway's HTML page or a truncated body with status 200 usually disappears on retry. Only JSON
@@ -195,9 +193,8 @@ def refusal(problem: str, sent: Mapping[str, Any], complaint: str) -> ModelError
     for name in sent:
         if re.search(rf"\b{name}\b", complaint):
             other = "max_completion_tokens"
-            return RequestRefused(
-                problem, {name: other if name == "max_tokens" and other in complaint else ""}
-            )
+            is_renamed = name == "max_tokens" and other in complaint
+            return RequestRefused(problem, {name: other if is_renamed else ""})
     if _TOO_LONG.search(complaint):
         advice = "choose a model with a larger context, or shorten prompts (`max_turns`, `judge.context`)"
         return ModelUnavailable(f"{problem}; the prompt has more tokens than the model takes: {advice}")

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import anyio
@@ -128,10 +129,11 @@ def test_urls(base: str, url: str) -> None:
 
 
 def test_a_lone_surrogate() -> None:
-    """A text that UTF-8 cannot encode does not break the request."""
+    """A text that UTF-8 cannot encode breaks no request, nor do configured dates with it."""
     with ModelServer(completion("hi")) as server:
-        assert ask(server, request(text="a\ud800b")).text == "hi"
-    assert server.received[0].body["messages"][0]["content"] == "a?b"
+        assert ask(server, request(text="a\ud800b"), body={"since": date(2026, 1, 2)}).text == "hi"
+    sent = server.received[0].body
+    assert (sent["messages"][0]["content"], sent["since"]) == ("a?b", "2026-01-02")
 
 
 def test_the_reply() -> None:
@@ -208,6 +210,7 @@ def test_transient_statuses(status: int) -> None:
         ({"retry-after": "7"}, b"<html>busy</html>", 7),
         ({"retry-after-ms": "250"}, b"", 0.25),
         ({"retry-after-ms": "250", "retry-after": "1"}, b"", 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, b"", 7),
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m3s"}, b"", 63),
         ({"ratelimit-remaining": "0", "ratelimit-reset": "9"}, b"", 9),
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "{ms}"}, b"", 40),
@@ -242,6 +245,7 @@ def test_an_overload_that_asks_for_no_wait_is_a_failure(status: int, headers: di
         ("Your daily limit is reached", {"retry-after": "0"}, True),
         ("requests per day (RPD): Limit 200", {"retry-after": "432"}, False),
         ("requests per minute", {}, False),
+        ("10 requests per minute exceeded (your daily limit is 1000)", {}, False),
         ("a payday loan", {}, False),
     ],
 )

@@ -177,12 +177,9 @@ def _translate_error(error: Exception, redact: Redactor) -> ModelError:
     if status in REFUSED:
         return RequestRefused(text)
     if not isinstance(status, int):
-        is_lost = isinstance(error, TimeoutError | ConnectionError)
-        return (
-            TransientError(text, misaddressed=_has_no_connection(error))
-            if is_lost
-            else ModelUnavailable(text)
-        )
+        if isinstance(error, TimeoutError | ConnectionError):
+            return TransientError(text, misaddressed=_has_no_connection(error))
+        return ModelUnavailable(text)
     # Most of litellm's errors contain an invented response; the real headers are stored separately.
     made_up = getattr(getattr(error, "response", None), "headers", None)
     headers = getattr(error, "litellm_response_headers", None) or made_up or {}

@@ -6,6 +6,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import isnan
 from random import uniform
@@ -42,13 +43,12 @@ def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Parse `retry-after-ms` or `Retry-After` (seconds or a date); None if there is no readable one."""
-    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after", "")
-    try:
-        seconds = float(milliseconds) / 1000 if milliseconds else float(value)
-    except ValueError:
-        then = _timestamp(value)
-        return None if then is None else then - time_at_server(headers)
-    return None if isnan(seconds) else seconds
+    for name, per_second in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            if not isnan(seconds := float(headers.get(name, "")) / per_second):
+                return seconds
+    then = _timestamp(headers.get("retry-after", ""))
+    return None if then is None else then - time_at_server(headers)
 
 
 def time_at_server(headers: Mapping[str, str]) -> float:
@@ -100,9 +100,8 @@ def describe(error: BaseException) -> str:
         return "connection refused: nobody listens there"
     if isinstance(cause, socket.gaierror):
         return "the host name cannot be resolved"
-    if isinstance(cause, ConnectionError | aiohttp.ServerDisconnectedError) or "Not enough data" in str(
-        cause
-    ):
+    is_closed = isinstance(cause, ConnectionError | aiohttp.ServerDisconnectedError)
+    if is_closed or "Not enough data" in str(cause):
         return "the connection was closed before the answer was complete"
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
