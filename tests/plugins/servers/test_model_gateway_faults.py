@@ -290,6 +290,9 @@ AS_TEXT = {
     'I have {"name": "find", "parameters": {"type": "object"}}': False,
     json.dumps(json.dumps({"name": "find", "arguments": {"q": 1}})): True,
     '[find(q="1"), send(q="1")]': True,
+    "found = [find(q=each) for each in texts]": False,
+    "found = [find(q=q) for place, q in enumerate(texts)]": False,
+    '[find(q="a (b) for c")]': True,
     "See [find](https://a.example) (and more).": False,
 }
 """Texts of a model, and whether some agents read a call of `find` in them."""

@@ -159,7 +159,7 @@ _MARK = r"(?:tool[_▁](?:calls?|sep|code)|TOOL_CALLS|python_tag)(?:[_▁]begin)
 _WRITTEN = (
     f"{_NAMED}{_PAIRS}{_GIVEN}{_NO_SCHEMA}|{_GIVEN}{_NO_SCHEMA}{_VALUE}{_PAIRS}{_NAMED}"
     rf"|{_MARK}\s*(?:functions?\.)?{{0}}\b"
-    r"|to=functions\.{0}\b|\[{0}\(\w+="
+    r"|to=functions\.{0}\b|\[{0}\(\w+=(?![^\[\]]*\)\s*for\s[\w, ]+\sin\b)"
     r"|Action:\s*{0}(?:\[|\b.{{0,99}}\n+Action Input)|<(?:function=|invoke name=\"){0}\b"
 )
 """How models write calls of a tool, `{0}`: as JSON with its name and arguments, or with marks."""
