@@ -19,7 +19,7 @@ from openapi_documents import (
 )
 
 from agentest.plugins.servers.rest.document import Document
-from agentest.plugins.servers.rest.operations import Api, Operation, read_api
+from agentest.plugins.servers.rest.operations import Api, Operation, operation_specs, read_api
 from agentest.plugins.servers.rest.request_reader import Routes, ToolHttpRequest, read_request
 from agentest.plugins.servers.rest.server import ToolHttpResponse, misfits
 from agentest.support.errors import ConfigError
@@ -54,7 +54,7 @@ def test_yaml_is_read_as_openapi_requires(tmp_path: Path) -> None:
     """A status is text, `on` and `no` are not booleans, and a date is text."""
     operation = one(tmp_path, YAML, "shop.yaml")
     assert operation.tool == "get_order"
-    assert list(operation.answers) == ["200"]
+    assert list(operation.interface().answers) == ["200"]
     fits = ToolHttpRequest(query=[("status", "no")], headers={}, body=b"", values={"id": "3"})
     read = read_request(operation, fits, frozenset())
     assert (read.arguments, read.problem) == ({"id": 3, "status": "no"}, None)
@@ -77,7 +77,7 @@ def test_references_to_other_files_and_cycles(tmp_path: Path) -> None:
     }
     written(tmp_path, path, "my models/path.json")
     grow = one(tmp_path, document({"/trees/{id}": {"$ref": "my models/path.json"}}))
-    assert [(p.name, p.where) for p in grow.parameters] == [("id", "path")]
+    assert [(p.name, p.where) for p in grow.interface().parameters] == [("id", "path")]
     asked = ToolHttpRequest(
         query=(), headers={}, body=b'{"name": "a", "children": [{"name": 1}]}', values={"id": "7"}
     )
@@ -159,7 +159,7 @@ def test_swagger_2(tmp_path: Path) -> None:
     asked = ToolHttpRequest(query=[("tags", "1,2")], headers={}, body=b'{"name": "Rex"}', values={"id": "7"})
     read = read_request(change, asked, frozenset())
     assert (read.arguments, read.problem) == ({"id": 7, "tags": [1, 2], "name": "Rex"}, None)
-    assert list(change.answers["202"].kinds) == ["application/json"]
+    assert list(change.interface().answers["202"].kinds) == ["application/json"]
     form = {"content-type": "application/x-www-form-urlencoded"}
     painted = read_request(
         paint, ToolHttpRequest(query=(), headers=form, body=b"colour=red", values={"id": "7"}), frozenset()
@@ -324,7 +324,10 @@ def test_what_no_scenario_needs_is_noted(what: str, tmp_path: Path) -> None:
     )
     api = read_api(Document(written(tmp_path, value)))
     api.check({"get"})
-    assert [(each.tool, len(each.parameters)) for each in api.operations] == [("odd", 0), ("get", 1)]
+    assert [(each.tool, len(each.interface().parameters)) for each in api.operations] == [
+        ("odd", 0),
+        ("get", 1),
+    ]
     [problem] = api.problems
     assert "shop.json:" in problem.text
     assert "paths./odd.post" in problem.text
@@ -357,8 +360,8 @@ def test_a_reference_in_place_of_properties(tmp_path: Path) -> None:
     paths = {"/a": {"post": operation("a", body={"$ref": "#/components/schemas/All"})}}
     api = api_of(tmp_path, document(paths, components={"schemas": schemas}))
     [made] = api.operations
-    assert made.body is not None
-    [schema] = made.body.kinds.values()
+    assert made.interface().body is not None
+    [schema] = made.interface().body.kinds.values()
     assert schema is not None
     assert schema.properties == ("a",)
     assert "file:" not in str(api.document.root.value)  # agents may be given the document
@@ -459,7 +462,7 @@ def test_a_swagger_document_of_many_files(tmp_path: Path) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
     painted = ToolHttpRequest(query=(), headers=form, body=b"colour=blue", values={"id": "7"})
     assert "expected one of" in str(read_request(paint, painted, frozenset()).problem)
-    assert list(change.answers["200"].kinds) == ["text/csv"]
+    assert list(change.interface().answers["200"].kinds) == ["text/csv"]
 
 
 def test_a_large_document_is_parsed_and_checked_once(tmp_path: Path) -> None:
@@ -498,6 +501,22 @@ def test_a_large_document_is_parsed_and_checked_once(tmp_path: Path) -> None:
     assert len(opened(False).problems) == 1
     written(tmp_path, "Lost: {name: lost, in: query}\n", "lost.yaml")
     assert opened(False).problems == ()
+
+
+def test_a_stored_document_is_read_as_far_as_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tools are stored with their arguments, and an operation is read when a request reaches it."""
+    path, outputs = written(tmp_path, large_document(50)), tmp_path / "out"
+    first = read_api(Document(path, outputs))
+    followed: list[str] = []
+    follow = Document.follow
+    monkeypatch.setattr(Document, "follow", lambda *args: [followed.append(""), follow(*args)][1])
+    second = read_api(Document(path, outputs))
+    assert list(operation_specs(second, (), ())) == list(operation_specs(first, (), ()))
+    assert len(followed) < 50 * 8
+    assert body_problems(second.operations[7], '{"field1": 3}') is not None
+    assert second.operations[7].interface() is second.named_as(()).operations[7].interface()
 
 
 def test_an_error_has_its_line(tmp_path: Path) -> None:

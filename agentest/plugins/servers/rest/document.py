@@ -134,6 +134,7 @@ def _composed(path: Path, _: int) -> yaml.Node | None:
 
 
 _MOST_REFERENCES = 100  # the maximum length of a chain of references; longer chains are circular
+_STORE_FORMAT = 2  # to be raised when the stored values change
 _STORED_CHARS = 50_000  # smaller documents are read again as quickly
 _UNREADABLE = ""  # in place of the digest of a file that cannot be read
 
@@ -172,6 +173,7 @@ class Document:
         self.path = path.resolve()
         self.problems: dict[str, str] = {}
         """Operation → its first problem, after all of them have been checked."""
+        self.arguments: dict[str, Any] = {}  # operation → the JSON Schema of its arguments, likewise
         self.has_patterns = False  # True if a checked schema has a `pattern`, which may take long to match
         self._outputs = outputs
         name = f"{hashlib.sha256(bytes(self.path)).hexdigest()[:24]}.json"
@@ -285,27 +287,27 @@ class Document:
             digest, _, text = stored.partition("\n")
             if digest != self._seal(text):  # damaged, of another version, or not of this file
                 return False
-            digests, files, problems, has_patterns = json.loads(text)
+            digests, files, *checked = json.loads(text)
         except (OSError, ValueError):
             return False
         self._read_ns = {uri: modified_ns(_path(uri)) for uri in digests}
         if any(_digest_of(_path(uri)) != digest for uri, digest in digests.items()):
             return False
         self._digests, self._files = digests, files
-        self.problems, self.has_patterns = problems, has_patterns
+        self.problems, self.arguments, self.has_patterns = checked
         return True
 
-    def store(self, problems: dict[str, str]) -> None:
-        """Store what was read and the problems in it, if that is worth it."""
-        self.problems, self.is_checked = problems, True
-        text = json.dumps([self._digests, self._files, self.problems, self.has_patterns])
+    def store(self, problems: dict[str, str], arguments: dict[str, Any]) -> None:
+        """Store what was read and what was found in it, if that is worth it."""
+        self.problems, self.arguments, self.is_checked = problems, arguments, True
+        text = json.dumps([self._digests, self._files, problems, arguments, self.has_patterns])
         if self._outputs and self._store and len(text) >= _STORED_CHARS:
             with suppress(OSError):  # the next run reads the files again
                 make_folder(self._outputs, private=True)
                 write_atomically(self._store, f"{self._seal(text)}\n{text}".encode())
 
     def _seal(self, text: str) -> str:
-        return _digest(f"{__version__} {self.path}\n{text}")
+        return _digest(f"{__version__} {_STORE_FORMAT} {self.path}\n{text}")
 
 
 def _path(uri: str) -> Path:

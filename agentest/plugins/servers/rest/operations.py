@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -54,15 +54,22 @@ class BodyContent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """What an operation accepts and returns."""
+
+    parameters: tuple[Parameter, ...] = ()
+    body: BodyContent | None = None
+    answers: Mapping[str, BodyContent] = field(default_factory=dict)  # by status, `2XX` or `default`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """An operation, which is a tool."""
 
     tool: str
     method: str  # in upper case
     path: str  # the template, like `/orders/{id}`
-    parameters: tuple[Parameter, ...] = ()
-    body: BodyContent | None = None
-    answers: Mapping[str, BodyContent] = field(default_factory=dict)  # by status, `2XX` or `default`
+    interface: Callable[[], Interface] = Interface  # read when it is first needed
     short_name: str | None = None  # the name of FastAPI's function, from which it generated the id
     summary: str = ""  # the document's summary of the operation
 
@@ -163,7 +170,10 @@ class _OperationReader:
             problems=tuple(self._problems),
         )
         if not self._document.is_checked:
-            self._document.store({each.place: each.text for each in self._problems})
+            self._document.store(
+                {each.place: each.text for each in self._problems},
+                {str(each): _schema_of_arguments(each) for each in api.operations},
+            )
         return api
 
     def _or_noted(self, place: str, names: Iterable[str], read: Callable[[], _Part]) -> _Part | None:
@@ -241,23 +251,31 @@ class _OperationReader:
         self._ids[tool] = f"{method.upper()} {path}"
         texts = (node.value.get("summary"), node.value.get("description"))
         short_name = _short_name(tool, method, path)
+        interface = cache(partial(self._interface, path, item, node))
+        if not self._document.is_checked:
+            interface()
+        return Operation(
+            tool=tool,
+            method=method.upper(),
+            path=path,
+            interface=interface,
+            short_name=None if short_name in ("", tool) else short_name,
+            summary=next((text for text in texts if isinstance(text, str) and text), ""),
+        )
+
+    def _interface(self, path: str, item: Node, node: Node) -> Interface:
         given = [
             each
             for holder in (item, node)
             for each in self._document.items(self._document.child(holder, "parameters"))
         ]
-        return Operation(
-            tool=tool,
-            method=method.upper(),
-            path=path,
+        return Interface(
             parameters=tuple(self._parameters(path, given, node)),
             body=self._body(node, given),
             answers={
                 status.upper(): BodyContent(kinds=self._answer(node, answer))
                 for status, answer in self._document.children(self._document.child(node, "responses"))
             },
-            short_name=None if short_name in ("", tool) else short_name,
-            summary=next((text for text in texts if isinstance(text, str) and text), ""),
         )
 
     def _parameters(self, path: str, given: Sequence[Node], node: Node) -> Iterator[Parameter]:
@@ -423,21 +441,26 @@ def is_json(kind: str) -> bool:
 
 def operation_specs(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> Iterator[ToolSpec]:
     """Yield the operations as tools, under the names that mocks or else trajectories use."""
-    for operation in api.named_as(mocked, spoken).operations:
-        arguments = list(_arguments(operation))
-        parameters = {
-            "type": "object",
-            "properties": {name: schema for name, schema, _ in arguments},
-            "required": [name for name, _, required in arguments if required],
-        }
-        yield ToolSpec(name=operation.tool, description=operation.summary, parameters=parameters)
+    for each in api.named_as(mocked, spoken).operations:
+        parameters = api.document.arguments[str(each)]
+        yield ToolSpec(name=each.tool, description=each.summary, parameters=parameters)
+
+
+def _schema_of_arguments(operation: Operation) -> dict[str, Any]:
+    arguments = list(_arguments(operation))
+    return {
+        "type": "object",
+        "properties": {name: schema for name, schema, _ in arguments},
+        "required": [name for name, _, required in arguments if required],
+    }
 
 
 def _arguments(operation: Operation) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    for each in operation.parameters:
+    interface = operation.interface()
+    for each in interface.parameters:
         if each.where in ("path", "query"):
             yield each.argument or each.name, _type(each.schema), each.required
-    kinds = operation.body.kinds.values() if operation.body else ()
+    kinds = interface.body.kinds.values() if interface.body else ()
     schema = next((kind for kind in kinds if kind), None)
     for name in schema.properties if schema else ():
         yield name, _type(schema.property(name) if schema else None), False

@@ -58,7 +58,7 @@ def read_request(
     """Read a request; `keys_in_query` are credentials. Never raises: problems are part of the result."""
     arguments: dict[str, Any] = {}
     problems: list[SchemaViolation] = []
-    for parameter in operation.parameters:
+    for parameter in operation.interface().parameters:
         value = _value(parameter, request, problems)
         if value is not MISSING and parameter.where in ("path", "query"):
             arguments[parameter.argument] = value
@@ -103,7 +103,7 @@ def _pairs(parameter: Parameter, request: ToolHttpRequest) -> Pairs:
 def _read_body(
     operation: Operation, request: ToolHttpRequest, arguments: dict[str, Any], problems: list[SchemaViolation]
 ) -> int | None:
-    content = operation.body
+    content = operation.interface().body
     if not request.body:
         if content and content.required:
             problems.append(SchemaViolation(at=(BODY,), text="is missing"))
@@ -128,10 +128,10 @@ def _read_body(
 def _strangers(
     operation: Operation, request: ToolHttpRequest, keys_in_query: frozenset[str]
 ) -> Iterator[str]:
-    mine = [each for each in operation.parameters if each.where == "query"]
+    mine = [each for each in operation.interface().parameters if each.where == "query"]
     known = {name for each in mine for name in names_of_query(each)} | keys_in_query
     deep = tuple(f"{each.name}[" for each in mine if each.style == "deepObject")
-    if request.body and operation.body is None:
+    if request.body and operation.interface().body is None:
         yield f"a body of {len(request.body)} bytes"
     for name in dict.fromkeys(name for name, _ in request.query):
         if name not in known and not (deep and name.startswith(deep)):

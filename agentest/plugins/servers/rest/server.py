@@ -16,7 +16,15 @@ from agentest.agents.listener import CONNECTION_HEADERS, MAX_BODY_BYTES, callers
 from agentest.config.agents.companion_servers import RestMock
 from agentest.plugins.servers.active_conversations import HEADER, Names, ServerInputs, names_of
 from agentest.plugins.servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
-from agentest.plugins.servers.rest.operations import JSON, Api, BodyContent, Operation, is_json, open_api
+from agentest.plugins.servers.rest.operations import (
+    JSON,
+    Api,
+    BodyContent,
+    Interface,
+    Operation,
+    is_json,
+    open_api,
+)
 from agentest.plugins.servers.rest.request_reader import (
     ParsedRequest,
     RequestTarget,
@@ -177,10 +185,8 @@ class _RestServer:
         by_a_mock = answer.how is CallOutcome.ANSWERED or answer.status is not None
         if answer.real is not None or by_nobody or not by_a_mock:
             return
-        arguments = operation, made, answer.result
-        problem = (
-            await in_thread(misfits, *arguments) if self._api.document.has_patterns else misfits(*arguments)
-        )
+        check = partial(misfits, operation, made, answer.result)
+        problem = await in_thread(check) if self._api.document.has_patterns else check()
         if problem:
             self._note(
                 f"the answer of the mock of {operation.tool} does not match {operation} of "
@@ -202,11 +208,9 @@ class _RestServer:
             at = f"/c/{target.conversation}" if target.conversation else ""
             servers = [{"url": f"{request.scheme}://{request.host}{at}"}]
             return in_json(200, {**self._api.document.root.value, "servers": servers})
-        name, anything = (
-            shortened(f"{request.method} {target.path}", _NAME_CHARS),
-            BodyContent(kinds={"*/*": None}),
-        )
-        operation = Operation(tool=name, method=request.method, path=target.path, body=anything)
+        name = shortened(f"{request.method} {target.path}", _NAME_CHARS)
+        anything = Interface(body=BodyContent(kinds={"*/*": None}))
+        operation = Operation(tool=name, method=request.method, path=target.path, interface=lambda: anything)
         allowed = ", ".join(sorted(target.methods))
         status, headers = (405, [("allow", allowed)]) if allowed else (404, [])
         available = f"it has {allowed}" if allowed else self._routes.describe_operations(target.path)
@@ -286,7 +290,7 @@ def in_json(status: int, value: Any, headers: Iterable[tuple[str, str]] = ()) ->
 
 def misfit(operation: Operation, problems: Sequence[SchemaViolation], status: int | None) -> ToolHttpResponse:
     """Report invalid requests to the agent: as a message, and item by item in FastAPI's format."""
-    declared = "422" in operation.answers
+    declared = "422" in operation.interface().answers
     detail = [{"loc": list(each.at), "msg": each.text, "type": "value_error"} for each in problems]
     content = {"error": "; ".join(map(str, problems)), "detail": detail}
     return in_json(status or (422 if declared else 400), content)
@@ -313,7 +317,7 @@ def written(operation: Operation, answer: ServedAnswer) -> ToolHttpResponse:
 
 def success(operation: Operation, result: Any) -> int:
     """Return the document's first status of success, preferring one with a body."""
-    statuses = [(_number(status), content) for status, content in operation.answers.items()]
+    statuses = [(_number(status), content) for status, content in operation.interface().answers.items()]
     good = [(status, content) for status, content in statuses if status and 200 <= status < 300]
     with_body = [status for status, content in good if content.kinds and status not in _NO_BODY]
     if result not in NOTHING and with_body:
@@ -323,7 +327,7 @@ def success(operation: Operation, result: Any) -> int:
 
 def content_of(operation: Operation, status: int) -> BodyContent | None:
     """Return the document's content for a status."""
-    answers: Mapping[str, BodyContent] = operation.answers
+    answers: Mapping[str, BodyContent] = operation.interface().answers
     return answers.get(str(status)) or answers.get(f"{status // 100}XX") or answers.get("DEFAULT")
 
 
@@ -341,7 +345,7 @@ def misfits(operation: Operation, answer: ToolHttpResponse, result: Any) -> str 
     """Describe how a mock's answer violates the document; None if it is valid."""
     content = content_of(operation, answer.status)
     if content is None:
-        known = ", ".join(operation.answers).lower()
+        known = ", ".join(operation.interface().answers).lower()
         failing = answer.status >= 400  # documents rarely describe failures
         return None if failing or not known else f"the status {answer.status} is not documented, only {known}"
     if answer.status in _NO_BODY or (not content.kinds and answer.status < 300):
