@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from agentest.agents.json_reader import read_result
 from agentest.plugins.authoring.trace_messages import (
     KEYS,
+    OF_SUBAGENT,
     SHAPES,
     Item,
     answer_items,
@@ -503,7 +504,7 @@ def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
         last = [{**each, "role": "agent"} for each in objects(record.get("artifacts")) if not status]
         messages = [*([first] if is_message(first) else []), *messages, *([status] if status else []), *last]
         subagents = record.get("subagent_trajectories") or ()
-        session.items += [Item("unread", "trajectory of a subagent")] * len(subagents)
+        session.items += [Item("unread", "trajectory of a subagent", OF_SUBAGENT)] * len(subagents)
     elif named := session_of(record) or (found.path.name if is_message(record, found.roles) else None):
         session, messages, path = found.session(named), [record], "messages"
     else:

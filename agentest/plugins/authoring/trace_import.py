@@ -111,6 +111,7 @@ class _Session(NamedTuple):
     turns: tuple[Turn, ...]
     without_result: int
     left_out: Counter[str]  # what its scenario cannot have → how often it occurs
+    unread: Mapping[str, str]  # what of it can have calls that were not read → what to do
 
 
 def import_traces(request: TraceRequest) -> ImportResult:
@@ -120,7 +121,7 @@ def import_traces(request: TraceRequest) -> ImportResult:
     with errors_as(UsageError, "--redact: is not a regular expression: ", re.error):
         personal = PersonalData(request.redact)
     found = read_traces(request.paths, request.form, request.roles)
-    sessions = _sessions(found)
+    sessions = [each for each in _sessions(found) if each.turns]
     if not sessions:
         raise UsageError("; ".join(["no session with a user's message was found", *_notes(found, [], 0)]))
     chosen = different(sessions, request.most)
@@ -157,10 +158,11 @@ def _privacy_notes(personal: PersonalData, hidden: Sequence[Sequence[Turn]]) -> 
 def recorded_conversations(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
     """Return the sessions of traces as finished conversations, and notes. Raises UsageError."""
     found = read_traces([file for path in paths for file in files_of(path)], form)
-    sessions = _sessions(found)
-    conversations = [finished for each in sessions if (finished := _finished(each))]
+    read = _sessions(found)
+    sessions = [each for each in read if each.turns]
+    conversations = [finished for each in read if (finished := _finished(each))]
     notes = _notes(found, sessions, None)
-    if not conversations:
+    if not sessions or not conversations:
         raise UsageError("; ".join(["no session with a user's message and a reply was found", *notes]))
     last = [(each.turns[-1], each.recorded.failed) for each in sessions]
     if cut := sum(not (turn.agent_message or turn.tool_calls or failed) for turn, failed in last):
@@ -173,15 +175,19 @@ def _finished(session: _Session) -> Conversation | None:
         calls = (replace(call, mocked=False, seen_by=SeenBy.SPANS) for call in turn.tool_calls)
         return replace(turn, tool_calls=tuple(calls))
 
-    *before, last = map(seen, session.turns)
+    turns = tuple(map(seen, session.turns))
     id, failed = session.recorded.id, session.recorded.failed
-    if last.agent_message or (last.tool_calls and not failed):
-        return Conversation(id, (*before, last), Ending.RECORDED, session_id=id)
-    if failed:
+    cut = [each for each in turns[-1:] if not each.agent_message and (failed or not each.tool_calls)]
+    read = turns[: len(turns) - len(cut)]
+    if cut and failed:
         problem = Failure(Blame.AGENT, "the agent did not reply, and the trace of the session has an error")
-        unfinished = UnfinishedTurn(last.turn_index, last.user_message, last.tool_calls)
-        return Conversation(id, tuple(before), Ending.ERROR, problem, unfinished, session_id=id)
-    return Conversation(id, tuple(before), Ending.RECORDED, session_id=id) if before else None
+        unfinished = UnfinishedTurn(cut[0].turn_index, cut[0].user_message, cut[0].tool_calls)
+        return Conversation(id, read, Ending.ERROR, problem, unfinished, session_id=id)
+    if session.unread:
+        parts = [f"{session.left_out[what]} × {what} ({todo})" for what, todo in session.unread.items()]
+        why = f"session {id} was not read completely, so calls can be missing: {'; '.join(parts)}"
+        return Conversation(id, turns, Ending.ERROR, Failure(Blame.INTERNAL, why), session_id=id)
+    return Conversation(id, read, Ending.RECORDED, session_id=id) if read else None
 
 
 def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) -> list[str]:
@@ -228,11 +234,11 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
 def _sessions(found: ReadTraces) -> list[_Session]:
     made = list(map(_session, found.sessions.values()))
     found.left_out = sum((each.left_out for each in made), Counter())
-    return [each for each in made if each.turns]
+    return [each for each in made if each.turns or each.unread]
 
 
 def _session(recorded: RecordedSession) -> _Session:
-    steps, left_out = recorded.steps, Counter[str]()
+    steps, left_out, unread = recorded.steps, Counter[str](), dict[str, str]()
     by_id = {item.id: item.value for item in steps if item.kind == "result" and item.id}
     left = {key: list(values) for key, values in recorded.results.items()}
     for item in steps:
@@ -260,7 +266,8 @@ def _session(recorded: RecordedSession) -> _Session:
             turns.append(Turn(len(turns), "\n\n".join(texts), "\n\n".join(replies), tuple(calls)))
             texts.clear()
         elif replies or calls:
-            left_out["step of the agent before the user's first message"] += len(replies) + len(calls)
+            left_out[what := "step of the agent before the user's first message"] += len(replies) + len(calls)
+            unread.update({what: "add the user's message that they follow"} if calls else {})
         calls.clear()
         replies.clear()
 
@@ -274,10 +281,14 @@ def _session(recorded: RecordedSession) -> _Session:
         elif item.kind == "call" and item.text:
             calls.append(ToolCall(item.text, item.value, result_of(item), True, len(turns)))
         elif item.kind != "result":
-            left_out[item.text or "call without the name of its tool"] += 1
+            left_out[what := item.text or "call without the name of its tool"] += 1
+            if todo := "add the name" if item.kind == "call" else item.value:
+                unread[what] = todo
     close()
-    left_out.update(f"result of {tool or 'a tool'} without its call" for tool in _stray_results(left, steps))
-    return _Session(recorded, tuple(turns), without, left_out)
+    stray = [f"result of {tool or 'a tool'} without its call" for tool in _stray_results(left, steps)]
+    left_out.update(stray)
+    unread |= dict.fromkeys(stray, "add the record of the call")
+    return _Session(recorded, tuple(turns), without, left_out, unread)
 
 
 def _stray_results(left: Mapping[str, Sequence[Any]], steps: Sequence[Item]) -> Iterator[str]:

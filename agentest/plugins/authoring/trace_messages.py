@@ -34,12 +34,11 @@ _WRITTEN_BY_PROGRAMS = re.compile(
 )
 
 
-_OF_PARTS = {
-    "text",
-    "type",
-    "toolUse",
-    "toolResult",
-}  # keys by which JSON in a text is the parts of a message
+_OF_PARTS = {"text", "type", "toolUse", "toolResult"}  # by which JSON in a text is the parts of a message
+_CALLS = ("toolcall", "servertooluse", "mcptooluse")  # kinds of parts, in letters alone
+_SAYING = [key for name in ("text", "calls", "arguments", "result", "call") for key in KEYS[name]]
+_NAME_ROLE = "write user, assistant, tool or system in place of the role"
+OF_SUBAGENT = "judge the subagent's messages as a session of their own, and delete them from this one"
 
 
 class Item(NamedTuple):
@@ -47,7 +46,8 @@ class Item(NamedTuple):
 
     kind: str  # `user`, `assistant`, `call`, `result`, or `unread` for what a scenario cannot have
     text: str = ""  # the message, the name of the tool, or what was not read
-    value: Any = None  # the arguments of a call; the result of a tool
+    value: Any = None
+    """The arguments of a call, the result of a tool, or what to do about something unread with calls."""
     id: str = ""  # of the call, if known
 
 
@@ -146,9 +146,7 @@ def is_message(message: Any, roles: Mapping[str, str] | None = None) -> bool:
     if not isinstance(message, Mapping):
         return False
     given = opened(message)
-    says = any(
-        given.get(key) for name in ("text", "calls", "arguments", "result", "call") for key in KEYS[name]
-    )
+    says = any(map(given.get, _SAYING))
     return says and role_of(given, roles or {})[1] is not None and not _is_silent(message, given)
 
 
@@ -162,7 +160,7 @@ def message_items(message: Any, roles: Mapping[str, str] | None = None) -> list[
     if _is_silent(message, given):
         return []
     if given.get("is_sidechain"):
-        return [Item("unread", "message of a subagent")]
+        return [Item("unread", "message of a subagent", OF_SUBAGENT)]
     word, role = role_of(given, roles or {})
     content = [*_content(given, word)]
     spelled = {"role": "assistant" if role == "tool" else role or "?", "content": content}
@@ -174,11 +172,13 @@ def message_items(message: Any, roles: Mapping[str, str] | None = None) -> list[
         return [Item("unread", "text that the agent's program wrote as the user")]
     said = [Item(role, "\n".join(texts))] if texts and role in ("user", "assistant") else []
     made = [_step(part) for part in read.parts if part.kind in ("call", "result")]
+    kinds = [str(part.raw.get("type") or next(iter(part.raw), "")) for part in read.parts if not part.kind]
     if role == "user":
-        kinds = [part.raw.get("type") or next(iter(part.raw), "") for part in read.parts if not part.kind]
         made += [Item("unread", f"part of a user's message that is not text ({kind})") for kind in kinds]
-    elif role is None and texts:
-        made.append(Item("unread", f"message of unknown role ({word or None})"))
+    elif role is None and (texts or (word and not made and any(map(given.get, _SAYING)))):
+        made.append(Item("unread", f"message of unknown role ({word or None})", _NAME_ROLE))
+    kinds = [kind for kind in kinds if role != "user" and re.search("tool|call|execut", kind.lower())]
+    made += [Item("unread", f"call of unknown form ({kind})", "write it as a tool call") for kind in kinds]
     inner_messages = (each for key in KEYS["nested"] for each in objects(given.get(key)))
     nested = [item for each in inner_messages for item in message_items(each, roles)]
     return [*nested, *said, *made] if role == "assistant" else [*nested, *made, *said]
@@ -236,9 +236,13 @@ def _spelled_part(part: Mapping[str, Any]) -> Iterator[Any]:
             yield _tool_part(
                 "result", {key: given.get(key) for key in ("tool_call_id", "output", "error_text")}
             )
-    elif "tool_use" in given or letters == "toolcall" or (not kind and {"name", "arguments"} <= given.keys()):
+    elif "tool_use" in given or letters in _CALLS or (not kind and {"name", "arguments"} <= given.keys()):
         yield _tool_part("call", given)
-    elif "tool_result" in given or letters == "toolreturn" or (not kind and "call_id" in given):
+    elif (
+        "tool_result" in given
+        or letters.endswith(("toolreturn", "toolresult"))
+        or (not kind and "call_id" in given)
+    ):
         yield _tool_part("result", given)
     elif letters != "systemprompt":
         yield part

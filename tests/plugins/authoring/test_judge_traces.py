@@ -68,6 +68,50 @@ def test_sessions_of_traces_are_judged(project: Project) -> None:
     assert "pass rate   0.67   0.67" in project.agentest("compare", base, "latest").stdout
 
 
+def test_a_session_that_was_not_read_completely_is_errored(project: Project) -> None:
+    """No ban passes on calls of unknown speakers, of subagents or of unknown form. Notes do not count."""
+    done = {"content": "Done."}
+    note = {"role": "system", "content": "Be brief."}
+    meta = {"role": "user", "content": "<system-reminder>Be brief.</system-reminder>", "isMeta": True}
+    hosted = {"content": [{"type": "web_search_call", "action": {}}, {"type": "text", "text": "Done."}]}
+    used = {"content": [{"type": "mcp_tool_use", "id": "1", "name": "refund", "input": {"amount": 0}}]}
+    rows = {
+        "passed": [(ASKED, note, meta, done)],
+        "failed": [(ASKED, used, done)],
+        "errored": [
+            (ASKED, {"role": "critic", "content": "I called refund."}, done),
+            ({"role": "Ann", "content": "Refund me."}, done),
+            (ASKED, {"role": "assistant", "isSidechain": True, **call("refund", amount=0)}, done),
+            (ASKED, {"role": "mcp_call", "name": "refund", "arguments": "{}"}, done),
+            (ASKED, hosted),
+            (ASKED, {"role": "tool", "tool_call_id": "lost", "name": "refund", "content": "{}"}, done),
+            (call("refund", amount=0), REFUNDED, ASKED, done),
+        ],
+    }
+    sessions = [row for each in rows.values() for row in each]
+    traces = "\n".join(session(f"s-{n}", *row) for n, row in enumerate(sessions, 1))
+    project.scenario(REFUND)
+    project.config("http://127.0.0.1:9/")
+    project.write("week.jsonl", traces)
+    assert project.agentest("judge", "week.jsonl", "--scenario", "=refund", "--offline").returncode == 1
+    [refund] = json.loads((project.root / ".agentest" / "judged.json").read_text())["scenarios"]
+    judged = refund["conversations"]
+    assert [each["passed"] for each in judged] == [True, *[False] * 8], judged
+    assert [bool(each["error"]) for each in judged] == [False, False, *[True] * 7], judged
+    told = [each["error"] for each in judged[2:]]
+    role = "write user, assistant, tool or system in place of the role"
+    assert told[0].endswith(
+        "session s-3 was not read completely, so calls can be missing: "
+        f"1 × message of unknown role (critic) ({role})"
+    )
+    for words, text in zip(
+        ("(Ann)", "of a subagent", "(mcp_call)", "form (web_search_call)", "result of refund", "before the"),
+        told[1:],
+        strict=True,
+    ):
+        assert words in text
+
+
 def test_sessions_without_a_scenario(project: Project) -> None:
     """The metrics of the configuration judge them, though the project has no scenario."""
     with ModelServer(script=lambda _: completion({"reason": "r", "value": 2})) as server:
