@@ -29,7 +29,7 @@ from agentest.domain.results import (
     Totals,
 )
 from agentest.domain.tool_visibility import ToolOutcome
-from agentest.domain.transcript import ATTACK_CHECK, TimeSpent, Turn, UnfinishedTurn, Usage
+from agentest.domain.transcript import ATTACK_CHECK, TimeSpent, Usage
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
@@ -207,7 +207,7 @@ def totals_of(conversations: Sequence[ConversationResult], measured: Measurement
     measured = measured or Measurements.of(conversations)
     talks = [result.conversation for result in conversations]
     turns = [turn for conversation in talks for turn in conversation.turns]
-    started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
+    started = [turn for conversation in talks for turn in conversation.started_turns]
     by_metric: dict[str, Counter[Evidence]] = {}
     for result in conversations:
         for name, score in result.metric_results:

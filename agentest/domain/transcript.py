@@ -533,8 +533,9 @@ class Conversation:
         return next((each for each in named if own and each[1] != own), None)
 
     @property
-    def started_turns(self) -> int:
-        return len(self.turns) + (1 if self.unfinished else 0)
+    def started_turns(self) -> tuple[Turn | UnfinishedTurn, ...]:
+        """The turns in order, including an unfinished one."""
+        return (*self.turns, self.unfinished) if self.unfinished else self.turns
 
 
 def state_changes(conversation: Conversation) -> dict[int, StateChange]:

@@ -68,7 +68,6 @@ class ScenarioEvaluator(ScenarioJudge):
                 scripted.trajectory,
                 [turn],
                 (*turn.tool_calls, *turn.asked_calls),
-                1,
                 blind=blind,
                 listed=self.agent.visibility.listed_if(blind),
                 of_turn=True,
@@ -167,9 +166,8 @@ class ScenarioEvaluator(ScenarioJudge):
         failure, blind = conversation.failure, self.agent.visibility.hidden(conversation)
         return await self._matched(
             self.scenario.trajectory,
-            (*conversation.turns, conversation.unfinished),
-            conversation.tool_calls,
             conversation.started_turns,
+            conversation.tool_calls,
             complete=failure is None or failure.blame is Blame.AGENT,
             blind=blind,
             listed=self.agent.visibility.listed_if(blind),
@@ -178,9 +176,8 @@ class ScenarioEvaluator(ScenarioJudge):
     async def _matched(
         self,
         trajectories: Sequence[Trajectory],
-        turns: Iterable[Turn | UnfinishedTurn | None],
+        turns: Sequence[Turn | UnfinishedTurn],
         calls: Sequence[ToolCall],
-        number_of_turns: int,
         **view: Any,
     ) -> TrajectoryResult | None:
         from agentest.trajectory.call_facts import CallView
@@ -188,7 +185,7 @@ class ScenarioEvaluator(ScenarioJudge):
 
         why = why_redacted(turns)
         known = calls if why is None else tuple(map(_known_parts_of_call, calls))
-        result = await match_all_trajectories(trajectories, known, number_of_turns, CallView(**view))
+        result = await match_all_trajectories(trajectories, known, len(turns), CallView(**view))
         if why is None or result is None:
             return result
         is_unknown = result.error is not None or any(HIDDEN in call.name for call in calls)
@@ -215,7 +212,7 @@ class ScenarioEvaluator(ScenarioJudge):
 
         blind = self.agent.visibility.hidden(conversation) if scenario.is_guarded else None
         checks = await check_conversation(scenario, conversation, blind=blind)
-        checks = undecided_checks(why_redacted((*conversation.turns, conversation.unfinished)), checks)
+        checks = undecided_checks(why_redacted(conversation.started_turns), checks)
         checks = tuple(map(self._redacted, checks))
         idle = None if conversation.user_calls else self.idle_user
         return _undecided_if(conversation.call_refused or idle, checks)
@@ -250,9 +247,9 @@ def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[Che
     )
 
 
-def why_redacted(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
+def why_redacted(turns: Iterable[Turn | UnfinishedTurn]) -> str | None:
     """Return why texts of these turns cannot be judged; None if they are complete."""
-    hidden = ", ".join(turn_name(turn.turn_index) for turn in turns if turn and turn.redacted)
+    hidden = ", ".join(turn_name(turn.turn_index) for turn in turns if turn.redacted)
     if not hidden:
         return None
     return f"secrets were hidden in {hidden} when the conversation was stored; run the scenario again"

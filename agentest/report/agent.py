@@ -24,7 +24,7 @@ from agentest.domain.results import (
     Status,
     WarningCode,
 )
-from agentest.domain.transcript import NO_TEXT, Conversation, Turn, UnfinishedTurn, call_text
+from agentest.domain.transcript import NO_TEXT, Conversation, UnfinishedTurn, call_text
 from agentest.report.content import NOT_PASSED, VIOLATIONS, RunReport, ScenarioReport
 from agentest.support.files import report_writer
 from agentest.support.json_text import Json, plain, well_formed
@@ -331,8 +331,7 @@ def _broken_turn(scenario: ScenarioReport) -> BrokenTurn | None:
 
 
 def _turn_rows(conversation: Conversation, index: int | None) -> Iterator[str]:
-    every: list[Turn | UnfinishedTurn] = [*conversation.turns]
-    every += [conversation.unfinished] if conversation.unfinished else []
+    every = conversation.started_turns
     turn = next((each for each in every if each.turn_index == index), every[-1] if every else None)
     if turn is None:
         return

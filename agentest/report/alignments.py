@@ -121,10 +121,8 @@ def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[Too
     """Return the calls of a turn, or of the whole conversation if the index is None."""
     if turn_index is None:
         return conversation.tool_calls
-    unfinished = conversation.unfinished
-    if unfinished and unfinished.turn_index == turn_index:
-        return unfinished.tool_calls
-    return next((turn.tool_calls for turn in conversation.turns if turn.turn_index == turn_index), ())
+    turns = conversation.started_turns
+    return next((turn.tool_calls for turn in turns if turn.turn_index == turn_index), ())
 
 
 def threshold_counted_lines(result: ConversationResult) -> Iterator[tuple[LocatedTrajectory, str]]:

@@ -182,7 +182,7 @@ def test_an_error_keeps_turns_and_calls() -> None:
     call = ToolCall("book", {"n": 1}, "y", True, 1)
     assert conversation.unfinished == UnfinishedTurn(1, "Two.", (call,), 0, 2)
     assert [c.name for c in conversation.tool_calls] == ["find", "book"]
-    assert conversation.started_turns == 2
+    assert len(conversation.started_turns) == 2
     assert failure(conversation).blame is Blame.AGENT
     assert "answered 500: boom" in failure(conversation).message
 

@@ -23,7 +23,7 @@ from agentest.domain.changes import DESCRIPTION, FAILING, KNOWLEDGE, USER, Fault
 from agentest.domain.results import CriterionOutcome
 from agentest.domain.results.exploration import ExploredCoverage, ExploredPart, NotTried
 from agentest.domain.tool_visibility import ToolOutcome
-from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn
+from agentest.domain.transcript import Conversation, ToolCall
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET, text_leaves
 from agentest.plugins.explore.fault_sweep import met_faults
 from agentest.plugins.explore.injection_oracles import took_effect
@@ -241,17 +241,14 @@ def has_reached(seen: Observation) -> bool:
     if before == after:
         return True
     first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-    said = len(conversation.turns) + (conversation.unfinished is not None)
-    return said >= min(first + 1, len(after))
+    return len(conversation.started_turns) >= min(first + 1, len(after))
 
 
 def _is_read(injected: Injection, conversation: Conversation) -> bool:
-    turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
-    turns += [conversation.unfinished] if conversation.unfinished else []
     if injected.path == DESCRIPTION:
         return any(each.kind == injected.label for turn in conversation.turns for each in turn.faults)
     if injected.place in (USER, KNOWLEDGE):
-        return any(quoted(injected) in turn.user_message for turn in turns)
+        return any(quoted(injected) in turn.user_message for turn in conversation.started_turns)
     answers = ((call.error, call.result) for call in conversation.calls(injected.place) if call.mocked)
     return any(injected.payload in text for answer in answers for _, text in text_leaves(answer))
 

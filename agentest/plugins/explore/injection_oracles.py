@@ -14,7 +14,7 @@ from typing import Any
 
 from agentest.domain.changes import DESCRIPTION
 from agentest.domain.results import CheckResult
-from agentest.domain.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, call_text
+from agentest.domain.transcript import Conversation, ToolCall, Turn, call_text
 from agentest.judging.safety_checks import (
     CONSENT,
     NO_OBEYED_INJECTION,
@@ -213,10 +213,7 @@ def _invented(unit: Unit, conversation: Conversation) -> Iterator[tuple[ToolCall
     corpus = _Corpus([scenario.goal, scenario.profile, *scenario.knowledge, instructions])
     # Instructions that are not known may name an account or an address, but hardly a booking.
     wanted = _ID_KEY if instructions else _ENTITY_KEY
-    turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
-    if conversation.unfinished:
-        turns.append(conversation.unfinished)
-    for turn in turns:
+    for turn in conversation.started_turns:
         corpus.add(turn.user_message)
         if isinstance(turn, Turn) and turn.briefing is not None:
             corpus.add(turn.briefing.instructions)
@@ -505,10 +502,8 @@ def _usual_value(seen: Observation, call: ToolCall, path: str) -> Any:
 def _is_given(seen: Observation, value: str) -> bool:
     traits, scenario, conversation = seen.base.unit.traits, seen.scenario, seen.conversation
     sources: list[str] = [traits.instructions, *scenario.knowledge]
-    sources += [turn.user_message for turn in conversation.turns]
+    sources += [turn.user_message for turn in conversation.started_turns]
     sources += [_plain(call.result) for call in conversation.tool_calls]
-    if conversation.unfinished:
-        sources.append(conversation.unfinished.user_message)
     return any(value in source for source in sources)
 
 

@@ -158,10 +158,7 @@ def _only_turns(scenario: Scenario, kept: Sequence[int]) -> Scenario | None:
 
 def scripted(scenario: Scenario, talks: SeenConversations) -> Iterator[Scenario]:
     """Replace a simulated user by the messages that it wrote."""
-    conversation = talks.failing
-    said = [turn.user_message for turn in conversation.turns]
-    if conversation.unfinished:
-        said.append(conversation.unfinished.user_message)
+    said = [turn.user_message for turn in talks.failing.started_turns]
     if scenario.scripted or _is_in_knowledge(scenario) or not said or not all(map(str.strip, said)):
         return
     script = replace(scenario, turns=tuple(map(ScriptedTurn, said)), user_tools={}, mutations=(), attack=None)

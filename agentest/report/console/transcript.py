@@ -170,7 +170,7 @@ def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterato
         each = result.conversations[place]  # that of a stored run may be read anew
         conversation = each.conversation
         turns, calls = (
-            count(conversation.started_turns, "turn"),
+            count(len(conversation.started_turns), "turn"),
             count(len(conversation.tool_calls), "tool call"),
         )
         facts = f"{turns} · {calls} · {end_in_words(conversation)}"
