@@ -22,6 +22,7 @@ from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import calls_in
 from agentest.support.calling import FunctionTimeout, result_of
 from agentest.support.deadlines import TimeLimit
+from agentest.support.json_text import leaves
 from agentest.support.patterns import PatternTimeout, first_match
 from agentest.support.text import snake_case
 
@@ -94,16 +95,10 @@ def _turns(conversation: Conversation) -> Iterator[tuple[Turn | UnfinishedTurn, 
         yield conversation.unfinished, ""
 
 
-def text_leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def text_leaves(value: Any) -> Iterator[tuple[str, str]]:
     """Yield path and text of everything in arguments that is neither an object nor a list."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from text_leaves(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from text_leaves(item, f"{path}[{index}]")
-    elif value is not None:
-        yield path, str(value)
+    found = leaves(value) if isinstance(value, Mapping | list | tuple) else [("", value)]
+    return ((path, str(leaf)) for path, leaf in found if leaf is not None)
 
 
 # Secrets

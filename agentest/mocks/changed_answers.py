@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import anyio
 
 from agentest.domain.changes import TOOL_FAULTS, Fault, Injection
 from agentest.mocks.calls import HttpResponse
-from agentest.support.json_text import copied, json_text
+from agentest.support.json_text import copied, json_text, leaves
 
 SLOW_S = 2.0  # the default delay of the fault `slow`, in seconds
 
@@ -277,18 +277,6 @@ def last_key(path: str) -> str:
     """Return the last key of a path, without the places in lists."""
     keys = [step for step in _steps(path) if isinstance(step, str)]
     return keys[-1] if keys else ""
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of everything in a JSON value that is neither an object nor a list."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{path}[{index}]")
-    elif path:
-        yield path, value
 
 
 def changed_at(value: Any, path: str, change: Callable[[Any], Any]) -> Any:

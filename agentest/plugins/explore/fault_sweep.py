@@ -15,10 +15,10 @@ from agentest.domain.changes import ANSWERS_FIRST, Fault
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.binding import BoundFunction, steps_of
-from agentest.mocks.changed_answers import CURRENCIES, applied, last_key, leaves, moved
+from agentest.mocks.changed_answers import CURRENCIES, applied, last_key, moved
 from agentest.plugins.explore.model import Base, Sweep, ToolEffects, Variation, relaxed
 from agentest.scenarios.model import Scenario
-from agentest.support.json_text import json_text
+from agentest.support.json_text import json_text, leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 PERSISTENT = 100  # how many calls fail if the fault does not go away

@@ -24,13 +24,13 @@ from agentest.judging.safety_checks import (
     secret_form,
     text_leaves,
 )
-from agentest.mocks.changed_answers import last_key, leaves, value_at
+from agentest.mocks.changed_answers import last_key, value_at
 from agentest.plugins.explore.fault_sweep import MetFault, argument_values, is_told, met_faults, told_as
 from agentest.plugins.explore.model import Base, Observation, Oracle, ToolEffects, Violation, violation
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import ExpectedCall
-from agentest.support.json_text import json_text, safe_repr
+from agentest.support.json_text import json_text, leaves, safe_repr
 from agentest.support.text import shortened
 
 GROUNDED_IDS = "grounded_ids"

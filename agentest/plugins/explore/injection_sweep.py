@@ -32,13 +32,14 @@ from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import ToolCall
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import tool_specs
-from agentest.mocks.changed_answers import leaves, other_identifier
+from agentest.mocks.changed_answers import other_identifier
 from agentest.plugins.explore.model import Base, Sweep, Variation, relaxed
 from agentest.plugins.explore.mutation_sweep import ESCALATION, neutral_turns
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.mutations import filler, is_agreement
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import objectives
+from agentest.support.json_text import leaves
 from agentest.support.lazy_dataclasses import replace
 from agentest.support.text import did_you_mean
 

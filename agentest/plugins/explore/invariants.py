@@ -20,7 +20,6 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.tool_visibility import ToolOutcome
 from agentest.domain.transcript import Blame, Conversation, ToolCall, Turn, call_text
 from agentest.judging.safety_checks import CONSENT, NO_OBEYED_INJECTION, NO_SECRET
-from agentest.mocks.changed_answers import leaves
 from agentest.plugins.explore import injection_oracles
 from agentest.plugins.explore.claims import JudgedClaims, claims_of_success, failed_writes, unmade_writes
 from agentest.plugins.explore.fault_sweep import met_faults
@@ -28,7 +27,7 @@ from agentest.plugins.explore.model import FindingKey, Observation, ToolEffects,
 from agentest.plugins.explore.mutation_sweep import ADDS, ESCALATION, RELATION, relations
 from agentest.scenarios.mutations import is_agreement
 from agentest.scenarios.trajectory import ExpectedCall
-from agentest.support.json_text import canonical
+from agentest.support.json_text import canonical, leaves
 from agentest.support.text import shortened, turn_name
 
 MOST_ROUNDS = 50

@@ -18,7 +18,7 @@ from agentest.domain.results import Severity
 from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.safety_checks import text_leaves
-from agentest.mocks.changed_answers import last_key, leaves
+from agentest.mocks.changed_answers import last_key
 from agentest.plugins.explore.injection_oracles import banned_call, is_told_instead, took_effect
 from agentest.plugins.explore.model import (
     Base,
@@ -35,6 +35,7 @@ from agentest.scenarios import mutations
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.scenarios.variations import with_turns
+from agentest.support.json_text import leaves
 from agentest.support.lazy_dataclasses import replace
 
 RELATION = "relation"  # the oracle that compares writes

@@ -18,14 +18,14 @@ from agentest.domain.results.exploration import ExploredPart
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.safety_checks import text_leaves
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, bind
-from agentest.mocks.changed_answers import last_key, leaves, other_identifier
+from agentest.mocks.changed_answers import last_key, other_identifier
 from agentest.plugins.explore.injection_oracles import took_effect
 from agentest.plugins.explore.model import Base, Variation, relaxed
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import ExpectedCall, Trajectory
 from agentest.scenarios.variations import with_turns
 from agentest.support.dates import today
-from agentest.support.json_text import canonical
+from agentest.support.json_text import canonical, leaves
 from agentest.support.lazy_dataclasses import replace
 
 _MOST_CHAINED = 2

@@ -15,7 +15,6 @@ from typing import Any
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import NO_RECORDED_ANSWER
-from agentest.mocks.changed_answers import leaves
 from agentest.models.port import CallKey
 from agentest.models.tape import (
     CassetteEntry,
@@ -27,6 +26,7 @@ from agentest.models.tape import (
     digest,
 )
 from agentest.support.http.client import StoredResponse
+from agentest.support.json_text import leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import turn_name
 

@@ -19,7 +19,6 @@ from anyio.lowlevel import checkpoint
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, Usage
-from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import Json, messages_of
 from agentest.plugins.servers import port
 from agentest.plugins.servers.agent_tape import AgentTape
@@ -27,6 +26,7 @@ from agentest.plugins.servers.gateway_check import WAY_TO_REACH, is_output_tool
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
 from agentest.support.errors import AgentError, AgentestError, MockError
+from agentest.support.json_text import leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 

@@ -15,7 +15,6 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict
 
 from agentest.agents.listener import CONNECTION_HEADERS
-from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import Json, repeats_key
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, Rounds
@@ -24,7 +23,7 @@ from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.http.sse import AT_ONCE, Event, EventParser
-from agentest.support.json_text import encoded, json_or
+from agentest.support.json_text import encoded, json_or, leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 

@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from agentest.mocks.changed_answers import leaves
 from agentest.models.tape import CassetteMode
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
@@ -19,7 +18,7 @@ from agentest.support.errors import ModelError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client, DirectResponse, Headers, StoredResponse
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import encoded, json_or
+from agentest.support.json_text import encoded, json_or, leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN, header_secrets, url_secrets
 

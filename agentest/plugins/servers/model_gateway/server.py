@@ -17,7 +17,6 @@ from yarl import URL
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
-from agentest.mocks.changed_answers import leaves
 from agentest.plugins.protocols.model_messages import Json, MessageHistory, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, BypassWatch, gateway_token
@@ -45,7 +44,7 @@ from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody, BodyRefused, read_body
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
-from agentest.support.json_text import json_or
+from agentest.support.json_text import json_or, leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 _REMEMBERED_TARGETS = 1000
