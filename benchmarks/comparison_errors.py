@@ -64,7 +64,9 @@ def _of(name: str, held: tuple[MeasuredConversation, ...], **more: bool) -> Meas
         file="a.sim.py",
         line=1,
         status=Status.PASSED if passed else Status.FAILED,
-        conversations=held,
+        conversations=len(held),
+        outcomes=[(float(bool(each.passed)), 1) for each in held],
+        sums={name: [each.sums[name] for each in held] for name in held[0].sums},
         scripted=more.get("scripted", False),
         repeated=more.get("repeated", False),
     )
@@ -140,7 +142,10 @@ def _repeat_alarms(samples: int) -> list[dict[str, Any]]:
     """The same for one scenario whose conversations end when its verdict against a pass rate is decided."""
 
     def held(random: Random, rate: float, wanted: float) -> MeasuredScenario:
-        test, conversations = tests_of(_REPEAT, {"pass_rate": wanted})["pass_rate"], []
+        test, conversations = (
+            tests_of(_REPEAT, {"pass_rate": wanted})["pass_rate"],
+            list[MeasuredConversation](),
+        )
         path = test.begin()
         while len(conversations) < _REPEAT.max and path.standing is SequentialDecision.OPEN:
             conversations.append(_conversation(random, rate, None))

@@ -21,10 +21,9 @@ from agentest.domain.messages import Message, ToolRequest, ToolResult, UserText
 from agentest.domain.results import ConversationResult
 from agentest.mocks.resolver import MockResolver
 from agentest.plugins.explore.corpus import SeenElements, signature
-from agentest.plugins.explore.exploration import conversation_cost
 from agentest.plugins.explore.fault_sweep import FaultSweep
 from agentest.plugins.explore.injection_sweep import InjectionSweep
-from agentest.plugins.explore.model import Base, Variation, effects
+from agentest.plugins.explore.model import Base, Variation
 from agentest.plugins.explore.mutation_sweep import MutationSweep
 from agentest.plugins.explore.search import Search, ordered
 from agentest.runner.plan import Unit
@@ -197,12 +196,13 @@ async def growth(agent: str, seed: int, conversations: int) -> tuple[int, int]:
     scenario = build_scenario({"name": agent, **options}, "/a.sim.py", 1)
     unit = Unit(scenario, "agent", "a.sim.py", agent, "a", 3, len(scenario.turns) + 1, (), {})
     base = Base(unit, [await _converse(brain, scenario)])
-    sweeps = (FaultSweep(), InjectionSweep(effects=effects), MutationSweep())
+    sweeps = (FaultSweep(), InjectionSweep(), MutationSweep())
     singles = ordered([(base, each) for sweep in sweeps for each in sweep(base)], seed)
 
     async def look_at(variation: Variation, seen: SeenElements) -> tuple[int, int]:
         conversation = (await _converse(brain, variation.scenario)).conversation
-        return seen.add(signature(variation.scenario, conversation)), conversation_cost(conversation)
+        cost = 1 + len(conversation.turns) + len(conversation.tool_calls)
+        return seen.add(signature(variation.scenario, conversation)), cost
 
     search, seen, spent = Search(singles, seed), SeenElements(), 0
     for _ in range(conversations):

@@ -112,7 +112,7 @@ def _responses() -> Api:
     part = {"type": "output_text", "text": "".join(_WORDS), "annotations": []}
     item = {"type": "message", "id": f"msg-{ID}", "role": "assistant", "content": [part]}
     usage = {"input_tokens": 900, "output_tokens": 60, "total_tokens": 960}
-    answer = {"id": f"resp-{ID}", "object": "response", "model": "fake", "status": "completed"}
+    answer: Json = {"id": f"resp-{ID}", "object": "response", "model": "fake", "status": "completed"}
     answer |= {"output": [item], "usage": usage}
     place = {"item_id": f"msg-{ID}", "output_index": 0, "content_index": 0}
     begun = {**answer, "status": "in_progress", "output": [], "usage": None}
@@ -145,7 +145,7 @@ def _anthropic() -> Api:
         return event("content_block_delta", index=0, delta={"type": "text_delta", "text": word})
 
     usage = {"input_tokens": 900, "output_tokens": 60}
-    answer = {"id": ID, "type": "message", "role": "assistant", "model": "fake", "usage": usage}
+    answer: Json = {"id": ID, "type": "message", "role": "assistant", "model": "fake", "usage": usage}
     answer |= {"content": [{"type": "text", "text": "".join(_WORDS)}], "stop_reason": "end_turn"}
     return Api(
         name="Anthropic messages",

@@ -110,7 +110,7 @@ def talk(bug: str, is_right: bool, said: Sequence[str], tools: Mapping[str, Any]
                 if isinstance(answer, list):
                     answer = answer[min(talked.count(function["name"]), len(answer) - 1)]
                 talked.calls.append((function["name"], args))
-                answer = answer(args) if isinstance(answer, Callable) else answer  # type: ignore[arg-type]
+                answer = answer(args) if isinstance(answer, Callable) else answer
                 content = answer if isinstance(answer, str) else json.dumps(answer)
                 messages += [message, {"role": "tool", "tool_call_id": called[0]["id"], "content": content}]
                 if len(talked.calls) > 30:
