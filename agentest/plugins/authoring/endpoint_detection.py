@@ -259,7 +259,7 @@ class _Detection:
                 if len(probe_of(settings["type"]).forms) > 1 and (await talk.say(_OTHER)).text == reply.text:
                     raise AgentError(f"every message gets the reply {shortened(reply.text or '', 80)!r}")
         except AgentestError as error:
-            return f"It did not answer {HELLO!r}: {shortened(str(error), 400)}.", str(error)
+            return f"The trial with {HELLO!r} failed: {shortened(str(error), 400)}.", str(error)
         text = shortened(" ".join((reply.text or "").split()), _SHOWN_REPLY_CHARS)
         said = f"{text!r}" if text else f"a call of {reply.tool_requests[0].name}"
         return f"It answered {HELLO!r} with {said}.", ""

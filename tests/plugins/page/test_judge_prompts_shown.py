@@ -21,7 +21,7 @@ def test_whole_calls_are_shown(mode: str) -> None:
     number = shown.count("\n\n## system\n")
     assert number == {"turn": 3, "conversation": 1}.get(mode, number)
     assert f"# call {number} of {number}: the conversation, " in shown
-    for turn in (0, 1) if mode != "conversation" else ():  # as the prompt below the heading calls it
+    for turn in (1, 2) if mode != "conversation" else ():  # as the prompt below the heading calls it
         [below, *_] = re.findall(rf"(?ms)^# call \d+ of \d+: turn {turn}, (.+?)(?:^# call |\Z)", shown)
         assert f"The turn to judge: turn {turn}," in below
     assert shown.count(SYSTEM) == 1

@@ -34,7 +34,6 @@ BOUNDED = {
     "plugins/page/commands/chat.py _answer": "16 MiB and 30 s, before the conversation is held up",
     "plugins/page/server/guard.py _read_body": "body_s of the guard",
     "plugins/page/server/json_routes.py read_values": "read by the guard before",
-    "plugins/page/server/jobs.py read": OWN,
     "plugins/protocols/adk_server/client.py _existing": OF_TURN,
     "plugins/protocols/adk_server/client.py reply": OF_TURN,
     "plugins/protocols/command/client.py _read_into": OWN,

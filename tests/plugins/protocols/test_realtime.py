@@ -248,11 +248,14 @@ def test_what_goes_wrong_is_the_agents_error(talk: Any, problem: str) -> None:
     assert result.scenarios[0].verdict.status is Status.FAILED
 
 
-@pytest.mark.parametrize(("talk", "kind"), [(silent, "realtime"), (greeting, "websocket")])
-def test_init_recognizes_it_by_its_first_message(talk: Any, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("talk", "found_settings"),
+    [(silent, {"type": "realtime"}), (greeting, {"type": "websocket", "welcome": "@"})],
+)
+def test_init_recognizes_it_by_its_first_message(talk: Any, found_settings: dict[str, str]) -> None:
     with server(talk) as url:
         found = detect_agent(f"{url}/v1/realtime?model=m")
-    assert found.settings == {"type": kind, "endpoint": f"{url}/v1/realtime?model=m"}
+    assert found.settings == {"endpoint": f"{url}/v1/realtime?model=m", **found_settings}
 
 
 def test_files() -> None:

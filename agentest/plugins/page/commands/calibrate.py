@@ -70,7 +70,7 @@ from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
 from agentest.support.terminal import Output, say, source, tell, tell_notes
-from agentest.support.text import count, did_you_mean, snake_case
+from agentest.support.text import count, did_you_mean, snake_case, turn_name
 
 _METRIC = option("--metric metric_names", "NAME", "Select this metric, or criteria.", multiple=True)
 
@@ -407,7 +407,7 @@ def render_example_prompts(mode: str) -> str:
 def _call_text(
     n: int, total: int, key: CallKey, messages: Sequence[Message], first_calls: dict[str, int]
 ) -> list[str]:
-    about = "the conversation" if key.turn is None else f"turn {key.turn}"  # prompts count from 0
+    about = "the conversation" if key.turn is None else turn_name(key.turn)
     parts = [
         f"# call {n} of {total}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"
     ]
