@@ -197,25 +197,26 @@ class TextRedaction:
 
 class _SecretIndex:
     _CHARS = 8
+    _FEW = 8  # are found sooner one by one
 
     def __init__(self) -> None:
         self._by_part: dict[str, dict[_Secret, None]] = {}
         """Each part of fixed length → the secrets that contain it."""
-        self._others: dict[_Secret, None] = {}  # secrets that are too short for such a part
+        self._others: dict[_Secret, None] = {}  # a few secrets, and those too short for such a part
 
     def __bool__(self) -> bool:
         return bool(self._by_part or self._others)
 
     def add(self, secret: _Secret) -> None:
-        if len(secret.run) < 2 * self._CHARS - 1:
+        if len(secret.run) < 2 * self._CHARS - 1 or len(self._others) < self._FEW:
             self._others[secret] = None
         for part in self._parts(secret):
             self._by_part.setdefault(part, {})[secret] = None
 
     def remove(self, secret: _Secret) -> None:
-        self._others.pop(secret, None)
         for part in self._parts(secret):
-            self._by_part[part].pop(secret, None)
+            self._by_part.get(part, {}).pop(secret, None)
+        self._others.pop(secret, None)
 
     def _parts(self, secret: _Secret) -> list[str]:
         if secret in self._others:
@@ -296,8 +297,6 @@ class Redactor:
 
     def hiding_in(self, texts: Iterable[str]) -> TextRedaction:
         """Return an object that redacts these texts like `transcript`, or a false one without secrets."""
-        if not self.hides_transcripts:
-            return TextRedaction()
         joined = "\0".join(texts)
         secrets = [
             each
@@ -427,9 +426,7 @@ def without_secrets(value: _T, redact: Redactor) -> _T:
     if not redact.hides_transcripts:
         return value
     hide = redact.hiding_in(_texts(value))
-    if not hide:
-        return value
-    hidden: _T = _Value(hide).value(value, 0)
+    hidden: _T = _Value(hide).value(value, 0) if hide else value
     return hidden
 
 

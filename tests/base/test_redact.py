@@ -46,6 +46,14 @@ def test_secrets_learned_during_a_run() -> None:
     assert hide("token-of-a-login 00000001 known-secret") == f"token-of-a-login {HIDDEN} {HIDDEN}"
 
 
+@pytest.mark.parametrize("form", ["{:08}", "tok-{:04}", "a-long-token-of-a-login-{:04}"])
+def test_many_secrets_are_learned_and_the_oldest_forgotten(form: str) -> None:
+    redact = Redactor()
+    redact.learn(form.format(number) for number in range(2020))
+    oldest, newest = (form.format(number) for number in (19, 2019))
+    assert redact.transcript(f"{oldest} {form.format(20)} {newest}") == f"{oldest} {HIDDEN} {HIDDEN}"
+
+
 @given(st.text(max_size=2000), st.lists(st.text(max_size=10), max_size=3))
 def test_any_text_can_be_redacted(text: str, secrets: list[str]) -> None:
     """An error is never longer than 500 characters."""
