@@ -286,6 +286,10 @@ BAD: dict[str, tuple[Any, str]] = {
         "parameters[0].schema.type: there is no type 'strnig'",
     ),
     "a deep unknown type": (with_schema({"anyOf": [{"items": {"type": "int"}}]}), "there is no type 'int'"),
+    "a dynamic reference": (
+        with_schema({"items": {"$dynamicRef": "#node"}}),
+        "parameters[0].schema.items.$dynamicRef: is not supported; write `$ref` with a path:",
+    ),
     "a required text": (with_schema({"required": "a"}), "required: expected a list, found str"),
     "a minimum as text": (with_schema({"minimum": "3"}), "minimum: expected a number, found '3'"),
     "a schema as list": (with_schema({"properties": {"a": []}}), "expected a schema, found list"),

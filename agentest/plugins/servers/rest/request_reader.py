@@ -191,9 +191,8 @@ class Routes:
 
     def describe_operations(self, path: str) -> str:
         """Describe the available operations, for the sender of an unknown request."""
-        known = [str(operation) for operation in self._api.operations]
         close = nearest(path, [operation.path for operation in self._api.operations])
-        listed = first_names(known, _MAX_LISTED_OPERATIONS)
+        listed = first_names([str(each) for each in self._api.operations], _MAX_LISTED_OPERATIONS)
         return (f"the nearest path is {close}; " if close else "") + f"there are {listed}"
 
     def _found(self, method: str, path: str, conversation: str | None) -> RequestTarget:

@@ -266,6 +266,8 @@ def _check_words(node: Node) -> None:
         is_flag = isinstance(value[key], bool) and not key.startswith("exclusive")
         if _NUMBER.fullmatch(key) and (is_flag or not is_number):
             raise error(key, f"expected a number, found {value[key]!r}")
+    if "$dynamicRef" in value:
+        raise error("$dynamicRef", "is not supported; write `$ref` with a path: #/components/schemas/Order")
     if not isinstance(value.get("pattern", ""), str):
         raise error("pattern", "expected a text")
 
