@@ -280,7 +280,7 @@ def last_key(path: str) -> str:
 
 
 def changed_at(value: Any, path: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of a JSON value with the part at a path changed; unchanged if it has no such part."""
+    """Return a copy of a JSON value with the part at a path changed, if any; `*` is each key or index."""
     return _rebuilt(value, _steps(path), change)
 
 
@@ -313,9 +313,9 @@ def without(value: Any, path: str) -> Any:
 def _rebuilt(value: Any, steps: list[str | int], change: Callable[[Any], Any]) -> Any:
     if not steps:
         return change(value)
-    first, *rest = steps
-    if isinstance(value, Mapping) and first in value:
-        return {key: _rebuilt(item, rest, change) if key == first else item for key, item in value.items()}
-    if isinstance(value, list) and isinstance(first, int) and first < len(value):
-        return [_rebuilt(item, rest, change) if index == first else item for index, item in enumerate(value)]
+    step, *rest = steps
+    if isinstance(value, Mapping):
+        return {at: _rebuilt(item, rest, change) if step in (at, "*") else item for at, item in value.items()}
+    if isinstance(value, list):
+        return [_rebuilt(item, rest, change) if step in (at, "*") else item for at, item in enumerate(value)]
     return value

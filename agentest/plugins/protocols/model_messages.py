@@ -40,13 +40,17 @@ _RESULTS = (
     *(f"{kind}_output" for kind in CLIENT_TOOLS),
 )
 ITEMS = (*_CALLS, *_RESULTS)
-_SILENT = ("reasoning", "reasoning_text", "summary_text", "thinking")
+_KINDS = {**dict.fromkeys(_CALLS, "call"), **dict.fromkeys(_RESULTS, "result")}
+_KINDS |= dict.fromkeys(("reasoning", "reasoning_text", "summary_text", "thinking"), "")
+"""Type of a part or item → its kind. Those of no kind may have texts that nobody says."""
+_IN_GEMINI = frozenset(("functionCall", "function_call", "functionResponse", "function_response"))
 _IDS = ("tool_call_id", "call_id", "tool_use_id", "toolCallId", "id")
 _KNOWN_BY = ("call_id", "id", "signature", "data", "thoughtSignature", "thought_signature")
 """Keys of ids, signatures and hidden thoughts, by which a later request refers to an answer."""
 _KNOWN = frozenset(_KNOWN_BY)
 _HISTORY_KEYS = ("messages", "input", "contents")
 _REMEMBERED_BYTES = 16_000_000  # of requests
+_BESIDE = frozenset(("cache_read_input_tokens", "cache_creation_input_tokens", "thoughtsTokenCount"))
 
 
 class MessagePart(NamedTuple):
@@ -97,19 +101,20 @@ class ModelMessage(NamedTuple):
 
 def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
     """Read a message, or an item of Responses, whose place is that of its call."""
-    if raw.get("type") in ITEMS:
+    kind = raw.get("type")
+    if isinstance(kind, str) and _KINDS.get(kind):
         part = _part(raw, place)
         return ModelMessage("assistant" if part.kind == "call" else "tool", (part,), raw)
     content = raw.get("parts", raw.get("content"))
     default = "user" if "parts" in raw else None  # Gemini lets the user's messages omit the role
     # LangChain's messages have a type in place of the role, and events of google-adk an author.
-    role = _ROLES.get(str(raw.get("role") or raw.get("type") or raw.get("author") or "").lower(), default)
-    if isinstance(content, Mapping):  # google-adk's events hold a whole message of Gemini
-        content = content.get("parts", [content])
-    parts = list(_parts([content] if isinstance(content, str) else content))
+    role = _ROLES.get(str(raw.get("role") or kind or raw.get("author") or "").lower(), default)
+    if not isinstance(content, (str, list)) and isinstance(content, Mapping):
+        content = content.get("parts", [content])  # google-adk's events hold a whole message of Gemini
+    parts = [MessagePart("text", {}, value=content)] if isinstance(content, str) else list(_parts(content))
     if role == "tool" and all(part.kind in ("", "text") for part in parts):  # as in chat completions
         parts = [_result(raw, raw, place)]
-    calls = enumerate(objects(read_result(raw.get("tool_calls"))))
+    calls = enumerate(objects(read_result(raw["tool_calls"]))) if raw.get("tool_calls") else ()
     listed = [
         _call(call, {**call, **(inner(call, "function") or inner(call, "custom"))}, at) for at, call in calls
     ]
@@ -127,17 +132,18 @@ def _parts(values: Any) -> Iterator[MessagePart]:
 
 
 def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
-    kind = raw.get("type")
-    call = inner(raw, "functionCall")
-    if call or kind in _CALLS:
+    kind = _KINDS.get(named) if isinstance(named := raw.get("type"), str) else None
+    of_gemini = not _IN_GEMINI.isdisjoint(raw)
+    call = inner(raw, "functionCall") if of_gemini else {}
+    if call or kind == "call":
         return _call(raw, call or raw, place)
-    response = inner(raw, "functionResponse")
-    if response or kind in _RESULTS:
+    response = inner(raw, "functionResponse") if of_gemini else {}
+    if response or kind == "result":
         return _result(raw, response or raw, place)
     text = raw.get("text", raw.get("content"))
     if isinstance(text, Mapping):  # as in messages of OpenAI's Assistants API
         text = text.get("value")
-    if not isinstance(text, str) or raw.get("thought") or kind in _SILENT:
+    if not isinstance(text, str) or raw.get("thought") or kind == "":
         return MessagePart("", raw, place)
     return MessagePart("text", raw, place, value=text)
 
@@ -186,6 +192,8 @@ class MessageHistory(NamedTuple):
 
 NO_HISTORY = MessageHistory()
 _TextOf = Callable[[Sequence[MessagePart]], str]
+ReadRequest = tuple[MessageHistory, dict[str, Json]]
+"""What the messages of a request say, and path → facts of what stands around them, once they are known."""
 
 
 class _KnownRequest(NamedTuple):
@@ -196,6 +204,7 @@ class _KnownRequest(NamedTuple):
     around: Json  # the request without messages
     key: str  # that of the list
     begin: bytes  # the request to the end of its last message
+    facts: dict[str, Json]  # those of `around`, as in `ReadRequest`
     messages: tuple[Any, ...] = ()
     history: MessageHistory = NO_HISTORY
 
@@ -224,8 +233,8 @@ class RequestReader:
         self._known: list[_KnownRequest] = []  # in order of `begin`
         self._bytes = 0
 
-    def read(self, data: bytes) -> tuple[Any, MessageHistory]:
-        """Return a request as JSON, None if it is none, and what its messages say."""
+    def read(self, data: bytes) -> tuple[Any, ReadRequest]:
+        """Return a request as JSON, None if it is none, and what was read of it."""
         place = bisect_right(self._known, data, key=attrgetter("begin")) or 1
         known = next(iter(self._known[place - 1 : place]), None)
         new = known and known.new_in(data)
@@ -237,7 +246,7 @@ class RequestReader:
             given = messages_of(body) if isinstance(body, dict) else []
             known = _around_messages(data, body) if given else None
             if known is None:
-                return body, read_history(given, self._text_of)
+                return body, (read_history(given, self._text_of), {})
             new = body[known.key]
         if new:
             if known.messages:
@@ -251,7 +260,7 @@ class RequestReader:
             self._bytes += len(data)
             if self._bytes > _REMEMBERED_BYTES:
                 self._known, self._bytes = [], 0
-        return {**known.around, known.key: [*known.messages]}, known.history
+        return {**known.around, known.key: [*known.messages]}, (known.history, known.facts)
 
 
 def _around_messages(data: bytes, body: Json) -> _KnownRequest | None:
@@ -269,7 +278,7 @@ def _around_messages(data: bytes, body: Json) -> _KnownRequest | None:
     tail = text[end - 1 :].encode()
     around = json_or(head + tail)
     is_around = isinstance(around, dict) and around.get(key) == []
-    return _KnownRequest(head, tail, around, key, head) if is_around else None
+    return _KnownRequest(head, tail, around, key, head, {}) if is_around else None
 
 
 def read_history(
@@ -340,6 +349,8 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens of an answer of any of the APIs. Those of a cache are part of the prompt."""
     used = entry(body, "usage") or entry(body, "usageMetadata")
     usage = reported_usage(used) or Usage()
+    if _BESIDE.isdisjoint(used):  # as in most answers, where no other number counts tokens apart
+        return usage
     apart = 0
     if not read_count(used, "prompt_tokens", "promptTokenCount"):  # as with Anthropic, in `input_tokens`
         apart = read_count(used, "cache_read_input_tokens") + read_count(used, "cache_creation_input_tokens")
@@ -352,8 +363,8 @@ def texts_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    texts = (part.get("text") if isinstance(part, Mapping) else part for part in parts)
-    return "".join(text for text in texts if isinstance(text, str))
+    texts = [part.get("text") if isinstance(part, (dict, Mapping)) else part for part in parts]
+    return "".join([text for text in texts if isinstance(text, str)])
 
 
 def inner(value: Any, key: str) -> Json:

@@ -13,8 +13,10 @@ from test_model_gateway_faults import Faulty
 
 from agentest.conversation.turn_progress import busy_ms
 from agentest.domain.transcript import ModelRequest, Usage
+from agentest.plugins.protocols.model_messages import instructions_of
 from agentest.plugins.servers.model_gateway.request_log import MOST_CHARS, MOST_PROMPT_CHARS, RequestLog
 from agentest.plugins.servers.model_gateway.wire_form import WireRequest
+from agentest.support.lazy_dataclasses import replace
 from agentest.support.redaction import Redactor
 
 __all__ = ["anyio_backend"]
@@ -106,7 +108,7 @@ async def post(gate: Gateway, text: str, **more: Any) -> httpx.Response:
 
 def new_in(log: RequestLog, *messages: dict[str, Any], **body: Any) -> list[tuple[str, str]]:
     """Send a request. Returns role and text of its new messages."""
-    with log.under_way({"messages": [*messages], **body}, 0, REQUEST):
+    with log.under_way({"messages": [*messages], **body}, 0, replace(REQUEST, told=instructions_of(body))):
         pass
     (request,) = log.end_turn()
     return [(message.role, message.text) for message in request.prompt]

@@ -35,7 +35,7 @@ class AnthropicMessages(wire.WireForm):
         choice, previous = entry(body, "tool_choice"), entry(body, "thread").get("previous_message_id")
         forced = wire.ANY_TOOL if choice.get("type") == "any" else choice.get("name")
         held = isinstance(previous, str)
-        return {"forced": forced, "ids": (previous,) * held, "chained": held, "stored_tools": held}
+        return {"forced": forced, "named": (previous,) * held, "chained": held, "stored_tools": held}
 
     def ids_of(self, body: Json) -> Iterable[str]:
         return filter(None, (body.get("id"),))

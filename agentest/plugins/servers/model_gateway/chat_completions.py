@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
@@ -38,7 +37,7 @@ class ChatCompletions(wire.WireForm):
         if body.get("functions"):
             unmockable = "it offers `functions`, which APIs have replaced by `tools`"
         forced = wire.ANY_TOOL if choice == "required" else _function(choice).get("name")
-        return {"forced": forced, "unmockable": unmockable, "observed": partial(_observed, body)}
+        return {"forced": forced, "unmockable": unmockable, "written": _written}
 
     def put_back(self, groups: Iterable[tuple[list[Json], wire.PassedAnswer | None]]) -> Iterator[Json]:
         for [message], answer in groups:
@@ -92,7 +91,7 @@ class ChatCompletions(wire.WireForm):
         return _ChatStream(request.tools, holds_text=structured)
 
 
-def _observed(body: Json) -> tuple[wire.CallResult, ...]:
+def _written(body: Json) -> tuple[wire.CallResult, ...]:
     made, seen = (texts_of(each.get("content")) for each in [{}, {}, *objects(body.get("messages"))][-2:])
     if "Calling tools:\n" not in made:  # as smolagents writes them
         return ()

@@ -19,6 +19,7 @@ from agentest.plugins.protocols.model_messages import Json, repeats_key
 from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.plugins.servers.model_gateway.conversation import CallsEnded, GatewayConversation, Rounds
 from agentest.plugins.servers.model_gateway.request_log import RequestRecord
+from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import described
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
@@ -278,19 +279,18 @@ class ModelExchange:
     async def _answered(
         self, body: Json, stream: wire.AnswerStream | None, record: RequestRecord
     ) -> tuple[ModelResponse, bytes | None, wire.WireAnswer] | None:
-        limit_s = self.conversation.timeout_s * _PATIENCE
         since = monotonic()
         self.conversation.asked[since] = self.address
         try:
-            async with asyncio.timeout(limit_s) as limit:
+            with TimeLimit(self.conversation.timeout_s * _PATIENCE) as limit:
                 return await self._round(body, stream, record)
         except BaseException as error:
-            if not isinstance(error, TimeoutError) or not limit.expired():
+            if not isinstance(error, TimeoutError) or not limit.expired:
                 self.conversation.note_hanging()
                 raise
         finally:
             self.conversation.asked.pop(since, None)
-        raise GatewayError(f"the model at {self.address} has not answered within {limit_s:g} s", 504)
+        raise GatewayError(f"the model at {self.address} has not answered within {limit.seconds:g} s", 504)
 
     async def _results(
         self, answer: wire.WireAnswer, rounds: Rounds, outputs: Collection[str]

@@ -123,7 +123,7 @@ class Gemini(wire.WireForm):
 
     def made(self, body: Json) -> Sequence[ToolCall]:
         candidate, calls = _candidate(body), list[ToolCall]()
-        parts = _parts(_content(body))
+        parts = _parts(entry(candidate, "content"))
         if all(map(_SHOWING.isdisjoint, (candidate, *parts))):  # as for most answers
             return calls
         for part in parts:

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from agentest.mocks.changed_answers import changed_at
 from agentest.models.tape import CassetteMode
 from agentest.plugins.protocols.model_messages import Json
 from agentest.plugins.servers.agent_tape import AgentRequest, AgentTape
@@ -70,9 +71,8 @@ class LiveApi:
         return keys
 
     async def send(self, body: Json) -> DirectResponse:
-        if self.given is not None and body is self.given[0]:
-            return await self.send_bytes(self.given[1])
-        return await self.send_bytes(encoded(body))
+        given, data = self.given or (None, b"")
+        return await self.send_bytes(data if body is given else encoded(body))
 
     async def send_bytes(self, data: bytes | None) -> DirectResponse:
         try:
@@ -229,34 +229,16 @@ def without_ignored(body: Any, ignored: Sequence[str]) -> Any:
             `/session-\\w+/`.
     """
     patterns = [re.compile(each[1:-1]) for each in ignored if each.startswith("/")]
-    steps = (re.split(r"[.\[\]]+", each) for each in ignored if not each.startswith("/"))
-    paths = [[*filter(None, each)] for each in steps]
 
     def replaced(text: str) -> str:
         for pattern in patterns:
             text = pattern.sub(_IGNORED, text)
         return text
 
-    body = _mapped(body, replaced if patterns else str) if ignored else body
-    for path in paths:
-        _blank(body, path)
+    body = _mapped(body, replaced) if patterns else body
+    for path in (each for each in ignored if not each.startswith("/")):
+        body = changed_at(body, path, lambda _: _IGNORED)
     return body
-
-
-def _blank(value: Any, steps: Sequence[str]) -> None:
-    step, *rest = steps
-    keys: list[Any]
-    if isinstance(value, dict):
-        keys = list(value) if step == "*" else [step] if step in value else []
-    elif isinstance(value, list):
-        keys = [i for i in range(len(value)) if step in ("*", str(i))]
-    else:
-        return
-    for key in keys:
-        if rest:
-            _blank(value[key], rest)
-        else:
-            value[key] = _IGNORED
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

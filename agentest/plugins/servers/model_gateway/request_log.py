@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from itertools import takewhile
 from operator import eq, itemgetter
 from time import perf_counter
 from typing import Any, Self
@@ -17,7 +16,6 @@ from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import ModelBriefing, ModelRequest, ModelToolCall, PromptMessage
 from agentest.plugins.protocols.model_messages import (
     Json,
-    instructions_of,
     messages_of,
     objects,
     texts_of,
@@ -42,6 +40,7 @@ _MOST_CALLS = 20
 _MOST_NAME = 200
 _MESSAGE_CHARS = 20
 _MOST_AGENTS = 4
+_FOR_MODEL = ("system", "developer")
 _FROM_MODEL = ("assistant", "model", "function_call", "reasoning")
 
 
@@ -69,11 +68,12 @@ class RequestRecord:
 
     def answered(self, answer: WireAnswer) -> None:
         """Note the model's answer."""
-        texts = (texts_of(each.get("content", each.get("parts"))) for each in answer.message)
+        texts = [texts_of(each.get("content", each.get("parts"))) for each in answer.message]
         self._facts["usage"] = answer.usage
         self._facts["answer"] = _shortened("".join(texts), redact=self._log.redact.transcript)
         self._facts["model"] = _name(model_of(answer.body)) or self._facts["model"]
-        self.note_calls(answer.calls, [False] * len(answer.calls))
+        if answer.calls:
+            self.note_calls(answer.calls, [False] * len(answer.calls))
 
     def failed(self, error: str) -> None:
         """Note why there is no usable answer."""
@@ -139,9 +139,9 @@ class RequestLog:
         Args:
             request: the agent's, of which `body` is that of a round.
         """
-        prompt, more = self._prompt(body)
-        facts = {"begin_ms": _now_ms(), "model": _name(request.model), "round": round}
-        return RequestRecord(self, {**facts, "prompt": prompt, "prompt_more": more})
+        prompt, more = self._prompt(body, request.told)
+        facts = {"model": _name(request.model), "round": round, "prompt": prompt, "prompt_more": more}
+        return RequestRecord(self, {"begin_ms": _now_ms(), **facts})
 
     def end_turn(self) -> tuple[ModelRequest, ...]:
         """Return the requests that have ended since the last turn, in order of their begin."""
@@ -152,9 +152,9 @@ class RequestLog:
         self.requests, self._turn_began_ms = [], None
         return tuple(ModelRequest(**{**each, "begin_ms": each["begin_ms"] - zero}) for each in requests)
 
-    def _prompt(self, body: Json) -> tuple[tuple[PromptMessage, ...], int]:
+    def _prompt(self, body: Json, instructions: str) -> tuple[tuple[PromptMessage, ...], int]:
         try:
-            new = self._new_messages(body)
+            new = self._new_messages(body, instructions)
         except RecursionError:
             return (), 0
         prompt: list[PromptMessage] = []
@@ -169,14 +169,14 @@ class RequestLog:
             prompt.append(message)
         return tuple(reversed(prompt)), len(new) - len(prompt)
 
-    def _new_messages(self, body: Json) -> list[Json]:
-        instructions, items = instructions_of(body), messages_of(body)
+    def _new_messages(self, body: Json, instructions: str) -> list[Json]:
+        items = messages_of(body)
         if instructions:
             items = [{"role": "system", "content": instructions}, *items]
         if "previous_response_id" in body or "conversation" in body:  # the provider has the rest
             return items
-        told = [*takewhile(lambda each: _role(each) in ("system", "developer"), items)]
-        said = items[len(told) :]
+        first = next((at for at, each in enumerate(items) if _role(each) not in _FOR_MODEL), len(items))
+        told, said = items[:first], items[first:]
         same = [_common(said, each) for _, each in self._sent]
         known = max(same, default=0)
         earlier, new = list[Json](), said[known:]
@@ -187,7 +187,7 @@ class RequestLog:
             while new and _role(new[0]) in _FROM_MODEL:  # the answer to the request before
                 del new[0]
         self._sent.append((told, said))
-        return [*(each for each in told if each not in earlier), *new]
+        return [*[each for each in told if each not in earlier], *new]
 
 
 def _declared(name: str, tool: ToolSpec) -> ToolSpec:

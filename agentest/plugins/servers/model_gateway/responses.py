@@ -46,7 +46,7 @@ class Responses(wire.WireForm):
         choice = body.get("tool_choice")
         stored = (*filter(None, (body.get("previous_response_id"), conversation_id(body))),)
         return {
-            "ids": stored,
+            "named": stored,
             "forced": wire.ANY_TOOL if choice == "required" else entry(body, "tool_choice").get("name"),
             "chained": bool(stored),
             "stored_tools": bool(body.get("prompt")),

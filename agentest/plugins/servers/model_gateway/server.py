@@ -17,7 +17,7 @@ from yarl import URL
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
-from agentest.plugins.protocols.model_messages import Json, MessageHistory, RequestReader
+from agentest.plugins.protocols.model_messages import Json, MessageHistory, ReadRequest, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, BypassWatch, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -195,8 +195,8 @@ class GatewayHandler:
     ) -> None:
         self._traffic.state.reached = True
         self._traffic.on_request()
-        body, history = self._read(form, data, upstream)
-        read = form.request(body, target.url, history)
+        body, read_before = self._read(form, data, upstream)
+        read = form.request(body, target.url, read_before)
         if target.conversation and self._traffic.named(target.conversation) is None:
             raise GatewayError("the conversation that this address names has ended", 409)
         placed = self._placed(read, target)
@@ -229,12 +229,12 @@ class GatewayHandler:
         finally:
             placed.open_requests -= 1
 
-    def _read(self, form: WireForm, data: bytes, upstream: LiveApi) -> tuple[Json, MessageHistory]:
-        body, history = self._readers[form.name].read(data)
+    def _read(self, form: WireForm, data: bytes, upstream: LiveApi) -> tuple[Json, ReadRequest]:
+        body, read_before = self._readers[form.name].read(data)
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
         self._traffic.learn(upstream.keys_in(data, body, form.history_key))
-        return body, history
+        return body, read_before
 
     async def _of_nobody(
         self, unplaced: Unplaced, request: WireRequest, lane: int | None

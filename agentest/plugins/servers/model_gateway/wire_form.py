@@ -25,6 +25,7 @@ from agentest.plugins.protocols.model_messages import (
     Json,
     MessageHistory,
     MessagePart,
+    ReadRequest,
     count,
     entry,
     inner,
@@ -82,11 +83,10 @@ class WireRequest:
     streams: bool
     model: str | None = None
     history: MessageHistory = MessageHistory()
-    instructions: str = ""
+    told: str = ""  # the instructions beside its messages
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
-    ids: tuple[str, ...] = ()  # ids of the model's earlier answers and calls, newest first
-    observed: Callable[[], Sequence[CallResult]] = field(default=tuple, compare=False)
-    """Returns the results of tools that a framework wrote as text."""
+    named: tuple[str, ...] = ()  # ids of an earlier answer and a conversation that stand beside its messages
+    written: Callable[[Json], Sequence[CallResult]] = lambda _: ()  # reads results that are written as text
     forced: str | None = None
     """The tool that the model has to call, `ANY_TOOL` for any; None if it may answer with text."""
     chained: bool = False  # True if the provider has the history
@@ -99,6 +99,15 @@ class WireRequest:
         return bool(self.tools) or self.stored_tools
 
     @property
+    def instructions(self) -> str:
+        return "\n\n".join(filter(None, (self.told, *self.history.instructions)))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the model's earlier answers and calls, newest first."""
+        return (*self.named, *reversed(self.history.ids))
+
+    @property
     def user_texts(self) -> tuple[str, ...]:
         """The texts of the user, oldest first."""
         return self.history.user_texts
@@ -106,7 +115,7 @@ class WireRequest:
     @property
     def results(self) -> Sequence[CallResult]:
         """All results of tools in the request, oldest first."""
-        return self.observed() or [_call_result(each, self.history.names) for each in self.history.results]
+        return self.written(self.body) or [_result(each, self.history.names) for each in self.history.results]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -251,17 +260,17 @@ class WireForm(ABC):
     """The keys of the id of an answer after which the provider continues a history that it has."""
     effort_key = ""  # the object with the `effort` of reasoning, in APIs without `reasoning_effort`
 
-    def request(self, body: Json, path: str, history: MessageHistory | None = None) -> WireRequest:
-        history = history or read_history(messages_of(body), self.text_of)
-        facts: Json = {"model": model_of(body), **self.facts(body, path)}
-        facts.setdefault("streams", body.get("stream") is True)
-        return WireRequest(
-            body=body,
-            history=history,
-            instructions="\n\n".join(filter(None, (instructions_of(body), *history.instructions))),
-            tools=self._offered(marshal.dumps({key: body.get(key) for key in ("tools", "functions")}, 2)),
-            **{**facts, "ids": (*facts.get("ids", ()), *reversed(history.ids))},
-        )
+    def request(self, body: Json, path: str, read: ReadRequest | None = None) -> WireRequest:
+        history, known = read or (read_history(messages_of(body), self.text_of), {})
+        if path not in known:
+            known[path] = {
+                "model": model_of(body),
+                "streams": body.get("stream") is True,
+                "told": instructions_of(body),
+                "tools": self._offered(marshal.dumps((body.get("tools"), body.get("functions")), 2)),
+                **self.facts(body, path),
+            }
+        return WireRequest(body=body, history=history, **known[path])
 
     @lru_cache(8)  # noqa: B019 - forms are few. Agents send the same tools with each request.
     def _offered(self, written: bytes) -> Mapping[str, ToolSpec]:
@@ -272,7 +281,7 @@ class WireForm(ABC):
                 description=str(each.get("description") or ""),
                 parameters=next((schema for key in self.schema_keys if (schema := entry(each, key))), {}),
             )
-            for each in self.declared(marshal.loads(written))
+            for each in self.declared(dict(zip(("tools", "functions"), marshal.loads(written), strict=True)))
             # Tools of the provider have a type in place of a name, such as `web_search_preview`.
             if (name := str(each.get("name") or _VERSION.sub("", str(each.get("type", "")))))
         }
@@ -284,7 +293,7 @@ class WireForm(ABC):
 
     @abstractmethod
     def facts(self, body: Json, path: str) -> Json:
-        """Return the fields of `WireRequest` that this API writes in its own way."""
+        """Return the fields of `WireRequest` beside the messages that this API writes in its own way."""
 
     def answer(self, body: Json) -> WireAnswer:
         written = self.message(body)
@@ -296,7 +305,7 @@ class WireForm(ABC):
             text=self.text_of(parts),
             calls=calls,
             names=[call.name for call in calls],
-            ids=(*self.ids_of(body), *(known for each in messages for known in each.ids)),
+            ids=(*self.ids_of(body), *[known for each in messages for known in each.ids]),
             usage=usage_of(body),
             message=written,
         )
@@ -343,7 +352,7 @@ class WireForm(ABC):
 
     def text_of(self, parts: Iterable[MessagePart]) -> str:
         """Return what identifies an answer, as `WireAnswer.text`."""
-        texts = "".join(part.value for part in parts if part.kind == "text")
+        texts = "".join([part.value for part in parts if part.kind == "text"])
         if not self.identifies_calls:
             return texts
         calls = [part for part in parts if part.kind == "call"]
@@ -481,7 +490,7 @@ def _model_call(part: MessagePart) -> ModelCall:
     )
 
 
-def _call_result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
+def _result(part: MessagePart, names: Mapping[str, str]) -> CallResult:
     response = inner(part.raw, "functionResponse").get("response")
     value = part.value
     if isinstance(value, list):  # parts with texts and pictures, or what a shell wrote
