@@ -89,7 +89,8 @@ async def _round(api: Api, streams: bool, turns: int) -> _Round:
         for turn in range(1, turns):  # what the gateway then has to remember
             await calls(agents, server.gateway, turn, 1)
         latencies = [await _latency(agents[0], port, turns) for port in (model, server.gateway)]
-        await calls(agents, server.proxy, turns, 1)
+        for port in (server.gateway, server.proxy):
+            await calls(agents, port, turns, 1)
         own = await server.command(f"ask {_OWN_CALLS}")
         cpu = []
         for port in (server.gateway, server.proxy):

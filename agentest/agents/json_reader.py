@@ -36,7 +36,6 @@ _CACHED = (
     "cached",
 )
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details", "inputTokenDetails")
-_OF_CACHED = frozenset((*_CACHED, *_DETAILS))
 
 
 def read_json(body: bytes, location: str) -> Any:
@@ -127,16 +126,14 @@ def is_list_of_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 def reported_usage(reported: Any) -> Usage | None:
     """Return the token counts in a response, or None if it has none."""
-    if not isinstance(reported, (dict, Mapping)):  # the first answers at once
+    if not isinstance(reported, Mapping):
         return None
+    found = (reported.get(name) for name in _DETAILS)
+    details: Mapping[str, Any] = next((each for each in found if each and isinstance(each, Mapping)), {})
     prompt, completion = read_count(reported, *_PROMPT), read_count(reported, *_COMPLETION)
     counts = map(reported.get, (*_PROMPT, *_COMPLETION))
     if not (prompt or completion or any(type(value) is int and value >= 0 for value in counts)):
         return None
-    if _OF_CACHED.isdisjoint(reported):
-        return Usage(prompt, completion)
-    found = map(reported.get, _DETAILS)
-    details: Mapping[str, Any] = next((each for each in found if each and isinstance(each, Mapping)), {})
     return Usage(prompt, completion, read_count(reported, *_CACHED) or read_count(details, *_CACHED))
 
 

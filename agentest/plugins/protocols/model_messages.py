@@ -194,6 +194,7 @@ NO_HISTORY = MessageHistory()
 _TextOf = Callable[[Sequence[MessagePart]], str]
 ReadRequest = tuple[MessageHistory, dict[str, Json]]
 """What the messages of a request say, and path → facts of what stands around them, once they are known."""
+KEYS = "credentials"  # in place of a path, for those around the messages
 
 
 class _KnownRequest(NamedTuple):

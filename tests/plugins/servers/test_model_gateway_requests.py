@@ -98,6 +98,14 @@ async def test_a_cut_answer_is_an_error_of_the_request() -> None:
     assert request.error == "the model's stream ended before its last event"
 
 
+async def test_credentials_beside_the_messages_are_known_whatever_was_sent_before() -> None:
+    async with gateway() as gate, gate.talk("chat", "a"):
+        for text, key in (("hi", "key-of-hunter1"), ("hi", "key-of-hunter2"), ("more", "key-of-hunter2")):
+            gate.traffic.state.keys.clear()
+            await post(gate, text, metadata={"api_key": key})
+            assert gate.traffic.state.keys == {key}
+
+
 async def post(gate: Gateway, text: str, **more: Any) -> httpx.Response:
     body = {"model": "m", "messages": [{"role": "user", "content": text}], **more}
     return await gate.client.post(f"{gate.origin}/openai{Chat.path}", json=body)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from test_model_gateway_faults import asked, sent
 from test_model_gateway_provider_tools import TEXT, ask, events, talking, whole
 
 __all__ = ["anyio_backend"]
+from agentest.plugins.servers.model_gateway.exchange import written_in
 from agentest.plugins.servers.model_gateway.wire_form import sse
 from agentest.support.errors import MockError
 
@@ -106,6 +109,29 @@ MARKS = {
 async def test_the_marks_of_a_models_template_show_a_call(text: str, stream: bool) -> None:
     _, fault = await outcome("chat", [{"reasoning_content": text}, TEXT["chat"]], stream=stream)
     assert ("the model wrote a call of 'find' as text" in str(fault)) is MARKS[text]
+
+
+WAYS = [
+    (json.dumps, "utf-8", "find"),
+    (lambda value: json.dumps(value).replace("f", r"\u0066"), "utf-8", "find"),
+    (lambda value: json.dumps(value).replace("/", r"\/"), "utf-8", "shop/find"),
+    (json.dumps, "utf-16", "find"),
+    (json.dumps, "utf-8", "größe"),
+    (partial(json.dumps, ensure_ascii=False), "utf-8", "größe"),
+]
+"""How an answer with a call of a tool may be written."""
+
+
+@pytest.mark.parametrize(("write", "encoding", "name"), WAYS)
+def test_a_call_is_seen_in_whatever_way_the_answer_is_written(
+    write: Callable[[Any], str], encoding: str, name: str
+) -> None:
+    text = json.dumps({"name": name, "arguments": {}}, ensure_ascii=False)
+    answer = {"content": f"<tool_call>{text}"}
+    data = write(answer).encode(encoding)
+    assert json.loads(data) == answer
+    assert written_in(answer, {"send", name}, data) == name
+    assert written_in(answer, {"send"}, data) is None
 
 
 async def test_a_tool_that_is_only_banned_may_have_run_if_the_model_wrote_its_call() -> None:

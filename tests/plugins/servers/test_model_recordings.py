@@ -36,6 +36,7 @@ class Live:
     method: str = "POST"
     url: str = f"http://127.0.0.1:9/v1beta/models/m:generateContent?key={KEY}"
     headers: tuple[tuple[str, str], ...] = (("Authorization", f"Bearer {KEY}"),)
+    keys: tuple[str, ...] = (KEY,)
     sent: list[bytes | None] = field(default_factory=list)
 
     async def send_bytes(self, data: bytes | None) -> Pieces:
@@ -98,7 +99,8 @@ async def test_no_key_is_stored(recordings: Recordings) -> None:
 
     assert KEY not in stored
     assert "cookie" not in stored.lower()
-    keyless = Live([], url="http://127.0.0.1:9/v1beta/models/m:generateContent?key=unused", headers=())
+    url = "http://127.0.0.1:9/v1beta/models/m:generateContent?key=unused"
+    keyless = Live([], url=url, headers=(), keys=())
     body = {"text": "my key is [redacted]"}
     replayed = await recordings.api(CassetteMode.REPLAY, keyless).send(body)
     assert await replayed.read() == b'data: {"text": "[redacted]"}\n\n'

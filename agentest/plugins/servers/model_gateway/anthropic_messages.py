@@ -20,6 +20,7 @@ from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass
 
 _CACHE = "cache_control"
+_MODELS_OWN = (TOOL_USE, "text", "thinking")
 
 
 class AnthropicMessages(wire.WireForm):
@@ -82,7 +83,7 @@ class AnthropicMessages(wire.WireForm):
         return [{"role": "assistant", "content": body.get("content") or []}]
 
     def made(self, body: Json) -> Sequence[ToolCall]:
-        blocks = [block for block in objects(body.get("content")) if block.get("type") != TOOL_USE]
+        blocks = [each for each in objects(body.get("content")) if each.get("type") not in _MODELS_OWN]
         named = [{**each, "name": each.get("name") or each.get("type")} for each in blocks]
         called = {block.get("id") for block in blocks}
         answered = (block.get("tool_use_id") for block in blocks)
@@ -92,7 +93,7 @@ class AnthropicMessages(wire.WireForm):
             for known in answered
             if known not in {None, *called}
         ]
-        return made_calls([*late, *named], 0)
+        return made_calls([*late, *named], 0) if blocks else ()
 
     def without(self, body: Json, places: Collection[int]) -> Json:
         content = objects(body.get("content"))

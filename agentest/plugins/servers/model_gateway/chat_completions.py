@@ -67,6 +67,8 @@ class ChatCompletions(wire.WireForm):
 
     def made(self, body: Json) -> Sequence[ToolCall]:
         message, executed = entry(_choice(body), "message"), dict[Any, Json]()
+        if not (message.get("executed_tools") or message.get("annotations")):
+            return ()
         for place, each in enumerate(objects(message.get("executed_tools"))):  # as of Groq
             kind = str(each.get("type"))
             # A stream shows a call again with its output.

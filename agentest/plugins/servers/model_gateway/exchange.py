@@ -163,20 +163,25 @@ _WRITTEN = (
     r"|Action:\s*{0}(?:\[|\b.{{0,99}}\n+Action Input)|<(?:function=|invoke name=\"){0}\b"
 )
 """How models write calls of a tool, `{0}`: as JSON with its name and arguments, or with marks."""
+_OTHERWISE = (b"\\u", b"\0")  # one is in JSON whose letters may be written in other ways
 
 
-def written_in(answer: Json, names: Collection[str], *, streams: bool) -> str | None:
+def written_in(answer: Json, names: Collection[str], sent: bytes | None) -> str | None:
     """Return the tool whose call an answer has where only some agents look for it; None if it has none.
 
     Such places are texts, thoughts, and keys of no API. What an answer repeats of its request is none.
+    `sent` is the answer as it is sent; None for a stream, whose texts may be in pieces.
     """
+    if sent is not None and not any(map(sent.__contains__, _OTHERWISE)):
+        plain = sent.replace(b"\\", b"")
+        if not any(name.replace("\\", "").encode() in plain for name in names):  # as in most answers
+            return None
     own = {key: value for key, value in answer.items() if key not in wire.COPIES}
-    written, texts = json.dumps(own, ensure_ascii=False), defaultdict[str, str](str)
-    if streams or any(map(written.__contains__, names)):
-        for path, leaf in leaves(own):  # of a stream, a text may be in pieces
-            texts[path.rpartition(".")[2]] += leaf if isinstance(leaf, str) else ""
+    texts = defaultdict[str, str](str)
+    for path, leaf in leaves(own):
+        texts[path.rpartition(".")[2]] += leaf if isinstance(leaf, str) else ""
     # Without backslashes, JSON in a text is like that around it.
-    whole = (written.replace("\\", ""), *texts.values())
+    whole = (json.dumps(own, ensure_ascii=False).replace("\\", ""), *texts.values())
     found = [(name, text) for name in names for text in whole if name in text]
     return next((name for name, text in found if re.search(_WRITTEN.format(re.escape(name)), text)), None)
 
@@ -414,7 +419,7 @@ class ModelExchange:
         if (
             watched
             and not answer.names
-            and (name := written_in(answer.body, watched, streams=stream is not None))
+            and (name := written_in(answer.body, watched, leaves if stream is None else None))
         ):
             conversation.note_written(name)
         conversation.recovered = True

@@ -46,6 +46,15 @@ def _keys_in_head(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ..
     return tuple(secret for secret in secrets if len(secret) >= _SHORTEST_KEY)
 
 
+def keys_in(data: bytes, body: Any, messages: str = "") -> list[str]:
+    """Return the credentials in a request's body, but for its `messages`, the key of which is given."""
+    if not isinstance(body, dict) or not any(map(data.__contains__, _CREDENTIALS_END)):
+        return []
+    settings = {key: value for key, value in body.items() if key != messages}
+    found = (value for path, value in leaves(settings) if _is_credential(path, value))
+    return [word for value in found for word in value.split() if len(word) >= _SHORTEST_KEY]
+
+
 def _is_credential(path: str, value: Any) -> bool:
     return isinstance(value, str) and "<" not in value and _CREDENTIAL.search(path) is not None
 
@@ -61,14 +70,10 @@ class LiveApi:
     given: tuple[Json, bytes] | None = None
     """The body of the agent's request, and how it came: so it passes on if nothing is changed."""
 
-    def keys_in(self, data: bytes, body: Any, messages: str = "") -> list[str]:
-        """Return the credentials in a request, but for its `messages`, the key of which is given."""
-        keys = [*_keys_in_head(self.headers, self.url)]
-        if isinstance(body, dict) and any(map(data.__contains__, _CREDENTIALS_END)):
-            settings = {key: value for key, value in body.items() if key != messages}
-            found = (value for path, value in leaves(settings) if _is_credential(path, value))
-            keys += [word for value in found for word in value.split() if len(word) >= _SHORTEST_KEY]
-        return keys
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The credentials in its headers and its address."""
+        return _keys_in_head(self.headers, self.url)
 
     async def send(self, body: Json) -> DirectResponse:
         given, data = self.given or (None, b"")
@@ -141,7 +146,7 @@ class RecordedApi:
         live = self.live
         body = json_or(data, data.decode(errors="backslashreplace")) if data else {}
         body = body if isinstance(body, dict) else {"body": body}
-        hidden = dict.fromkeys(live.keys_in(data or b"", body), HIDDEN)
+        hidden = dict.fromkeys((*live.keys, *keys_in(data or b"", body)), HIDDEN)
         if self.session_id:
             hidden[self.session_id] = _SESSION
 

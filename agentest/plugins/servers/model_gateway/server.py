@@ -17,7 +17,7 @@ from yarl import URL
 from agentest.agents.call_source_addresses import model_variables
 from agentest.agents.listener import listen
 from agentest.config.agents.companion_servers import ModelGateway, Override, Provider
-from agentest.plugins.protocols.model_messages import Json, MessageHistory, ReadRequest, RequestReader
+from agentest.plugins.protocols.model_messages import KEYS, Json, MessageHistory, ReadRequest, RequestReader
 from agentest.plugins.servers.active_conversations import ServerInputs
 from agentest.plugins.servers.gateway_check import WITHOUT_TOKEN, BypassWatch, gateway_token
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -37,7 +37,7 @@ from agentest.plugins.servers.model_gateway.exchange import (
 from agentest.plugins.servers.model_gateway.gateway_conversations import GatewayTraffic
 from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.placement import Unplaced, place
-from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, LiveApi, RecordedApi
+from agentest.plugins.servers.model_gateway.recording import MAX_BODY_BYTES, LiveApi, RecordedApi, keys_in
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import WireForm, WireRequest
 from agentest.support.errors import described
@@ -233,7 +233,10 @@ class GatewayHandler:
         body, read_before = self._readers[form.name].read(data)
         if not isinstance(body, dict):
             raise GatewayError("the request is not a JSON object", 400)
-        self._traffic.learn(upstream.keys_in(data, body, form.history_key))
+        known = read_before[1]
+        if KEYS not in known:
+            known[KEYS] = dict.fromkeys(keys_in(data, body, form.history_key))
+        self._traffic.learn((*upstream.keys, *known[KEYS]))
         return body, read_before
 
     async def _of_nobody(
@@ -266,7 +269,7 @@ class GatewayHandler:
 
     async def _other_request(self, target: Target, data: bytes, upstream: LiveApi, reply: Reply) -> None:
         """Pass a request on, such as for embeddings. Raises GatewayError if it may ask a model for calls."""
-        self._traffic.learn(upstream.keys_in(data, json_or(data)))
+        self._traffic.learn((*upstream.keys, *keys_in(data, json_or(data))))
         self._traffic.state.replied.clear()  # the agent knows the gateway's address
         if target.may_call and (tools := _tools_in(data)):
             await self._check_unknown(target, tools)
