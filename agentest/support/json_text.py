@@ -367,13 +367,13 @@ def named_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from named_texts(item, name)
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str | None = None) -> Iterator[tuple[str, Any]]:
     """Yield path and value of everything in a JSON value that is neither an object nor a list."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from leaves(item, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from leaves(item, f"{path}[{index}]")
-    elif path:
+            yield from leaves(item, f"{path or ''}[{index}]")
+    elif path is not None:
         yield path, value
