@@ -260,6 +260,8 @@ _MODEL_OPS = ("chat.completions", "responses.create", "messages.create", "genera
 def _at(record: Mapping[str, Any], name: str) -> Any:
     """Return the first value that a record gives at the paths with this name."""
     for path in _SPANS[name]:
+        if path == "session_id" and "run_type" in record:
+            continue  # the project in LangSmith
         *keys, last = path.split("/")
         value = (entry(record, *keys) if keys else record).get(last)
         if value not in (None, ""):
@@ -441,6 +443,8 @@ def session_of(record: Mapping[str, Any], more: Sequence[str] = ()) -> str | Non
     """Return the session that a record, or one around it, names. `more`: further keys."""
     keys = {snake_case(str(key)).replace(" ", "_"): key for key in record}
     for name in (*KEYS["session"], *more):
+        if name == "sender_id" and {"event", "events"}.isdisjoint(keys):
+            continue  # a session only in Rasa: other tools have one for each speaker
         value = record.get(keys.get(name, ""))
         value = value.get("id") if isinstance(value, Mapping) else value
         if isinstance(value, str | int) and value != "":
@@ -496,6 +500,9 @@ def is_jsonl(record: Mapping[str, Any]) -> bool:
 def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a message, or an object with messages of an agent, a model, or a platform for chats and calls."""
     path, messages = _messages(record, found)
+    named = None if session_of(record) else next(map(session_of, objects(messages)), None)
+    if named and any(session_of(each) not in (None, named) for each in objects(messages)):
+        return sum(read_jsonl(each, found) for each in objects(messages)) > 0
     if path:
         session = found.session(session_of(record, _OWN_ID) or found.here)
         times = [first_of(opened(each), "time") for each in objects(messages)] or [None]

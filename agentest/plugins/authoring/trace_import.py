@@ -193,8 +193,8 @@ def _finished(session: _Session) -> Conversation | None:
 def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) -> list[str]:
     """Return what was read and left out. `chosen`: number of sessions that become scenarios; None: none."""
     notes = []
-    if found.forms:
-        notes.append("read " + ", ".join(f"{n} {form}" for form, n in found.forms.items()) + " records")
+    if forms := +found.forms:  # without those that were counted 0 times
+        notes.append("read " + ", ".join(f"{n} {form}" for form, n in forms.items()) + " records")
     if found.unknown:
         examples = "; ".join(
             f"{n} with {keys} ({found.examples[keys]})" for keys, n in found.unknown.most_common(2)

@@ -92,12 +92,14 @@ def role_of(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, 
     Args:
         roles: further words, such as names of speakers → `user` or `assistant`.
     """
+    if isinstance(author := message.get("author"), str) and "parts" in entry(message, "content"):
+        return ("user", "user") if author == "user" else ("model", "assistant")  # of ADK, named as agents are
     given = [(key, message.get(key)) for key in KEYS["speaker"]]
     words: list[str] = []
     for key, value in [*given, ("role", entry(message, "content").get("role"))]:
         if isinstance(value, Mapping):
             value = next((value[name] for name in ("role", "type", "name") if name in value), None)
-        if key == "from" and value in _BOTS:
+        if key == "from" and isinstance(value, int) and value in _BOTS:
             value = _BOTS[value]
         if isinstance(value, str):
             role = (

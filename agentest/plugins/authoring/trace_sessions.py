@@ -16,7 +16,7 @@ from typing import Any
 
 from agentest.agents.json_reader import read_result
 from agentest.plugin import PLUGINS, Feature
-from agentest.plugins.authoring.trace_messages import Item, is_message
+from agentest.plugins.authoring.trace_messages import Item, is_message, opened, role_of
 from agentest.plugins.protocols.model_messages import entry
 from agentest.scenarios.rows import read_rows
 from agentest.store.runs.folder import run_file
@@ -97,7 +97,6 @@ class RecordedSession:
     results: dict[str, list[Any]] = field(default_factory=dict)
     """Call id, or name of a tool without one → its results in order, from records of tools."""
     responses: set[str] = field(default_factory=set)  # ids of the model's responses
-
     began: Any = ""  # when its first exchange began, as its records write it
     runs: dict[str, AgentRun] = field(default_factory=dict)  # trace → the run of the agent in it
 
@@ -140,7 +139,6 @@ class ReadTraces:
     unknown: Counter[str] = field(default_factory=Counter)
     """Keys of records of unknown form → how many there are."""
     examples: dict[str, str] = field(default_factory=dict)
-
     left_out: Counter[str] = field(default_factory=Counter)  # what no scenario can have → how often
     roles: Mapping[str, str] = field(default_factory=dict)
     """Words for who speaks, such as names → `user` or `assistant`, in addition to those that are known."""
@@ -251,8 +249,11 @@ def has_sessions(path: Path) -> bool:
     """Return True if any of the first records of a file is of a known form."""
     forms = _recognizable_forms()
     try:
-        records = islice(_records(path, ReadTraces(), forms), _LOOKED_AT)
-        return any(_form_of(record, forms) for record in records)
+        records = [*islice(_records(path, ReadTraces(), forms), _LOOKED_AT)]
+        # Of a table with a column like `type`, rows in which only users speak are what a test sends.
+        given = [opened(each) if is_message(each) else {"role": ""} for each in records]
+        alone = ["role" not in each and role_of(each, {})[1] == "user" for each in given]
+        return not all(alone) and any(_form_of(record, forms) for record in records)
     except UsageError:
         return False
 
@@ -267,16 +268,12 @@ def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterato
         with path.open("rb") as file:
             head = file.readline(_MOST_DOCUMENT_BYTES)
             first = json_or(head)
-            if first is None or (isinstance(first, list) and not file.readline().strip()):
-                if path.stat().st_size > _MOST_DOCUMENT_BYTES:
-                    raise UsageError(
-                        f"{path} is one document of {path.stat().st_size:,} bytes; export it as JSON lines"
-                    )
-                file.seek(0)
-                yield from _unwrapped(_document(file.read(), path, found), forms)
-                return
+            is_document = first is None or (isinstance(first, list) and not file.readline().strip())
+            if is_document and (size := path.stat().st_size) > _MOST_DOCUMENT_BYTES:
+                raise UsageError(f"{path} is one document of {size:,} bytes; export it as JSON lines")
             file.seek(0)
-            yield from _unwrapped(_lines(file, path, found), forms)
+            content = _document(file.read(), path, found) if is_document else _lines(file, path, found)
+            yield from _unwrapped(content, forms)
 
 
 def _document(content: bytes, path: Path, found: ReadTraces) -> Any:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentest.cli.location import project_of
-from agentest.cli.options import (
-    FeatureChoice,
-    exits,
-    flag,
-    offline_option,
-    option,
-    path_option,
-)
+from agentest.cli.options import FeatureChoice, exits, flag, offline_option, option, path_option
 from agentest.config.config import Config
 from agentest.config.file import find_config, load
 from agentest.config.yaml_file import read_yaml
@@ -39,7 +32,6 @@ from agentest.plugins.authoring.scenario_files import (
     botium_case,
     file_of_rows,
 )
-from agentest.plugins.authoring.trace_forms import session_of
 from agentest.plugins.authoring.trace_import import (
     ImportRequest,
     ImportResult,
@@ -233,8 +225,10 @@ def _by_conversation(rows: Sequence[Mapping[str, Any]], notes: list[str]) -> lis
     """Return the conversations that rows name which are a turn each; [] if each row is its own."""
     groups: dict[str, list[Any]] = {}
     for row in rows:
-        named = session_of({key: value for key, value in row.items() if isinstance(value, str | int | dict)})
-        groups.setdefault(named or "", []).append(dict(row))
+        given = {**entry(row, "metadata"), **row}.items()
+        ids = (each for key, each in given if snake_case(key).replace(" ", "_") in _ROWS["conversations"])
+        named = next((str(each) for each in ids if isinstance(each, str | int)), "")
+        groups.setdefault(named, []).append(dict(row))
     if "" in groups or len(groups) == len(rows):
         return []
     notes.append(
