@@ -505,7 +505,8 @@ def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
         return sum(read_jsonl(each, found) for each in objects(messages)) > 0
     if path:
         session = found.session(session_of(record, _OWN_ID) or found.here)
-        times = [first_of(opened(each), "time") for each in objects(messages)] or [None]
+        ends = objects(messages)[:: max(1, len(objects(messages)) - 1)]
+        times = [first_of(opened(each), "time") for each in ends] or [None]
         messages = messages[::-1] if is_before(times[-1], times[0]) else messages
         first, status = entry(record, "source"), entry(record, "status", "message")
         last = [{**each, "role": "agent"} for each in objects(record.get("artifacts")) if not status]
@@ -523,7 +524,7 @@ def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
         if unusual := unusual_role(given, found.roles):
             found.words[unusual] += 1
         session.failed |= bool(given.get("error_code"))
-        items = message_items(message, found.roles)
+        items = message_items(message, found.roles, given)
         if not items and role_of(given, found.roles)[1] != "system":
             found.passed_over[str(given.get("type") or given.get("event") or "empty")] += 1
         session.insert(items, first_of(given, "time") if messages == [record] else None)

@@ -94,9 +94,11 @@ def role_of(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, 
     """
     if isinstance(author := message.get("author"), str) and "parts" in entry(message, "content"):
         return ("user", "user") if author == "user" else ("model", "assistant")  # of ADK, named as agents are
-    given = [(key, message.get(key)) for key in KEYS["speaker"]]
     words: list[str] = []
-    for key, value in [*given, ("role", entry(message, "content").get("role"))]:
+    for key in (*KEYS["speaker"], ""):
+        value = message.get(key) if key else entry(message, "content").get("role")
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             value = next((value[name] for name in ("role", "type", "name") if name in value), None)
         if key == "from" and isinstance(value, int) and value in _BOTS:
@@ -135,7 +137,7 @@ def opened(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message with keys in snake case, and what its envelopes say."""
     found = {_snake(str(key)): value for key, value in message.items()}
     for key in KEYS["envelope"]:
-        if isinstance(inside := found.get(key), Mapping):
+        if isinstance(inside := found.get(key), dict):
             inside = {_snake(str(name)): value for name, value in inside.items() if value is not None}
             if key == "kwargs" and isinstance(found.get("id"), list):  # LangChain
                 inside["role"] = found["id"][-1]
@@ -152,13 +154,15 @@ def is_message(message: Any, roles: Mapping[str, str] | None = None) -> bool:
     return says and role_of(given, roles or {})[1] is not None and not _is_silent(message, given)
 
 
-def message_items(message: Any, roles: Mapping[str, str] | None = None) -> list[Item]:
-    """Return the steps in one message. `roles`: see `role_of`."""
+def message_items(
+    message: Any, roles: Mapping[str, str] | None = None, given: Mapping[str, Any] | None = None
+) -> list[Item]:
+    """Return the steps in one message. `roles`: see `role_of`; `given`: the opened message, if known."""
     if isinstance(message, str):
         return [Item("user", message)]
     if not isinstance(message, Mapping):
         return []
-    given = opened(message)
+    given = opened(message) if given is None else given
     if _is_silent(message, given):
         return []
     if given.get("is_sidechain"):
