@@ -317,5 +317,8 @@ def _rebuilt(value: Any, steps: list[str | int], change: Callable[[Any], Any]) -
     if isinstance(value, Mapping):
         return {at: _rebuilt(item, rest, change) if step in (at, "*") else item for at, item in value.items()}
     if isinstance(value, list):
-        return [_rebuilt(item, rest, change) if step in (at, "*") else item for at, item in enumerate(value)]
+        return [
+            _rebuilt(item, rest, change) if str(step) in (str(at), "*") else item
+            for at, item in enumerate(value)
+        ]
     return value

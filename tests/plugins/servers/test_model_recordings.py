@@ -149,6 +149,7 @@ async def test_a_miss_ends_the_conversation_and_asks_nobody(recordings: Recordin
     [
         ("a", {"a": "(ignored)", "b": [{"id": "x1", "n": 2}, {"id": "x2"}]}),
         ("b[0].id", {"a": "x1 y", "b": [{"id": "(ignored)", "n": 2}, {"id": "x2"}]}),
+        ("b.0.id", {"a": "x1 y", "b": [{"id": "(ignored)", "n": 2}, {"id": "x2"}]}),
         ("b[*].id", {"a": "x1 y", "b": [{"id": "(ignored)", "n": 2}, {"id": "(ignored)"}]}),
         ("b[0].*", {"a": "x1 y", "b": [{"id": "(ignored)", "n": "(ignored)"}, {"id": "x2"}]}),
         ("/x\\d/", {"a": "(ignored) y", "b": [{"id": "(ignored)", "n": 2}, {"id": "(ignored)"}]}),

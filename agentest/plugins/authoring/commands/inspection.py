@@ -24,7 +24,7 @@ from agentest.runner.plan import Options, Plan, Unit, make_plan
 from agentest.runner.prepare import RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import discover, discover_file
 from agentest.support.errors import UsageError
-from agentest.support.files import readable, shown_path
+from agentest.support.files import shown_path
 from agentest.support.importing import Imports
 from agentest.support.json_text import Json, encoded, json_or, plain
 from agentest.support.text import shortened
@@ -48,7 +48,7 @@ def check_source(request: RunRequest, path: Path, source: str) -> Json:
     found = discover_file(path, Imports(), others, request.root, source.encode())
     found = found.redacted(loaded.redact)
     plan = make_plan(loaded, found, request.options, request.root, others)
-    problems = [*_problems(plan, path), *_unreachable_mocks(plan, loaded, mine)]
+    problems = [*_problems(plan), *_unreachable_mocks(plan, loaded, mine)]
     if not found.scenarios and not problems:
         problems.append({"line": 1, "message": f"{mine} defines no scenario: call scenario(…)"})
     return {
@@ -81,10 +81,10 @@ def explain(request: RunRequest) -> Json:
     }
 
 
-def _problems(plan: Plan, path: Path) -> Iterator[Json]:
+def _problems(plan: Plan) -> Iterator[Json]:
     for entry in plan.entries:
         if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED:
-            place, message = f"{readable(str(path))}:{entry.line}: ", entry.verdict.reasons[0].message
+            place, message = f"{entry.file}:{entry.line}: ", entry.verdict.reasons[0].message
             for each in message.removeprefix(place).split(f"\n{place}"):
                 yield {"line": entry.line, "message": each}
 
