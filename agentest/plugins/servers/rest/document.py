@@ -185,8 +185,11 @@ class Document:
         self._targets: dict[tuple[str, str], Node] = {}
         registry: Any = Registry
         self._registry = registry(retrieve=lambda uri: Resource.opaque(self._content(uri)))
-        self.root = Node(self.path.as_uri(), (), self._content(self.path.as_uri()))
-        self.version = _version(self.root.value, path)
+        try:
+            self.root = Node(self.path.as_uri(), (), self._content(self.path.as_uri()))
+            self.version = _version(self.root.value, path)
+        except ConfigError as error:
+            raise _other_format(self.path) or error from None
 
     def follow(self, node: Node) -> Node:
         """Return the node itself, or the target of its reference. Raises ConfigError."""
@@ -337,6 +340,28 @@ def _version(raw: Any, path: Path) -> str:
     if version.startswith(("3.0", "3.1", "3.2")) or (version == "2.0" and "swagger" in raw):
         return version
     raise ConfigError(f"{path}: OpenAPI {version} is not known; 3.0, 3.1 and Swagger 2.0 are")
+
+
+_OTHER_FORMATS = {
+    "a Postman collection": r"_postman_id|getpostman\.com",
+    "an Insomnia export": r"__export_format|insomnia\.rest",
+    "a HAR file": r'\A\s*\{\s*"log"',
+    "an AsyncAPI document": r"^\W*asyncapi\W",
+    "an Arazzo document": r"^\W*arazzo\W",
+    "a GraphQL schema": r'"__schema"|^(?:extend )?(?:type|schema|input|interface|enum)\b[^:\n]*\{\s*$',
+    "a web page": r"\A\s*<(?:!doctype html|html)",
+    "XML": r"\A\s*<\?xml",
+    "a JSON Schema": r"json-schema\.org",
+}
+"""What is given by mistake in place of a document → a pattern of its beginning."""
+
+
+def _other_format(path: Path) -> ConfigError | None:
+    beginning = _text_of(path)[:2000]
+    for name, pattern in _OTHER_FORMATS.items():
+        if re.search(pattern, beginning, re.I | re.M):
+            return ConfigError(f"{path}: is {name}; expected the API's document in OpenAPI 3 or Swagger 2.0")
+    return None
 
 
 def _parts(pointer: str) -> tuple[str, ...]:
