@@ -38,7 +38,7 @@ _NO_MODEL = re.compile(
 )
 USER_AGENT = "agentest (detects the protocol of this server)"
 _TIMEOUT_S = 2.0
-_GREETING_S = 0.5
+_GREETING_S = 2.0  # a model may write it
 _REPLY_TIMEOUT_S = 30.0  # for the reply to a message, which an agent may ask its model for
 _READ_BYTES = 200_000
 _NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")

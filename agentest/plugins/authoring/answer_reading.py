@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+import anyio
 
 from agentest.agents.error_hints import is_page
 from agentest.agents.protocol_probe import DetectedProtocol, EndpointProbe
@@ -263,6 +265,26 @@ def _reply_in_events(sent: Sequence[str], streams: Sequence[Sequence[Any]]) -> d
         raise NotProved(f"several texts change with the message, {paths}: write `reply` with one of them")
     is_whole, _, path, _ = ranked[0]
     return {"reply" if is_whole else "delta": path}
+
+
+async def try_at_once(trials: Sequence[Callable[[], Awaitable[tuple[str, str]]]]) -> list[tuple[str, str]]:
+    """Run trials concurrently and return what each returns: what came, and the problem or "".
+
+    After the first that works, the others get as long again and a second, because many agents are silent to
+    messages in a form that they do not know.
+    """
+    outcomes, begun, limit = [("", "no reply")] * len(trials), anyio.current_time(), anyio.CancelScope()
+
+    async def run(number: int) -> None:
+        outcomes[number] = await trials[number]()
+        if not outcomes[number][1]:
+            limit.deadline = min(limit.deadline, 2 * anyio.current_time() - begun + 1)
+
+    with limit:
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(trials)):
+                tasks.start_soon(run, number)
+    return outcomes
 
 
 def _rank(place: Place) -> tuple[int, int]:

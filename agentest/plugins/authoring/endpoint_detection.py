@@ -42,7 +42,7 @@ from agentest.config.agents.base import types_with
 from agentest.config.config import Config
 from agentest.config.fields import check_url
 from agentest.config.file import interpolated
-from agentest.plugins.authoring.answer_reading import NotProved, find_known_api
+from agentest.plugins.authoring.answer_reading import NotProved, find_known_api, try_at_once
 from agentest.plugins.authoring.api_inference import REQUESTS_ADVICE, ApiInference, DetectedAgent
 from agentest.plugins.authoring.request_examples import (
     ANY_MODEL,
@@ -56,7 +56,6 @@ from agentest.plugins.authoring.request_examples import (
     hidden,
 )
 from agentest.plugins.page.talk.talk import lone_resources, short_talk
-from agentest.support.calling import run_concurrently
 from agentest.support.errors import AgentError, AgentestError, UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
@@ -227,7 +226,7 @@ class _Detection:
             remarks += [problem, *_to_fill_in(settings)]
         elif protocol.forms:
             forms = [{**settings, **form} for form in protocol.forms]
-            outcomes = await run_concurrently([partial(self._try_out, each) for each in forms])
+            outcomes = await try_at_once([partial(self._try_out, each) for each in forms])
             (text, problem), settings = min(zip(outcomes, forms, strict=True), key=lambda it: bool(it[0][1]))
             remarks.append(text)
         return DetectedAgent(settings=settings, remarks=tuple(remarks), is_complete=not (missing or problem))

@@ -258,6 +258,21 @@ def test_init_recognizes_it_by_its_first_message(talk: Any, found_settings: dict
     assert found.settings == {"endpoint": f"{url}/v1/realtime?model=m", **found_settings}
 
 
+async def picky(socket: Socket, _: web.Request) -> None:
+    """Answer messages of one form, and be silent to all others."""
+    await socket.send_json({"text": "Welcome!"})
+    async for message in socket:
+        if message.data.startswith("{") and "text" in (asked := json.loads(message.data)):
+            await socket.send_json({"text": f"You said: {asked['text']}"})
+
+
+def test_init_does_not_wait_for_forms_that_get_no_answer() -> None:
+    with server(picky) as url:
+        found = detect_agent(f"{url}/chat")
+    assert found.is_complete
+    assert found.settings["body"] == {"text": "{{message}}"}
+
+
 def test_files() -> None:
     """A WAV file is sent as its samples, other audio as it is; what the protocol cannot take is refused."""
     sound = io.BytesIO()
