@@ -34,7 +34,11 @@ _WRITTEN_BY_PROGRAMS = re.compile(
 )
 
 
-_OF_PARTS = {"text", "type", "toolUse", "toolResult"}  # by which JSON in a text is the parts of a message
+_ONLY_KEYS = ({"text"}, {"toolUse"}, {"toolResult"})
+_KINDS_OF_PARTS = re.compile(
+    r"(?:input_|output_)?(?:text|image|audio|file)|tool|thinking|reasoning|function_call"
+)
+"""By its only key, or the start of its `type`, an object in JSON within a text is a part of a message."""
 _CALLS = ("toolcall", "servertooluse", "mcptooluse")  # kinds of parts, in letters alone
 _SAYING = [key for name in ("text", "calls", "arguments", "result", "call") for key in KEYS[name]]
 _NAME_ROLE = "write user, assistant, tool or system in place of the role"
@@ -214,8 +218,11 @@ def _content(given: Mapping[str, Any], word: str) -> Iterator[Any]:
         yield _tool_part("result" if re.search("return|res|output", word) else "call", given)
         return
     content = first_of(given, "text")
-    listed = objects(read_result(content))
-    content = listed if listed and all(_OF_PARTS & each.keys() for each in listed) else content
+    listed = objects(read_result(content)) if isinstance(content, str) else []
+    if listed and all(
+        each.keys() in _ONLY_KEYS or _KINDS_OF_PARTS.match(str(each.get("type"))) for each in listed
+    ):
+        content = listed
     while isinstance(content, Mapping):
         inside = content.get("parts", content.get("content", content.get("message")))
         content = [content] if inside is None else inside

@@ -51,6 +51,22 @@ def test_agents_of_adk_have_any_name(tmp_path: Path, author: str) -> None:
     assert read(tmp_path, {"id": "s", "appName": "a", "events": events}) == [[("Hi", "Hello")]]
 
 
+def test_data_in_a_message_are_not_its_parts(tmp_path: Path) -> None:
+    """JSON that a user sends is a message as it is; JSON that a program wrote for one has its parts."""
+    order = json.dumps([{"text": "pen", "price": 3}])
+    parts = json.dumps([{"type": "text", "text": "Hi"}, {"text": "there"}])
+    rows = [
+        message("user", order),
+        message("assistant", "ok"),
+        message("user", parts),
+        message("assistant", "?"),
+    ]
+    [[first, (second, _)]] = read(tmp_path, [{"session_id": "s", "messages": rows}])
+    assert first == (order, "ok")
+    assert "Hi" in second
+    assert "type" not in second
+
+
 @pytest.mark.parametrize("id", ["thread_id", "conversationId"])
 def test_messages_of_several_sessions_in_one_list(tmp_path: Path, id: str) -> None:
     """Each session is a conversation, even if their messages alternate."""
