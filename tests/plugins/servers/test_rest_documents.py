@@ -401,6 +401,35 @@ def test_properties_of_each_other(tmp_path: Path) -> None:
     assert [bool(body_problems(buy, body)) for body in bodies] == [False, False, True, True]
 
 
+@pytest.mark.parametrize("word", ["oneOf", "anyOf"])
+@pytest.mark.parametrize(
+    ("mapping", "body", "problem"),
+    [
+        ({"cat": "#/components/schemas/Cat", "dog": "Dog"}, '{"kind": "cat", "lives": 9}', None),
+        ({"cat": "#/components/schemas/Cat", "dog": "Dog"}, '{"kind": "dog"}', None),
+        (None, '{"kind": "Cat", "lives": 9}', None),
+        (None, '{"kind": "Cat", "lives": "x"}', 'body `lives`: is "x", expected integer'),
+        (None, '{"kind": "Cow"}', 'body `kind`: is "Cow", expected one of ["Cat", "Dog"]'),
+        ({"cat": "Cat"}, '{"kind": "cow"}', 'body `kind`: is "cow", expected one of ["cat"]'),
+        ({"cat": "#/components/schemas/Gone"}, '{"kind": "cat", "lives": 9, "legs": "x"}', None),
+        ({"cat": {"oneOf": []}}, '{"kind": "cat", "lives": 9, "legs": "x"}', None),
+    ],
+)
+def test_a_discriminator_chooses_the_form(
+    word: str, mapping: Any, body: str, problem: str | None, tmp_path: Path
+) -> None:
+    """Only the form that the property names counts, although values fit several; without one, all count."""
+    forms = {"Cat": {"lives": {"type": "integer"}}, "Dog": {"legs": {"type": "integer"}}}
+    schemas = {
+        name: {"type": "object", "properties": {"kind": {"type": "string"}, **more}}
+        for name, more in forms.items()
+    }
+    rule = {"propertyName": "kind", **({"mapping": mapping} if mapping else {})}
+    pet = {word: [{"$ref": f"#/components/schemas/{name}"} for name in forms], "discriminator": rule}
+    add = document({"/pets": {"post": operation("add", body=pet)}}, components={"schemas": schemas})
+    assert body_problems(one(tmp_path, add), body) == problem
+
+
 def test_words_of_older_drafts(tmp_path: Path) -> None:
     """A list of `items` has a schema for each place; `required: true` of a property is ignored."""
     pair = {"type": "array", "items": [{"type": "integer", "required": True}, {"type": "string"}]}

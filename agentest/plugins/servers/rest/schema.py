@@ -154,6 +154,8 @@ def _validator_class(not_needed: str) -> Any:
         **_CHECKS,
         **_bounds("minimum", "exclusiveMinimum"),
         **_bounds("maximum", "exclusiveMaximum"),
+        "anyOf": partial(_alternatives, "anyOf"),
+        "oneOf": partial(_alternatives, "oneOf"),
         "items": _items,
         "pattern": _pattern,
         "required": partial(_required, not_needed),
@@ -184,6 +186,28 @@ def _bounds(bound: str, exclusive: str) -> dict[str, _Check]:
         return () if isinstance(limit, bool) else _CHECKS[exclusive](validator, limit, value, schema)
 
     return {bound: check, exclusive: check_exclusive}
+
+
+def _alternatives(word: str, validator: Any, forms: Any, value: Any, schema: Any) -> Iterable[Any]:
+    """Check the form that the discriminator's property names, or else each form."""
+    rule = schema.get("discriminator")
+    key = str(rule.get("propertyName")) if isinstance(rule, Mapping) else ""
+    name = value.get(key) if key and isinstance(value, Mapping) else None
+    if isinstance(name, str):
+        refs = {str(form["$ref"]): form for form in forms if isinstance(form, Mapping) and "$ref" in form}
+        ends = {ref.rpartition("/")[2]: form for ref, form in refs.items()}
+        given = rule.get("mapping")
+        mapping = given if isinstance(given, Mapping) else {}
+        target = str(mapping.get(name, name))
+        chosen = ends.get(target) or (refs.get(target) if name in mapping else None)
+        if chosen is not None:
+            yield from validator.descend(value, chosen)
+            return
+        if name not in mapping and len(refs) == len(forms):
+            known = list(mapping or ends)
+            yield ValidationError("", path=[key], validator="enum", validator_value=known, instance=name)
+            return
+    yield from _CHECKS[word](validator, forms, value, schema)
 
 
 def _items(validator: Any, expected: Any, value: Any, schema: Any) -> Iterable[Any]:
