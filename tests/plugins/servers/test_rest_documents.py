@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -428,6 +429,28 @@ def test_a_discriminator_chooses_the_form(
     pet = {word: [{"$ref": f"#/components/schemas/{name}"} for name in forms], "discriminator": rule}
     add = document({"/pets": {"post": operation("add", body=pet)}}, components={"schemas": schemas})
     assert body_problems(one(tmp_path, add), body) == problem
+
+
+@pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
+def test_words_beside_a_reference(version: str, tmp_path: Path) -> None:
+    """From 3.1 on, they are checked, and they give the types of values."""
+
+    def api(more: dict[str, Any]) -> Api:
+        pet = {"$ref": "#/components/schemas/Pet", **more}
+        get = operation("find", parameters=[{"name": "pet", "in": "query", "schema": pet}])
+        paths = {"/pets": {"post": operation("add", body=pet), "get": get}}
+        made = document(paths, components={"schemas": {"Pet": {"type": "object"}}})
+        return api_of(tmp_path, {**made, "openapi": version})
+
+    add = {each.tool: each for each in api({"properties": {"age": {"type": "integer"}}}).operations}["add"]
+    is_ignored = version == "3.0.3"
+    assert body_problems(add, '{"age": 3}') is None
+    assert (body_problems(add, '{"age": "x"}') is None) == is_ignored
+    body = add.interface().body
+    assert body
+    assert [each and each.properties for each in body.kinds.values()] == [() if is_ignored else ("age",)]
+    with nullcontext() if is_ignored else pytest.raises(ConfigError, match="expected a list"):
+        api({"required": 5})
 
 
 def test_words_of_older_drafts(tmp_path: Path) -> None:

@@ -333,8 +333,7 @@ class _OperationReader:
     def _parameter_schema(self, node: Node) -> tuple[Schema | None, bool]:
         """Return a parameter's schema, and whether the parameter is sent as JSON."""
         content = self._content(self._document.child(node, "content"))
-        schema = self._schema(self._document.child(node, "schema"))
-        return schema or next(iter(content.values()), None), any(map(is_json, content))
+        return self._schema_in(node) or next(iter(content.values()), None), any(map(is_json, content))
 
     def _body(self, operation: Node, _: Sequence[Node]) -> BodyContent | None:
         """Return the body of an operation with these parameters."""
@@ -352,10 +351,15 @@ class _OperationReader:
         return self._content(self._document.child(answer, "content"))
 
     def _content(self, node: Node | None) -> dict[str, Schema | None]:
-        return {
-            kind.lower(): self._schema(self._document.child(media, "schema"))
-            for kind, media in self._document.children(node)
-        }
+        return {kind.lower(): self._schema_in(media) for kind, media in self._document.children(node)}
+
+    def _schema_in(self, holder: Node) -> Schema | None:
+        value = holder.value.get("schema") if isinstance(holder.value, Mapping) else None
+        is_reference = isinstance(value, dict) and isinstance(value.get("$ref"), str) and len(value) > 1
+        if is_reference and self._document.version >= "3.1" and isinstance(value.get("allOf", []), list):
+            # References are followed to their targets; so, the words beside it would be lost.
+            value["allOf"] = [*value.get("allOf", []), {"$ref": value.pop("$ref")}]
+        return self._schema(self._document.child(holder, "schema"))
 
     def _schema(self, node: Node | None) -> Schema | None:
         if node is None:
