@@ -625,6 +625,24 @@ def test_the_most_specific_path_counts(path: str, tmp_path: Path) -> None:
     assert (found.operation.tool if found.operation else None, dict(found.values)) == ROUTES[path]
 
 
+def test_the_bases_of_all_servers_are_known(tmp_path: Path) -> None:
+    """A path and an operation have servers of their own, and a variable has several values, some of hosts."""
+    version = {"default": "v1", "enum": ["v1", "v2"]}
+    regions = [f"r{number}" for number in range(2000)]
+    variables = {"v": version, "region": {"default": "r0", "enum": regions}, "odd": {"enum": 3}}
+    paths = {
+        "/orders": {
+            "servers": [{"url": "https://orders.example/shop"}],
+            "get": {**operation("find"), "servers": [{"url": "/search"}]},
+        }
+    }
+    root = {"url": "https://{region}.example/{v}", "variables": variables}
+    routes = Routes(api_of(tmp_path, document(paths, servers=[root])))
+    known = ["", "/v1", "/v2", "/shop", "/search"]
+    found = {base: routes.find("GET", f"{base}/orders").operation for base in [*known, "/v3"]}
+    assert [base for base, each in found.items() if each] == known
+
+
 def test_methods_and_neighbours(tmp_path: Path) -> None:
     """A known path with another method lists its methods; an unknown path lists similar ones."""
     routes = Routes(api_of(tmp_path, SHOP))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ _STYLES = {
 _NOT_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
 _COLLECTIONS = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}  # styles of Swagger 2.0
 _TEMPLATE = re.compile(r"\{([^{}/]+)\}")
+_MAX_URLS = 1000  # of a server with variables
 JSON = "application/json"
 
 
@@ -93,7 +95,7 @@ class Api:
     document: Document
     operations: tuple[Operation, ...]
     bases: tuple[str, ...]
-    """Possible prefixes of each path, from the document's `servers`; the longest comes first."""
+    """Possible prefixes of each path, from all `servers` in the document; the longest comes first."""
     keys_in_query: frozenset[str]  # query parameters that are credentials, so that they are not arguments
     problems: tuple[Problem, ...] = ()
 
@@ -155,6 +157,7 @@ class _OperationReader:
         self._checked: set[int] = set()
         self._read: dict[int, Parameter | None] = {}
         self._ids: dict[str, str] = {}
+        self._with_servers = [document.root]
 
     def api(self) -> Api:
         operations = list(self._operations())
@@ -198,12 +201,16 @@ class _OperationReader:
 
     def _bases(self) -> tuple[str, ...]:
         paths = set()
-        for server in self._document.items(self._document.child(self._document.root, "servers")):
-            url = server.value.get("url", "/") if isinstance(server.value, Mapping) else "/"
-            for name, node in self._document.children(self._document.child(server, "variables")):
-                default = node.value.get("default", "") if isinstance(node.value, Mapping) else ""
-                url = str(url).replace("{" + name + "}", str(default))
-            paths.add(urlsplit(str(url)).path.rstrip("/"))
+        for holder in self._with_servers:
+            for server in self._document.items(self._document.child(holder, "servers")):
+                urls = [str(server.value.get("url", "/") if isinstance(server.value, Mapping) else "/")]
+                for name, node in self._document.children(self._document.child(server, "variables")):
+                    settings = node.value if isinstance(node.value, Mapping) else {}
+                    others = settings.get("enum")
+                    values = [settings.get("default", ""), *(others if isinstance(others, list) else ())]
+                    made = (url.replace(f"{{{name}}}", str(value)) for value in values for url in urls)
+                    urls = list(islice(dict.fromkeys(made), _MAX_URLS))
+                paths |= {urlsplit(url).path.rstrip("/") for url in urls}
         return tuple(sorted({f"/{path.lstrip('/')}" for path in paths if path}, key=len, reverse=True))
 
     def _keys_in_query(self) -> frozenset[str]:
@@ -240,6 +247,7 @@ class _OperationReader:
             raise Node(item.file, (*item.at, method), None).error(
                 f"expected an operation, found {type(item.value[method]).__name__}"
             )
+        self._with_servers += [each for each in (item, node) if isinstance(each.value.get("servers"), list)]
         tool = node.value.get("operationId", "")
         at = Node(node.file, (*node.at, "operationId"), tool)
         if not isinstance(tool, str) or ("operationId" in node.value and not tool.strip()):
@@ -354,7 +362,7 @@ class _OperationReader:
         return {kind.lower(): self._schema_in(media) for kind, media in self._document.children(node)}
 
     def _schema_in(self, holder: Node) -> Schema | None:
-        value = holder.value.get("schema") if isinstance(holder.value, Mapping) else None
+        value: Any = holder.value.get("schema") if isinstance(holder.value, Mapping) else None
         is_reference = isinstance(value, dict) and isinstance(value.get("$ref"), str) and len(value) > 1
         if is_reference and self._document.version >= "3.1" and isinstance(value.get("allOf", []), list):
             # References are followed to their targets; so, the words beside it would be lost.
