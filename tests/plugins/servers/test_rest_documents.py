@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from openapi_documents import (
@@ -167,6 +168,54 @@ def test_swagger_2(tmp_path: Path) -> None:
     )
     assert painted.arguments == {"id": 7, "colour": "red"}
     assert body_problems(change, "{}") == "path `id`: is missing; body: lacks `name`"
+
+
+FORM = "application/x-www-form-urlencoded"
+LISTS = {
+    "multi": "t=1&t=2",
+    "csv": "t=1,2",
+    "ssv": "t=1+2",
+    "tsv": "t=1%092",
+    "pipes": "t=1|2",
+    None: "t=1,2",
+}
+
+
+def read_form(one: Operation, body: str) -> tuple[Any, str | None]:
+    asked = ToolHttpRequest(query=(), headers={"content-type": FORM}, body=body.encode(), values={})
+    read = read_request(one, asked, frozenset())
+    return read.arguments.get("t"), read.problem
+
+
+@pytest.mark.parametrize("how", LISTS)
+def test_lists_in_one_value_in_swagger(how: str | None, tmp_path: Path) -> None:
+    """A field has all items of a list, except with the format `multi`."""
+    t = {"name": "t", "in": "formData", "type": "array", "items": {"type": "integer"}}
+    add = operation("add", {**t, **({"collectionFormat": how} if how else {})})
+    swagger = {"swagger": "2.0", "paths": {"/a": {"post": add}}}
+    assert read_form(one(tmp_path, swagger), LISTS[how]) == ([1, 2], None)
+    find = operation("find", {**add["parameters"][0], "in": "query"})
+    swagger = {"swagger": "2.0", "paths": {"/a": {"get": find}}}
+    asked = ToolHttpRequest(query=parse_qsl(LISTS[how]), headers={}, body=b"", values={})
+    assert read_request(one(tmp_path, swagger), asked, frozenset()).arguments == {"t": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ({"explode": False}, "t=1,2"),
+        ({"style": "pipeDelimited"}, "t=1|2"),
+        ({"style": "spaceDelimited", "explode": False}, "t=1%202"),
+        ({"style": "pipeDelimited", "explode": True}, "t=1&t=2"),
+        ({"contentType": "text/plain"}, "t=1&t=2"),
+    ],
+)
+def test_lists_in_a_field_of_a_form(encoding: dict[str, Any], body: str, tmp_path: Path) -> None:
+    """The field's `encoding` says whether one field has all items of a list."""
+    items = {"type": "array", "items": {"type": "integer"}}
+    media = {"schema": {"type": "object", "properties": {"t": items}}, "encoding": {"t": encoding}}
+    add = {**operation("add"), "requestBody": {"content": {FORM: media}}}
+    assert read_form(one(tmp_path, document({"/a": {"post": add}})), body) == ([1, 2], None)
 
 
 NAMES = {

@@ -258,10 +258,7 @@ class Document:
             return
         if not isinstance(node.value, list):
             raise node.error(f"expected a list, found {type(node.value).__name__}")
-        for index in range(len(node.value)):
-            item = self.child(node, index)
-            if item:
-                yield item
+        yield from filter(None, (self.child(node, index) for index in range(len(node.value))))
 
     def validator(self, node: Node, kind: Callable[..., Any]) -> Any:
         """Return a jsonschema validator for the schema at the node."""

@@ -21,14 +21,14 @@ METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 PLACES = ("path", "query", "header", "cookie")
 _STYLES = {
     "path": ("simple", "label", "matrix"),
-    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject"),
     "header": ("simple",),
     "cookie": ("form",),
 }
 """The supported styles; the first is the default."""
 _NOT_PARAMETERS = frozenset({"accept", "content-type", "authorization"})
-_COLLECTIONS = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}  # styles of Swagger 2.0
-_TEMPLATE = re.compile(r"\{([^{}/]+)\}")
+_COLLECTIONS = {"ssv": "spaceDelimited", "tsv": "tabDelimited", "pipes": "pipeDelimited"}  # of Swagger 2.0
+TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 _MAX_URLS = 1000  # of a server with variables
 JSON = "application/json"
 
@@ -53,6 +53,7 @@ class BodyContent:
 
     required: bool = False
     kinds: Mapping[str, Schema | None] = field(default_factory=dict)
+    delimited: Mapping[str, str] = field(default_factory=dict)  # lists that one form field has: their styles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +294,7 @@ class _OperationReader:
         read = filter(None, (self._read[id(each.value)] for each in given))
         known = {(each.where, each.name): each for each in read}
         in_path = [name for where, name in known if where == "path"]
-        templates = _TEMPLATE.findall(path)
+        templates = TEMPLATE.findall(path)
         for name in templates:
             if name not in in_path:
                 raise node.error(f"the path has {{{name}}}, and no parameter `{name}` with `in: path`")
@@ -312,8 +313,7 @@ class _OperationReader:
             raise node.error(f"parameter `{name}`: `in` is {where!r}, expected one of {', '.join(PLACES)}")
         if where == "header" and name.lower() in _NOT_PARAMETERS:
             return None
-        style, explode = self._style(settings)
-        style = style or _STYLES[where][0]
+        style, explode = self._style(settings, _STYLES[where][0])
         if style not in _STYLES[where]:
             known = ", ".join(_STYLES[where])
             raise node.error(
@@ -326,7 +326,7 @@ class _OperationReader:
             required=settings.get("required") is True or where == "path",
             schema=schema or Schema(self._document, Node("", (), True)),
             style=style,
-            explode=bool(style == "form" if explode is None else explode),
+            explode=explode,
             is_json=is_json,
         )
 
@@ -334,9 +334,10 @@ class _OperationReader:
 
     _SCHEMES: tuple[str, ...] = ("components", "securitySchemes")
 
-    def _style(self, settings: Mapping[str, Any]) -> tuple[str | None, Any]:
-        """Return a parameter's style and whether it explodes; None for the defaults."""
-        return settings.get("style"), settings.get("explode")
+    def _style(self, settings: Mapping[str, Any], default: str = "form") -> tuple[Any, bool]:
+        """Return the style of a parameter or a form's field, and whether it explodes."""
+        style, explode = settings.get("style") or default, settings.get("explode")
+        return style, bool(style == "form" if explode is None else explode)
 
     def _parameter_schema(self, node: Node) -> tuple[Schema | None, bool]:
         """Return a parameter's schema, and whether the parameter is sent as JSON."""
@@ -352,7 +353,14 @@ class _OperationReader:
         kinds = self._content(self._document.child(node, "content"))
         if not kinds:
             raise node.error("a body needs `content`: its media types and their schemas")
-        return BodyContent(required=settings.get("required") is True, kinds=kinds)
+        media = (each for _, each in self._document.children(self._document.child(node, "content")))
+        encodings = (self._document.children(self._document.child(each, "encoding")) for each in media)
+        delimited = self._delimited(field for fields in encodings for field in fields)
+        return BodyContent(required=settings.get("required") is True, kinds=kinds, delimited=delimited)
+
+    def _delimited(self, fields: Iterable[tuple[str, Node]]) -> dict[str, str]:
+        read = {name: self._style(each.value) for name, each in fields if isinstance(each.value, Mapping)}
+        return {name: str(style) for name, (style, explode) in read.items() if not explode}
 
     def _answer(self, _: Node, answer: Node) -> dict[str, Schema | None]:
         """Return the schemas of an operation's answer by media type."""
@@ -389,9 +397,9 @@ class _Swagger2Reader(_OperationReader):
     def _parameter(self, node: Node) -> Parameter | None:
         return None if _where(node) in ("body", "formData") else super()._parameter(node)
 
-    def _style(self, settings: Mapping[str, Any]) -> tuple[str | None, Any]:
+    def _style(self, settings: Mapping[str, Any], default: str = "form") -> tuple[Any, bool]:
         separators = str(settings.get("collectionFormat"))
-        return _COLLECTIONS.get(separators), separators == "multi"
+        return _COLLECTIONS.get(separators, default), separators == "multi"
 
     def _parameter_schema(self, node: Node) -> tuple[Schema | None, bool]:
         return self._schema(node), False
@@ -415,7 +423,8 @@ class _Swagger2Reader(_OperationReader):
         default = "multipart/form-data" if has_file else "application/x-www-form-urlencoded"
         kinds = [kind for kind in consumes if "form" in kind] or [default]
         schema = Schema(self._document, Node("", (), value))
-        return BodyContent(required=bool(needed), kinds=dict.fromkeys(kinds, schema))
+        delimited = self._delimited(form.items())
+        return BodyContent(required=bool(needed), kinds=dict.fromkeys(kinds, schema), delimited=delimited)
 
     def _answer(self, operation: Node, answer: Node) -> dict[str, Schema | None]:
         schema = self._schema(self._document.child(answer, "schema"))
@@ -439,7 +448,7 @@ def made_name(method: str, path: str) -> str:
     """Make a tool name for an operation without an id: `GET /orders/{id}` → `get_orders_by_id`."""
     words = [method.lower()]
     for part in path.strip("/").split("/"):
-        for index, piece in enumerate(_TEMPLATE.split(part)):
+        for index, piece in enumerate(TEMPLATE.split(part)):
             if word := re.sub(r"\W+", "_", piece).strip("_"):
                 words.append(f"by_{word}" if index % 2 else word)
     return "_".join(words) if len(words) > 1 else f"{words[0]}_root"

@@ -10,7 +10,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import unquote
 
-from agentest.plugins.servers.rest.operations import Api, Operation, Parameter
+from agentest.plugins.servers.rest.operations import TEMPLATE, Api, Operation, Parameter
 from agentest.plugins.servers.rest.request_values import (
     MISSING,
     Pairs,
@@ -138,7 +138,6 @@ def _strangers(
             yield f"`{name}` ({did_you_mean(name, known)})" if known else f"`{name}`"
 
 
-_TEMPLATE = re.compile(r"\{([^{}/]+)\}")
 _CONVERSATION = re.compile(r"/c/([^/]+)(/.*)?")
 _KEY = re.compile(r"[0-9a-f]{24}")
 _MAX_LISTED_OPERATIONS = 20
@@ -167,10 +166,10 @@ class Routes:
 
         def openness(path: str) -> list[tuple[int, str]]:
             # More literal paths come first, compared part by part.
-            return [("{" in p and 1 + bool(_TEMPLATE.fullmatch(p)), p) for p in path.split("/")]
+            return [("{" in p and 1 + bool(TEMPLATE.fullmatch(p)), p) for p in path.split("/")]
 
         def pattern(path: str) -> re.Pattern[str]:
-            parts = _TEMPLATE.split(path)
+            parts = TEMPLATE.split(path)
             return re.compile(
                 "".join("([^/]+?)" if i % 2 else re.escape(part) for i, part in enumerate(parts))
             )
@@ -207,7 +206,7 @@ class Routes:
                     continue
                 operation = next((operation for operation in operations if operation.method == method), None)
                 if operation:
-                    values = dict(zip(_TEMPLATE.findall(operation.path), match.groups(), strict=True))
+                    values = dict(zip(TEMPLATE.findall(operation.path), match.groups(), strict=True))
                     return RequestTarget(
                         conversation=conversation,
                         path=each,

@@ -20,7 +20,11 @@ from agentest.support.json_text import parse_untrusted_json
 MISSING: Any = object()
 _INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_BETWEEN = {"spaceDelimited": " ", "pipeDelimited": "|"}  # separators of the styles that have no comma
+_BETWEEN = {
+    "spaceDelimited": " ",
+    "pipeDelimited": "|",
+    "tabDelimited": "\t",
+}  # separators of the styles that have no comma
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 Pairs = Sequence[tuple[str, str]]  # names and values of a query, a form or cookies, in order
@@ -81,9 +85,11 @@ def typed(text: str, schema: Schema | None) -> Any:
     return text
 
 
-def typed_field(texts: Sequence[str], schema: Schema | None) -> Any:
-    """Convert a form field to the type of its schema."""
+def typed_field(texts: Sequence[str], schema: Schema | None, style: str | None = None) -> Any:
+    """Convert a form field to the type of its schema; with a style, one text has all items of a list."""
     if schema and _is(schema, "array"):
+        if style:
+            texts = [item for text in texts if text for item in text.split(_BETWEEN.get(style, ","))]
         return _typed_all(texts, schema)
     if schema and _is(schema, "object"):
         text = _single(texts)
@@ -207,10 +213,9 @@ def read_body(body: bytes, content_type: str, content: BodyContent) -> tuple[Any
     schema = content.kinds[declared]
     if is_json(kind):
         return _json(body, charset), schema
-    if kind == FORM:
-        return _form(_text(body, charset), schema), schema
-    if kind == MULTIPART:
-        return _multipart(body, content_type, schema), schema
+    if kind in (FORM, MULTIPART):
+        fields = _form(_text(body, charset)) if kind == FORM else _multipart(body, content_type)
+        return _typed(fields, schema, content.delimited), schema
     try:
         return _text(body, charset), schema
     except UnreadableRequest:
@@ -246,15 +251,15 @@ def _text(body: bytes, charset: str | None) -> str:
         return body.decode(charset or "utf-8")
 
 
-def _form(text: str, schema: Schema | None) -> dict[str, Any]:
+def _form(text: str) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     with errors_as(UnreadableRequest, "is not a form: "):
         for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS):
             fields.setdefault(name, []).append(value)
-    return _typed(fields, schema)
+    return fields
 
 
-def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
+def _multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
     boundary = b"--" + (_header(content_type).get_boundary() or "").encode("latin-1", "replace")
     if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
         raise UnreadableRequest(f"is a form of more than {_MOST_FIELDS:,} parts")
@@ -265,7 +270,7 @@ def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[st
             fields.setdefault(collapse_rfc2231_value(name), []).append(_of_part(head, content))
     if not fields:
         raise UnreadableRequest("is not a form: not one field was found between its boundaries")
-    return _typed(fields, schema)
+    return fields
 
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[Message, bytes]]:
@@ -306,7 +311,7 @@ def _of_part(head: Message, content: bytes) -> str:
         return f"<{name}, {head.get_content_type()}, {len(data)} bytes>"
 
 
-def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
+def _typed(fields: dict[str, list[str]], schema: Schema | None, styles: Mapping[str, str]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     by_property: dict[str, list[str]] = {}
     for name in fields:
@@ -315,7 +320,7 @@ def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, 
         for name, keys in by_property.items():
             inside = schema and schema.property(name)
             if name in fields or inside is None:
-                made |= {key: typed_field(fields[key], inside) for key in keys}
+                made |= {key: typed_field(fields[key], inside, styles.get(key)) for key in keys}
             else:
                 made[name] = deep(name, inside, [(key, text) for key in keys for text in fields[key]])
     return made

@@ -201,13 +201,11 @@ def _alternatives(word: str, validator: Any, forms: Any, value: Any, schema: Any
         target = str(mapping.get(name, name))
         chosen = ends.get(target) or (refs.get(target) if name in mapping else None)
         if chosen is not None:
-            yield from validator.descend(value, chosen)
-            return
+            return validator.descend(value, chosen)  # type: ignore[no-any-return]
         if name not in mapping and len(refs) == len(forms):
             known = list(mapping or ends)
-            yield ValidationError("", path=[key], validator="enum", validator_value=known, instance=name)
-            return
-    yield from _CHECKS[word](validator, forms, value, schema)
+            return [ValidationError("", path=[key], validator="enum", validator_value=known, instance=name)]
+    return _CHECKS[word](validator, forms, value, schema)
 
 
 def _items(validator: Any, expected: Any, value: Any, schema: Any) -> Iterable[Any]:
