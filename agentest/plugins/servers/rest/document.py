@@ -134,7 +134,7 @@ def _composed(path: Path, _: int) -> yaml.Node | None:
 
 
 _MOST_REFERENCES = 100  # the maximum length of a chain of references; longer chains are circular
-_STORE_FORMAT = 2  # to be raised when the stored values change
+_STORE_FORMAT = 3  # to be raised when the stored values change
 _STORED_CHARS = 50_000  # smaller documents are read again as quickly
 _UNREADABLE = ""  # in place of the digest of a file that cannot be read
 
