@@ -469,6 +469,14 @@ def test_the_document_itself(tmp_path: Path) -> None:
     assert not one.calls
 
 
+def test_the_document_leads_nowhere_else(tmp_path: Path) -> None:
+    """The servers of its paths and operations are left out, too, because agents would call the real API."""
+    real = {"servers": [{"url": "https://real.example"}]}
+    value = document({"/a": {**real, "get": {**operation("get_order"), **real}}})
+    one = held(tmp_path, {"get_order": get_order}, "GET /openapi.json", value=value)
+    assert "real.example" not in json.dumps(one.told[0].body)
+
+
 def test_pages_of_this_machine(tmp_path: Path) -> None:
     """Browsers let pages of this machine read answers, and no others."""
     asks = {"access-control-request-method": "DELETE", "access-control-request-headers": "x-a"}

@@ -18,6 +18,7 @@ from agentest.plugins.servers.active_conversations import HEADER, Names, ServerI
 from agentest.plugins.servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
 from agentest.plugins.servers.rest.operations import (
     JSON,
+    METHODS,
     Api,
     BodyContent,
     Interface,
@@ -207,7 +208,9 @@ class _RestServer:
             # For agents that generate their tools from it, the document has our address.
             at = f"/c/{target.conversation}" if target.conversation else ""
             servers = [{"url": f"{request.scheme}://{request.host}{at}"}]
-            return in_json(200, {**self._api.document.root.value, "servers": servers})
+            root = self._api.document.root.value
+            paths = {path: _without_servers(item) for path, item in root.get("paths", {}).items()}
+            return in_json(200, {**root, "paths": paths, "servers": servers})
         name = shortened(f"{request.method} {target.path}", _NAME_CHARS)
         anything = Interface(body=BodyContent(kinds={"*/*": None}))
         operation = Operation(tool=name, method=request.method, path=target.path, interface=lambda: anything)
@@ -237,6 +240,15 @@ class _RestServer:
         if (about or text) not in self._noted and len(self._noted) < 100:
             self._noted.add(about or text)
             self._opening.on_note(self._opening.redact(text))
+
+
+def _without_servers(part: Any) -> Any:
+    """Return a path or an operation without servers of its own, which would lead to the real API."""
+    if not isinstance(part, Mapping):
+        return part
+    return {
+        key: _without_servers(part[key]) if key in METHODS else part[key] for key in part if key != "servers"
+    }
 
 
 def _response(operation: Operation, read: ParsedRequest, answer: ServedAnswer) -> ToolHttpResponse:
