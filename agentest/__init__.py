@@ -29,7 +29,7 @@ _NAMES = {
         "Unscored Verdict VerdictWarning WarningCode"
     ),
     "domain.tool_visibility": "ToolOutcome",
-    "domain.transcript": "Conversation Failure TimeSpent ToolCall Turn Usage",
+    "domain.transcript": "Conversation Failure TimeSpent ToolCall Turn UnfinishedTurn Usage",
     "judging.custom_metrics": (
         "ConversationInput ConversationMetric Metric MetricModel QualitativeMetric QuantitativeMetric "
         "ScoreInput"

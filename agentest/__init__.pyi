@@ -52,6 +52,7 @@ from agentest.domain.transcript import Failure as Failure
 from agentest.domain.transcript import TimeSpent as TimeSpent
 from agentest.domain.transcript import ToolCall as ToolCall
 from agentest.domain.transcript import Turn as Turn
+from agentest.domain.transcript import UnfinishedTurn as UnfinishedTurn
 from agentest.domain.transcript import Usage as Usage
 from agentest.judging.custom_metrics import ConversationInput as ConversationInput
 from agentest.judging.custom_metrics import ConversationMetric as ConversationMetric

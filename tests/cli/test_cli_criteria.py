@@ -28,7 +28,7 @@ def judge(received: Received) -> Answer:
     asked = json.dumps(received.body["response_format"])
     if '"result"' in asked:
         result = next((found for text, found in RESULTS.items() if text in question), "met")
-        return completion({"reason": f"It is {result}.", "turn": 0, "result": result})
+        return completion({"reason": f"It is {result}.", "turn": 1, "result": result})
     if '"outcome"' in asked:
         return completion({"reason": "The card is blocked.", "outcome": "rightly not reached"})
     return completion({"reason": "Good.", **({"labels": []} if '"labels"' in asked else {"value": 5})})

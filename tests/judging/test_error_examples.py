@@ -39,11 +39,9 @@ def test_the_first_turns_in_which_it_occurred() -> None:
     ]
 
 
-def test_an_error_of_a_whole_conversation() -> None:
-    """An error without a turn shows the last turn; a conversation without turns has no example."""
-    whole = labelled_failure("a-F1", turn_index=None)
-    assert [e.turn_index for e in examples(talk("a", whole))] == [1]
-    assert examples(talk("a", whole, turns=0)) == ()
+def test_an_error_in_a_turn_that_is_not_stored() -> None:
+    """It is counted, and has no example."""
+    assert examples(talk("a", labelled_failure("a-F1"), turns=0)) == ()
 
 
 def test_calls_are_shown_with_their_results() -> None:
