@@ -269,7 +269,7 @@ def _failure_lines(failures: Sequence[LabelledFailure]) -> Iterator[str]:
     limit = _chars_per_item(_REASONS_CHARS, len(failures), 60, 400)
     for f in failures:
         label = truncated(f.label, _LABEL_CHARS)
-        known = {"id": f.id, "metric": f.metric, "label": label, "turn": f.turn_index + 1}
+        known = {"id": f.id, "metric": f.metric, "label": label, "turn": f.turn_index}
         judged = {"judged": f.severity.label} if f.severity is not None else {}
         yield encode_on_one_line({**known, **judged, "reason": shortened(f.reason, limit)})
 
@@ -346,7 +346,7 @@ def _turn_record(conversation_id: str, turn: Turn, limit: int) -> dict[str, Any]
     )
     return {
         "conversation": conversation_id,
-        "turn": turn.turn_index + 1,
+        "turn": turn.turn_index,
         "user": shortened(turn.user_message, limit // 5),
         **({"calls": calls} if calls else {}),
         "assistant": shortened(turn.agent_message, limit // 3) or NO_TEXT,

@@ -107,7 +107,7 @@ def test_the_order_of_blocks() -> None:
         "id": "refund-1-F1",
         "metric": "agent_behavior_failure",
         "label": "false information",
-        "turn": 2,
+        "turn": 1,
         "reason": "Why refund-1-F1.",
     }
     assert content.endswith("are high for that.")

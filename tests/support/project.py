@@ -37,6 +37,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.deadline_s = DEADLINE_S
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -76,7 +77,7 @@ class Project:
         process = self._popen(list(arguments), env, stdin, stdout, stderr)
         with process:
             try:
-                out, err = process.communicate(typed or None, timeout=DEADLINE_S)
+                out, err = process.communicate(typed or None, timeout=self.deadline_s)
             except BaseException:
                 process.kill()
                 raise
