@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from stopping import stop
 
 CARD = "/.well-known/agent-card.json"
 Json = dict[str, Any]
@@ -134,7 +135,7 @@ async def serving(server: A2aServer) -> AsyncIterator[A2aServer]:
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield server
     finally:
-        await runner.cleanup()
+        await stop(runner)
 
 
 def card(url: str = "/", *, version: str = "1.0", binding: str = "JSONRPC", **more: Any) -> Json:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import hurrying
 from aiohttp import web
+from stopping import stop
 
 from agentest.agents.factory import make_agents
 from agentest.agents.port import Agent, Resources
@@ -43,7 +44,7 @@ async def served(routes: Routes) -> AsyncIterator[str]:
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
     finally:
-        await runner.cleanup()
+        await stop(runner)
 
 
 def settings(url: str, agent: dict[str, Any]) -> Any:

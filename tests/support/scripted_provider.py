@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 from aiohttp import web
+from stopping import stop
 
 Json = dict[str, Any]
 FORMS = ("chat", "responses", "stored responses", "anthropic", "gemini")
@@ -792,4 +793,4 @@ async def served(app: web.Application) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        await runner.cleanup()
+        await stop(runner)

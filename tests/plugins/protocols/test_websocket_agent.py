@@ -18,6 +18,7 @@ import yaml
 from aiohttp import WSCloseCode, WSMsgType, web
 from anyio.from_thread import start_blocking_portal
 from lacking_machine import NOTHING_LEFT, Machine
+from stopping import stop
 from talking import converse
 
 from agentest import scenario
@@ -63,7 +64,7 @@ async def serving(dialect: Dialect, **options: Any) -> AsyncIterator[str]:
     try:
         yield f"ws://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        await runner.cleanup()
+        await stop(runner)
 
 
 @contextmanager
