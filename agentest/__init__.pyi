@@ -4,9 +4,9 @@ from agentest import mocks as mocks
 from agentest.agents.port import TurnContext as TurnContext
 from agentest.config.agents.tools import AgentTool as AgentTool
 from agentest.config.config import Config as Config
-from agentest.config.definition import ConfigSettings as ConfigSettings
-from agentest.config.definition import RunSettings as RunSettings
-from agentest.config.definition import define_config as define_config
+from agentest.config.file import ConfigSettings as ConfigSettings
+from agentest.config.file import RunSettings as RunSettings
+from agentest.config.file import define_config as define_config
 from agentest.conversation.simulated_user import SimulatedUser as SimulatedUser
 from agentest.conversation.user import NextMessage as NextMessage
 from agentest.domain.changes import Attack as Attack
@@ -84,7 +84,7 @@ from agentest.scenarios.model import Criterion as Criterion
 from agentest.scenarios.model import Persona as Persona
 from agentest.scenarios.model import Scenario as Scenario
 from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
-from agentest.scenarios.personas import persona as persona
+from agentest.scenarios.options import persona as persona
 from agentest.scenarios.trajectory import AnyOf as AnyOf
 from agentest.scenarios.trajectory import CallOrder as CallOrder
 from agentest.scenarios.trajectory import ExpectedCall as ExpectedCall

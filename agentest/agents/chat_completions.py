@@ -310,19 +310,10 @@ def content_of(message: UserText) -> str | list[dict[str, Any]]:
 
 
 def _attachments_part(file: Attachment) -> dict[str, Any]:
-    from agentest.agents.file_parts import (
-        audio_format,
-        data_address,
-        kind_of,
-        name_of,
-        unsupported_file,
-        web_address,
-    )
-
-    if kind_of(file).startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": web_address(file, _WHOM)}}
+    if file.kind.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": file.web_address(_WHOM)}}
     if file.uri:
-        raise unsupported_file(file, _WHOM, "only images can be sent to it by their address")
-    if form := audio_format(file):
+        raise file.unsupported(_WHOM, "only images can be sent to it by their address")
+    if form := file.audio_format:
         return {"type": "input_audio", "input_audio": {"data": file.base64, "format": form}}
-    return {"type": "file", "file": {"filename": name_of(file), "file_data": data_address(file)}}
+    return {"type": "file", "file": {"filename": file.file_name, "file_data": file.data_address}}

@@ -1,15 +1,18 @@
-"""Find and read the configuration file: YAML or Python, `.env`, `${VAR}`, and errors with key and line."""
+"""Find and read the configuration file: YAML or Python, `.env`, `${VAR}`, and errors with key and line.
+
+`define_config` makes a configuration in Python, with the types of its keys.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import field, replace
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from pydantic import ValidationError
 
@@ -30,6 +33,11 @@ from agentest.support.redaction import (
     url_secrets,
 )
 from agentest.support.text import snake_case, snake_keys
+
+if TYPE_CHECKING:
+    from agentest.config.config import ExploreSettings
+    from agentest.config.models import JudgeSettings, ProviderOptions, UserSettings
+    from agentest.domain.repeat_setting import Repeat
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
 _WRITE_ONE = "Write one: agentest init, or agentest init --endpoint URL where your agent runs already. "
@@ -300,3 +308,67 @@ def with_instructions(
 
 def _agents(config: Config) -> tuple[AnyAgent, ...]:
     return config.agent, *config.agents.values(), *config.compare
+
+
+class RunSettings(TypedDict, total=False):
+    """Keys of a configuration besides `agent` and `model`. `Config` has their defaults."""
+
+    agents: Mapping[str, AnyAgent | Mapping[str, Any]]
+    compare: Sequence[AnyAgent | Mapping[str, Any]]
+    servers: Mapping[str, Any] | Sequence[Any]
+    provider: str | None
+    provider_options: ProviderOptions | Mapping[str, Any]
+    user: UserSettings | Mapping[str, Any]
+    judge: JudgeSettings | Mapping[str, Any]
+    conversations_per_scenario: int
+    repeat: Repeat | Mapping[str, Any] | str | None
+    max_turns: int
+    request_timeout_ms: int
+    concurrency: int
+    max_concurrency: int | None
+    parallel: bool
+    debounce_ms: int
+    date: str | None
+    metrics: Sequence[str] | None
+    custom_metrics: Sequence[Any]
+    thresholds: Mapping[str, float]
+    include: Sequence[str]
+    exclude: Sequence[str]
+    reporters: Sequence[str]
+    output_dir: str
+    keep_runs: int
+    baseline: str | None
+    fail_on_regression: bool
+    cache: bool
+    cassettes: str | None
+    unmocked_tools: Literal["error", "passthrough", "simulate"]
+    strict: bool
+    redact_transcripts: bool
+    redact: Mapping[str, str]
+    fail_on_error_severity: Literal["low", "medium", "high", "critical"]
+    explore: ExploreSettings | Mapping[str, Any]
+    plugins: Sequence[str]
+
+
+class ConfigSettings(RunSettings, total=False):
+    """All keys of a configuration."""
+
+    agent: AnyAgent | Mapping[str, Any]
+    model: str | None
+
+
+def define_config(mapping: Mapping[str, Any] | None = None, /, **settings: Unpack[ConfigSettings]) -> Config:
+    """Return a configuration, as `config` of an agentest.config.py or for `Runner`.
+
+        config = define_config(agent={"endpoint": "http://localhost:8000/v1/chat/completions"}, max_turns=4)
+
+    Keywords take precedence over the keys of a mapping.
+
+    Raises ConfigError that names the key and the expected value.
+    """
+    try:
+        return Config.model_validate({**(mapping or {}), **settings})
+    except ValidationError as error:
+        from agentest.config.errors import describe
+
+        raise ConfigError(describe(error, Path("define_config"), {}, Redactor())) from error

@@ -62,7 +62,7 @@ from agentest.support.text import shortened, turn_name
 
 if TYPE_CHECKING:
     from agentest.agents.bypassed_tools import MockedTools
-    from agentest.agents.server_output import AgentServers
+    from agentest.agents.server_process import AgentServers
 
 MAX_TOOL_ROUNDS = 50
 _MAX_EXCHANGES = 6  # the HTTP exchanges of a turn that are remembered: the last ones

@@ -41,7 +41,7 @@ from agentest.support.json_text import well_formed, well_formed_value
 from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
-    from agentest.agents.server_output import Positions
+    from agentest.agents.server_process import Positions
 
 
 class CallSource:

@@ -8,8 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
+from urllib.parse import urlsplit
 
+from agentest.support.errors import CannotSend
 from agentest.support.lazy_dataclasses import dataclass
+
+_AUDIO = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/vnd.wave": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+"""Audio types that OpenAI's protocols support as audio parts. Other audio is sent as a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,46 @@ class Attachment:
     def size(self) -> int | None:
         """The size in bytes; None if only the address is known."""
         return None if self.uri else len(self.base64) * 3 // 4 - self.base64[-2:].count("=")
+
+    @property
+    def kind(self) -> str:
+        """The media type without parameters, such as `image/png`."""
+        return self.mime_type.partition(";")[0].strip().lower()
+
+    @property
+    def audio_format(self) -> str | None:
+        """`wav` or `mp3`, or None for other types."""
+        return _AUDIO.get(self.kind)
+
+    @property
+    def file_name(self) -> str:
+        """The name, or one made from the type."""
+        return self.name or f"attachment.{self.kind.rpartition('/')[2] or 'bin'}"
+
+    @property
+    def data_address(self) -> str:
+        """The bytes as a data: URL."""
+        return f"data:{self.mime_type};base64,{self.base64}"
+
+    def web_address(self, whom: str) -> str:
+        """Return the URL, or the bytes as a data: URL. Raises CannotSend for a URL others cannot open.
+
+        `whom` is the recipient, for the error: `a chat-completions agent`.
+        """
+        if not self.uri:
+            return self.data_address
+        if urlsplit(self.uri).scheme not in ("http", "https", "data"):
+            problem = "it can be sent addresses that begin with https://, http:// or data: alone"
+            raise self.unsupported(whom, problem)
+        return self.uri
+
+    def unsupported(self, whom: str, why: str) -> CannotSend:
+        """Return the error for a file that a protocol cannot carry."""
+        return CannotSend(
+            f"{self.origin} has a part `{'file_data' if self.uri else 'inline_data'}` ({self.mime_type}"
+            f"{f', {self.uri}' if self.uri else ''}) that cannot be sent to {whom}: {why}"
+            + ("; write the file's bytes into the case, as `inline_data`" if self.uri else "")
+        )
 
 
 @dataclass(frozen=True, slots=True)

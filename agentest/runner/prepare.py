@@ -32,7 +32,7 @@ from agentest.support.terminal import with_reminders
 from agentest.support.text import first_names
 
 if TYPE_CHECKING:
-    from agentest.agents.server_output import AgentServers, RecentOutput
+    from agentest.agents.server_process import AgentServers, RecentOutput
     from agentest.domain.shards import ShardedRun
     from agentest.models.providers import ModelSpec
 
@@ -89,7 +89,7 @@ class ManagedServers:
 
     def of(self, agent: str, lane: int | None = None) -> AgentServers:
         """Return the output of the servers that an agent depends on, and of its own only this copy."""
-        from agentest.agents.server_output import AgentServers
+        from agentest.agents.server_process import AgentServers
 
         servers = self.of_any([agent])
         return AgentServers(
@@ -131,7 +131,7 @@ def managed_servers_of(
 
 
 def _room_for_output(name: str) -> RecentOutput:
-    from agentest.agents.server_output import RecentOutput
+    from agentest.agents.server_process import RecentOutput
 
     return RecentOutput(name)
 

@@ -19,8 +19,15 @@ import anyio
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.in_process import agent_section
 from agentest.config.config import Config
-from agentest.config.definition import RunSettings
-from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes
+from agentest.config.file import (
+    NAMES,
+    LoadedConfig,
+    RunSettings,
+    find_config,
+    load,
+    load_values,
+    with_changes,
+)
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status

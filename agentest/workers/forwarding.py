@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from agentest.agents.server_output import ROOM_BYTES, RecentOutput
+from agentest.agents.server_process import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey, Ledger

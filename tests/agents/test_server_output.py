@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from agentest.agents.server_output import AgentServers, RecentOutput
+from agentest.agents.server_process import AgentServers, RecentOutput
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config

@@ -9,8 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from agentest import Config, ConfigError, ConfigSettings, Runner, define_config, scenario
-from agentest.config.definition import RunSettings
-from agentest.config.file import load
+from agentest.config.file import RunSettings, load
 from agentest.testing import ScriptedAgent, arun_scenarios, run_scenarios
 
 AGENT = {"endpoint": "http://127.0.0.1:9/v1/chat/completions"}

@@ -13,7 +13,7 @@ from agentest import scenario
 from agentest.agents.error_hints import load_hint
 from agentest.agents.http_sender import ErrorAdvisor, HttpSender
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.agents.server_output import AgentServers, RecentOutput
+from agentest.agents.server_process import AgentServers, RecentOutput
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser

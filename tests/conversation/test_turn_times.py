@@ -15,7 +15,7 @@ from project import Project
 
 from agentest import scenario
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.agents.server_output import AgentServers, Positions
+from agentest.agents.server_process import AgentServers, Positions
 from agentest.conversation.in_process_calls import RequestCalls
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser

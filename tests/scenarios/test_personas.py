@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentest import persona
 from agentest.conversation.user_prompts import user_prompt
 from agentest.scenarios.definition import build_scenario
-from agentest.scenarios.personas import COUNTS, PERSONAS
+from agentest.scenarios.options import COUNTS, PERSONAS
 from agentest.support.errors import ScenarioError
 
 

@@ -31,8 +31,8 @@ from agentest.plugin import PLUGINS, PluginRegistry, built_in_plugins, core_plug
 from agentest.scenarios import data_files, definition, model, options, parser, script, trajectory_parser
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.scenarios.mutations import OURS as MUTATIONS
+from agentest.scenarios.options import COUNTS, PERSONAS
 from agentest.scenarios.parser import names_of
-from agentest.scenarios.personas import COUNTS, PERSONAS
 from agentest.scenarios.trajectory import ARG_MATCH_MODES, MATCH_MODES
 
 Schema = dict[str, Any]

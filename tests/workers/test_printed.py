@@ -11,7 +11,7 @@ import anyio
 import fake_time
 import pytest
 
-from agentest.agents.server_output import RecentOutput
+from agentest.agents.server_process import RecentOutput
 from agentest.domain.transcript import ServerOutput
 from agentest.workers.channel import deliver, packed
 from agentest.workers.forwarding import OutputForwarder, output_part

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, web_address
 from agentest.agents.http_sender import EventStream
 from agentest.agents.json_reader import (
     arguments_text,
@@ -493,10 +492,10 @@ def output_item(result: ToolResult, item: Item | None) -> dict[str, Any]:
 
 
 def _file(file: Attachment) -> dict[str, Any]:
-    if kind_of(file).startswith("image/"):
-        return {"type": "input_image", "detail": "auto", "image_url": web_address(file, _RECIPIENT)}
+    if file.kind.startswith("image/"):
+        return {"type": "input_image", "detail": "auto", "image_url": file.web_address(_RECIPIENT)}
     if file.uri:
-        return {"type": "input_file", "file_url": web_address(file, _RECIPIENT)}
-    if form := audio_format(file):
+        return {"type": "input_file", "file_url": file.web_address(_RECIPIENT)}
+    if form := file.audio_format:
         return {"type": "input_audio", "input_audio": {"data": file.base64, "format": form}}
-    return {"type": "input_file", "filename": name_of(file), "file_data": data_address(file)}
+    return {"type": "input_file", "filename": file.file_name, "file_data": file.data_address}

@@ -8,7 +8,6 @@ from dataclasses import field
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.file_parts import unsupported_file
 from agentest.agents.json_reader import excerpt, is_list_of_objects
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.plugins.protocols.ag_ui.json_patch import BadPatch, CopyLimit, patched
@@ -171,7 +170,7 @@ def _part(file: Attachment) -> Wire:
         return {"type": part, "source": {"type": "data", "value": file.base64, "mimeType": file.mime_type}}
     if not file.uri.startswith(("http://", "https://")):
         problem = "it takes addresses only if they begin with https:// or http://"
-        raise unsupported_file(file, "an AG-UI agent", problem)
+        raise file.unsupported("an AG-UI agent", problem)
     return {"type": part, "source": {"type": "url", "value": file.uri, "mimeType": file.mime_type}}
 
 

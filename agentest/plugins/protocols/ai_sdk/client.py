@@ -291,5 +291,5 @@ def earlier_wire(messages: Sequence[Message]) -> list[Wire]:
 
 def _file(file: Attachment) -> Part:
     name = {"filename": file.name} if file.name else {}
-    address = file.uri or f"data:{file.mime_type};base64,{file.base64}"
+    address = file.uri or file.data_address
     return {"type": "file", "mediaType": file.mime_type, **name, "url": address}

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.bypassed_tools import ids_of_mocked_calls
-from agentest.agents.file_parts import kind_of, unsupported_file, web_address
 from agentest.agents.http_sender import EventStream, HttpAnswer, read_body
 from agentest.agents.json_reader import (
     TOO_DEEP,
@@ -185,7 +184,7 @@ def _tool_use(request: ToolRequest) -> Block:
 
 
 def _file(file: Attachment) -> Block:
-    kind = kind_of(file)
+    kind = file.kind
     name = {"title": file.name} if file.name else {}
     if kind.startswith("image/"):
         return {"type": "image", "source": _source(file, kind)}
@@ -195,12 +194,12 @@ def _file(file: Attachment) -> Block:
         data = b64decode(file.base64).decode("utf-8", errors="replace")
         source = {"type": "text", "media_type": "text/plain", "data": data}
         return {"type": "document", "source": source, **name}
-    raise unsupported_file(file, _RECIPIENT, "it takes only images, PDFs and texts")
+    raise file.unsupported(_RECIPIENT, "it takes only images, PDFs and texts")
 
 
 def _source(file: Attachment, kind: str) -> dict[str, str]:
     if file.uri:
-        return {"type": "url", "url": web_address(file, _RECIPIENT)}
+        return {"type": "url", "url": file.web_address(_RECIPIENT)}
     return {"type": "base64", "media_type": kind, "data": file.base64}
 
 

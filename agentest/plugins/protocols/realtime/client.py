@@ -17,7 +17,6 @@ from wave import Error as WaveError
 from wave import open as open_wave
 
 from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
-from agentest.agents.file_parts import audio_format, kind_of, unsupported_file, web_address
 from agentest.agents.json_reader import error_text, excerpt, mapping_at, objects_at, read_event, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import (
@@ -270,13 +269,11 @@ def _items_of_message(message: Message, calls: Mapping[str, wire.Item]) -> list[
 
 
 def _file(file: Attachment) -> dict[str, Any]:
-    if kind_of(file).startswith("image/"):
-        return {"type": "input_image", "image_url": web_address(file, _RECIPIENT)}
-    if not kind_of(file).startswith("audio/") or file.uri or audio_format(file) == "mp3":
-        raise unsupported_file(
-            file, _RECIPIENT, "it takes images, and audio as WAV or in the session's format"
-        )
-    return {"type": "input_audio", "audio": _samples(file) if audio_format(file) == "wav" else file.base64}
+    if file.kind.startswith("image/"):
+        return {"type": "input_image", "image_url": file.web_address(_RECIPIENT)}
+    if not file.kind.startswith("audio/") or file.uri or file.audio_format == "mp3":
+        raise file.unsupported(_RECIPIENT, "it takes images, and audio as WAV or in the session's format")
+    return {"type": "input_audio", "audio": _samples(file) if file.audio_format == "wav" else file.base64}
 
 
 def _samples(file: Attachment) -> str:
@@ -285,4 +282,4 @@ def _samples(file: Attachment) -> str:
         with open_wave(BytesIO(b64decode(file.base64))) as sound:
             return b64encode(sound.readframes(sound.getnframes())).decode()
     except (WaveError, EOFError) as error:
-        raise unsupported_file(file, _RECIPIENT, f"it is not a WAV file ({error})") from None
+        raise file.unsupported(_RECIPIENT, f"it is not a WAV file ({error})") from None
