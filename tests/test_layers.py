@@ -20,7 +20,6 @@ FLOORS: list[dict[str, str]] = [
     {
         "support": "",
         "version": "",
-        "wire": "",
     },
     {
         "domain": "support",
@@ -39,7 +38,7 @@ FLOORS: list[dict[str, str]] = [
         "scenarios": "config domain mocks plugin support",
     },
     {
-        "agents": "config domain mocks plugin support wire",
+        "agents": "config domain mocks plugin support",
         "trajectory": "domain scenarios support",
     },
     {
@@ -71,7 +70,7 @@ FLOORS: list[dict[str, str]] = [
         ),
         "plugins/servers": (
             "agents cli config conversation domain mocks models plugin plugins/protocols runner scenarios "
-            "support version wire workers"
+            "support version workers"
         ),
         "pytest_plugin": "cli config domain plugin report runner scenarios store support testing",
     },

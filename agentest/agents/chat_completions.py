@@ -176,7 +176,7 @@ def _pieces(data: str) -> list[str]:
 
 class _Deltas:
     def __init__(self, names: Collection[str]) -> None:
-        from agentest.wire.stream_assembly import StreamedCalls
+        from agentest.agents.stream_assembly import StreamedCalls
 
         self._text: list[str] = []
         self._calls = StreamedCalls(names)

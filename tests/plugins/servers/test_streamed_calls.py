@@ -17,6 +17,7 @@ from scripted_provider import FORM_OF
 from test_model_gateway import gateway
 from test_model_gateway_faults import Faulty, request_of, sent
 
+from agentest.agents.stream_assembly import StreamedCalls
 from agentest.mocks.binding import bind
 from agentest.plugins.protocols.protocol_client import StreamedBlocks
 from agentest.plugins.servers.model_gateway.anthropic_messages import AnthropicMessages
@@ -25,7 +26,6 @@ from agentest.plugins.servers.model_gateway.gemini import Gemini
 from agentest.plugins.servers.model_gateway.responses import Responses
 from agentest.plugins.servers.model_gateway.wire_form import CutStream, ModelCall, WireForm, sse
 from agentest.support.http.sse import Event, EventParser
-from agentest.wire.stream_assembly import StreamedCalls
 
 Call = tuple[str, dict[str, Any]]
 CALLS: list[Call] = [("weather", {"city": {"name": "Rome"}}), ("book", {"note": '{"a": 1}'}), ("weather", {})]

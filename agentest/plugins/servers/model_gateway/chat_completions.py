@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
+from agentest.agents.stream_assembly import StreamedCalls
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.plugins.protocols.model_messages import Json, count, entry, objects, texts_of
 from agentest.plugins.protocols.response_items import made_so_far
@@ -14,7 +15,6 @@ from agentest.plugins.servers.model_gateway import wire_form as wire
 from agentest.support.http.sse import Event
 from agentest.support.json_text import json_or
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.wire.stream_assembly import StreamedCalls
 
 _DONE = "[DONE]"
 _EXECUTED = {"search": "web_search", "python": "code_interpreter", "visit": "visit_website"}
