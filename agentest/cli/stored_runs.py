@@ -18,8 +18,7 @@ from agentest.config.fields import check_can_be_written, requested_reports
 from agentest.domain.events import ConversationFinished, ReportOptions, ReportRequest, stored_events
 from agentest.domain.results import RunResult
 from agentest.plugin import PLUGINS
-from agentest.scenarios.discovery import matches_name
-from agentest.store.reader import StoredConversations, read_results
+from agentest.store.reader import StoredConversations, is_quoted, read_results
 from agentest.store.runs.folder import (
     RUNS,
     EndedRunNumbers,
@@ -149,9 +148,10 @@ def report_again(
 def _texts(result: RunResult, *, everything: bool) -> Iterator[bytes]:
     """Yield the texts of conversations that a report quotes; a console quotes only those of failures."""
     for scenario in result.scenarios:
-        stored = scenario.conversations
-        if isinstance(stored, StoredConversations) and (everything or scenario.verdict.reasons):
-            yield from stored.stored_texts()
+        stored, rate = scenario.conversations, scenario.pass_rate
+        may_quote = everything or scenario.verdict.reasons or rate is None or rate.value < 1
+        if isinstance(stored, StoredConversations) and may_quote:
+            yield from stored.stored_texts(None if everything or scenario.case else is_quoted)
 
 
 def _reports(words: tuple[str, ...], folder: Path, *, or_console: bool) -> tuple[ReportRequest, ...]:
@@ -168,6 +168,8 @@ def only_named(result: RunResult, wanted: Sequence[str], path: Path | str) -> Ru
     """Return a run with the scenarios that `--scenario` selects; all without it. Raises UsageError."""
     if not wanted:
         return result
+    from agentest.scenarios.discovery import matches_name
+
     names = [scenario.name for scenario in result.scenarios]
     for text in wanted:
         if not any(matches_name(name, (text,)) for name in names):

@@ -29,7 +29,7 @@ from agentest.support.errors import EventLoopBlocked, OutputError
 from agentest.support.files import shown_path
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.redaction import PIECE_END, CredentialFilter, joined
+from agentest.support.redaction import PIECE_END, CredentialFilter, credentials_in, joined
 from agentest.support.terminal import tell, with_reminders
 
 if TYPE_CHECKING:
@@ -115,10 +115,12 @@ def find_credentials(stored: Iterable[bytes], hide: CredentialFilter) -> None:
     clean: set[bytes] = set()
     for part in stored:
         alike = part.translate(_ALIKE).split(PIECE_END)
-        if new := {*alike} - clean:
-            text = joined({p for like, p in zip(alike, part.split(PIECE_END), strict=True) if like in new})
-            if hide(text) is text and len(clean) < _MAX_CLEAN:
-                clean |= {each for each in new if not _NOT_ALIKE.search(each)}
+        new = {*alike} - clean
+        if any(credentials_in(joined(new))) or any(map(_NOT_ALIKE.search, new)):
+            pieces = zip(alike, part.split(PIECE_END), strict=True)
+            hide(joined({piece for like, piece in pieces if like in new}))
+        elif len(clean) < _MAX_CLEAN:
+            clean |= new
 
 
 class _PublicEvents:

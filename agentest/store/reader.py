@@ -236,10 +236,9 @@ class StoredJournal:
     def in_order(self, key: Place) -> array[int]:
         """Return number, start and length of the lines in order, flat; of two with one number the later."""
         flat = self.places.get(key, array("q"))
-        if isinstance(flat, tuple):
-            flat = array("q", (int(each[0]) for each in _NUMBER.finditer(_read_at(self.path, flat))))
-        last = dict(zip(flat[::3], range(0, len(flat), 3), strict=True))
-        return array("q", chain.from_iterable(flat[last[n] : last[n] + 3] for n in sorted(last)))
+        numbers = map(int, _read_at(self.path, flat).split()) if isinstance(flat, tuple) else iter(flat)
+        last = {place[0]: place for place in zip(numbers, numbers, numbers, strict=True)}
+        return array("q", chain.from_iterable(map(last.__getitem__, sorted(last))))
 
     def conversations(
         self,
@@ -287,7 +286,6 @@ class StoredJournal:
         return replace(result, conversations=stored, totals=result.totals if is_summed else totals_of(stored))
 
 
-_NUMBER = re.compile(rb"\d+")
 _AT_ONCE = 100
 _Item = TypeVar("_Item")
 
@@ -320,9 +318,9 @@ class StoredItems(Sequence[_Item]):
         mapped.is_changed = True
         return mapped
 
-    def stored_texts(self) -> Iterator[bytes]:
-        """Yield the parts as JSON, those of many at once."""
-        parts = self._read()
+    def stored_texts(self, wanted: Callable[[bytes], bool] | None = None) -> Iterator[bytes]:
+        """Yield the parts, or the wanted ones, as JSON, those of many at once."""
+        parts = filter(wanted, self._read())
         while several := list(islice(parts, _AT_ONCE)):
             yield b", ".join(several)
 
@@ -341,10 +339,12 @@ class StoredItems(Sequence[_Item]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     def _read(self, numbers: Iterable[int] | None = None) -> Iterator[bytes]:
+        places = self._places
         try:
             with self._path.open("rb") as journal:
-                for at in range(len(self)) if numbers is None else numbers:
-                    yield _at(journal, (self._places[3 * at + 1], self._places[3 * at + 2]))
+                for at in range(0, len(places), 3) if numbers is None else (3 * n for n in numbers):
+                    journal.seek(places[at + 1])
+                    yield journal.read(places[at + 2])
         except OSError as error:
             raise self._damaged(error) from None
 
@@ -376,6 +376,12 @@ class StoredConversations(StoredItems[ConversationResult]):
                 yield CODECS.read(MeasuredConversation, json.loads(begin[4]))
             except _UNREADABLE as error:
                 raise self._damaged(error) from None
+
+
+def is_quoted(line: bytes) -> bool:
+    """True if the console may quote a conversation: it did not pass, or has failures."""
+    before = line[: line.find(b', "conversation": {')]  # quotation marks in names are escaped
+    return b', "measured": {"passed": true' not in before or b'"failures": ' in before
 
 
 _LONG_LINE = 8192

@@ -358,7 +358,8 @@ def _without_credentials(text: str) -> str:
     return _QUERY.sub(_hidden, text)
 
 
-def _credentials_in(text: str) -> Iterator[str]:
+def credentials_in(text: str) -> Iterator[str]:
+    """Yield what has the form of a credential."""
     folded = text.replace("İ", "i").lower().replace("ſ", "s")  # of the same length, unlike casefold()
     matches = (match for parts, pattern in _PATTERNS for match in _matches(pattern, text, parts, folded))
     for match in chain(matches, _QUERY.finditer(text)):
@@ -457,7 +458,7 @@ class CredentialFilter:
         named: list[str] = []
         texts = [each for each in _texts(value, named) if each not in keep]
         unknown = _SEPARATOR.join(each for each in texts if each not in self._clean)
-        found = {each.replace("\\n", "\n") for each in (*named, *_credentials_in(unknown))}
+        found = {each.replace("\\n", "\n") for each in (*named, *credentials_in(unknown))}
         if not found and len(self._clean) < _MAX_CLEAN:
             self._clean.update(each for each in texts if len(each) < MAX_ERROR_CHARS)
         text = _SEPARATOR.join(texts) if self._distinctive or found else ""
@@ -508,7 +509,7 @@ def _texts(value: Any, named: list[str] | None = None) -> Iterator[str]:
             elif isinstance(item, list | tuple | set | frozenset):
                 waiting += item
             elif stored := getattr(item, "stored_texts", None):  # values that are read when they are used
-                yield joined({piece for json in stored() for piece in json.split(PIECE_END)})
+                yield joined(set[bytes]().union(*(json.split(PIECE_END) for json in stored())))
             else:
                 yield str(item) if isinstance(item, str) else _foreign_text(item)
 

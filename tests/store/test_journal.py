@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import pytest
 from builders import (
+    MISSED,
     broken_file,
     conversation,
     conversation_result,
@@ -737,9 +738,13 @@ def test_a_damaged_line_is_named_by_the_path(tmp_path: Path) -> None:
 
 
 def test_a_credential_that_only_a_conversation_shows_is_hidden_in_reasons(tmp_path: Path) -> None:
-    """A stored run is read bit by bit, but what hides a value in one part hides it in all."""
+    """A stored run is read bit by bit, but what hides a value in one part hides it in all.
+
+    As during the run, a console looks at the conversations that did not pass, and other reports at all.
+    """
     said = turn(agent="Use api_key=Zq8Rk2Lm9Xw4Tv7Bn3 from now on.")
-    result = scenario_result("s", [conversation_result("c1", held=conversation("c1", [said]))])
+    held = conversation("c1", [said])
+    result = scenario_result("s", [conversation_result("c1", held=held, trajectory=MISSED)])
     quoted = Reason(Status.FAILED, ReasonKind.CHECK, "the reply has Zq8Rk2Lm9Xw4Tv7Bn3")
     failing = replace(result, verdict=Verdict(Status.FAILED, (quoted,)))
     path = tell(events(run_result(failing)), tmp_path)

@@ -12,10 +12,11 @@ However often one looks, a decision that is `proven` is wrong at most as often a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
+from itertools import accumulate, islice
 from math import ceil, exp, lgamma, log, sqrt
 from typing import Literal, Protocol
 
@@ -338,29 +339,16 @@ def detectable_rate(draws: int, rate: float) -> float | None:
 
     None if there is none, because even zero passed draws may be chance.
     """
-    most = _rejection_threshold(draws, rate)
-    if most is None:
-        return None
+    ways = [lgamma(draws + 1) - lgamma(n + 1) - lgamma(draws - n + 1) for n in range(draws + 1)]
+
+    def chances(rate: float) -> Iterator[float]:
+        hit, miss = log(rate), log(1 - rate)
+        return (exp(each + n * hit + (draws - n) * miss) for n, each in enumerate(ways))
+
+    most = sum(total <= _FALSE_ALARM_RATE for total in accumulate(chances(rate)))
     low, high = 0.0, rate
-    for _ in range(_STEPS):
+    for _ in range(_STEPS if most else 0):
         middle = (low + high) / 2
-        chance = sum(_chance(passed, draws, middle) for passed in range(most + 1))
+        chance = sum(islice(chances(middle), most))
         low, high = (middle, high) if chance >= _DETECTION_RATE else (low, middle)
-    return low
-
-
-def _rejection_threshold(draws: int, rate: float) -> int | None:
-    total, most = 0.0, None
-    for passed in range(draws + 1):
-        total += _chance(passed, draws, rate)
-        if total > _FALSE_ALARM_RATE:
-            return most
-        most = passed
-    return most
-
-
-def _chance(passed: int, draws: int, rate: float) -> float:
-    if not 0 < rate < 1:
-        return float(passed == (draws if rate else 0))
-    ways = lgamma(draws + 1) - lgamma(passed + 1) - lgamma(draws - passed + 1)
-    return exp(ways + passed * log(rate) + (draws - passed) * log(1 - rate))
+    return low if most else None
