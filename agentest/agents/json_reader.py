@@ -175,7 +175,7 @@ def read_any(text: str) -> Any:
 
 def read_result(result: Any) -> Any:
     """Parse a tool result: text with a JSON object or list is parsed, other values are unchanged."""
-    if not isinstance(result, str):
+    if not isinstance(result, str) or result.lstrip()[:1] not in ("{", "["):
         return result
     value = read_any(result)
     return value if isinstance(value, dict | list) else result

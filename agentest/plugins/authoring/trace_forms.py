@@ -1,11 +1,12 @@
 """The forms of records that `agentest import` reads: traces, logs and exports of observability tools.
 
-Of each form, one function recognizes a record and another adds it to the sessions (`ReadRecord`).
+Of each form, one function recognizes a record, and another adds it to the sessions or returns False.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from agentest.plugins.authoring.trace_messages import (
     message_items,
     opened,
     role_of,
-    unusual_role,
 )
 from agentest.plugins.authoring.trace_sessions import (
     CONTINUED,
@@ -269,10 +269,6 @@ def _at(record: Mapping[str, Any], name: str) -> Any:
     return None
 
 
-def _children(record: Mapping[str, Any]) -> list[Any] | None:
-    return found if isinstance(found := _at(record, "children"), list) else None
-
-
 def _kind(record: Mapping[str, Any]) -> str:
     """Return what a span is: `llm`, `tool`, `other`, or "" for what is no span."""
     operation = str(record.get("op_name") or "")  # of Weave
@@ -284,7 +280,7 @@ def _kind(record: Mapping[str, Any]) -> str:
 def is_langfuse(record: Mapping[str, Any]) -> bool:
     """Return True for a session, a trace or a span of an observability tool."""
     return (
-        _children(record) is not None
+        isinstance(_at(record, "children"), list)
         or (isinstance(record.get("traces"), list) and "id" in record)
         or "run_type" in record
         or (_at(record, "trace") is not None and _kind(record) != "")
@@ -298,9 +294,9 @@ def read_langfuse(record: Mapping[str, Any], found: ReadTraces) -> bool:
         for each in traces:
             read_langfuse({**each, "sessionId": record.get("id")}, found)
         return True
-    children = _children(record)
+    children = _at(record, "children")
     whole = entry(record, "trace") or entry(record, "info") or record  # beside its observations
-    is_whole = children is not None and not _kind(record)
+    is_whole = isinstance(children, list) and not _kind(record)
     rows = sorted(objects(children), key=lambda row: str(_at(row, "began") or ""))
     rows = [*rows, dict(whole)] if is_whole else [dict(record), *rows]
     outer = {_at(row, "parent") for row in rows if str(row.get("type")).upper() == "GENERATION"}
@@ -441,16 +437,21 @@ _LOOKED_AT = 8  # messages of a list, to tell what it is
 
 def session_of(record: Mapping[str, Any], more: Sequence[str] = ()) -> str | None:
     """Return the session that a record, or one around it, names. `more`: further keys."""
-    keys = {snake_case(str(key)).replace(" ", "_"): key for key in record}
-    for name in (*KEYS["session"], *more):
-        if name == "sender_id" and {"event", "events"}.isdisjoint(keys):
-            continue  # a session only in Rasa: other tools have one for each speaker
-        value = record.get(keys.get(name, ""))
-        value = value.get("id") if isinstance(value, Mapping) else value
+    for key in _session_keys(tuple(record), tuple(more)):
+        value = record[key]
+        value = value.get("id") if isinstance(value, dict) else value
         if isinstance(value, str | int) and value != "":
             return str(value)
     inside = (record[key] for key in ("metadata", "call", "message", "payload") if entry(record, key))
     return next(filter(None, (session_of(each, more if "call" in record else ()) for each in inside)), None)
+
+
+@lru_cache(4096)
+def _session_keys(keys: tuple[str, ...], more: tuple[str, ...]) -> Sequence[str]:
+    known = {snake_case(str(key)).replace(" ", "_"): key for key in keys}
+    if {"event", "events"}.isdisjoint(known):
+        known.pop("sender_id", None)  # a session only in Rasa: other tools have one for each speaker
+    return [known[name] for name in (*KEYS["session"], *more) if name in known]
 
 
 def _lists(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
@@ -469,14 +470,15 @@ def _lists(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, li
             yield f"{path}.mapping".lstrip("."), branch[::-1]
             return
         own = _OF_MESSAGES if not depth and is_message(value) else ()
-        for key in [key for key in value if key not in own]:
-            yield from _lists(value[key], f"{path}.{key}".lstrip("."), depth + 1)
+        for key, each in value.items():
+            if key not in own and isinstance(each, str | list | dict):
+                yield from _lists(each, f"{path}.{key}".lstrip("."), depth + 1)
 
 
-def _messages(record: Mapping[str, Any], found: ReadTraces) -> tuple[str, list[Any]]:
+def _messages(record: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, list[Any]]:
     """Return the longest list of messages in a record, and its path."""
     known = [
-        (path, each, sum(is_message(one, found.roles) for one in each[:_LOOKED_AT]))
+        (path, each, sum(is_message(one, roles) for one in each[:_LOOKED_AT]))
         for path, each in _lists(record)
     ]
     path, best, number = max(known, key=lambda one: (one[2], len(one[1])), default=("", [], 0))
@@ -490,16 +492,19 @@ def is_jsonl(record: Mapping[str, Any]) -> bool:
     keys = [snake_case(str(key)) for key in record]
     if any(key.startswith(_OF_TESTS) for key in keys):
         return False
-    named = session_of(record, ("call_id",)) is not None
-    path, _ = _messages(record, ReadTraces())
+    if session_of(record, ("call_id",)) is not None:
+        messages = (one for _, each in _lists(record) for one in each[:_LOOKED_AT])
+        given = record if is_message(record) else record.get("messages")
+        return isinstance(given, dict | list) or any(map(is_message, messages))
+    path, _ = _messages(record, {})
     if path:
-        return named or path.partition(".")[0] not in _OF_ROWS
-    return is_message(record) and (named or "role" in keys or "type" in keys or "kind" in keys)
+        return path.partition(".")[0] not in _OF_ROWS
+    return is_message(record) and ("role" in keys or "type" in keys or "kind" in keys)
 
 
 def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a message, or an object with messages of an agent, a model, or a platform for chats and calls."""
-    path, messages = _messages(record, found)
+    path, messages = _messages(record, found.roles)
     named = None if session_of(record) else next(map(session_of, objects(messages)), None)
     if named and any(session_of(each) not in (None, named) for each in objects(messages)):
         return sum(read_jsonl(each, found) for each in objects(messages)) > 0
@@ -521,10 +526,8 @@ def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
     session.failed |= bool(record.get("error"))
     for message in messages:
         given = opened(message) if isinstance(message, Mapping) else {}
-        if unusual := unusual_role(given, found.roles):
-            found.words[unusual] += 1
         session.failed |= bool(given.get("error_code"))
-        items = message_items(message, found.roles, given)
+        items = message_items(message, found.roles, given, found.words)
         if not items and role_of(given, found.roles)[1] != "system":
             found.passed_over[str(given.get("type") or given.get("event") or "empty")] += 1
         session.insert(items, first_of(given, "time") if messages == [record] else None)

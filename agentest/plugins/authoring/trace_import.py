@@ -141,7 +141,7 @@ def import_traces(request: TraceRequest) -> ImportResult:
     write_for_user(output, source.encode())
     notes = [*_notes(found, sessions, len(chosen)), *wording_notes, *_privacy_notes(personal, hidden)]
     _, invalid, problems = invalid_scenarios(output)
-    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions) + found.alike, 'session')}"
+    summary = f"{count(len(chosen), 'scenario')} from {count(len(sessions), 'session')}"
     return ImportResult(files=(output,), summary=summary, notes=(*notes, *problems), is_valid=not invalid)
 
 
@@ -221,10 +221,8 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
     silent = len(found.sessions) - len(sessions)
     if silent and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
-    kept = len(sessions) if chosen is None else chosen
-    if alike := len(sessions) - kept + found.alike * bool(sessions):
-        more = "" if chosen is None else "; --count N keeps more"
-        notes.append(f"left out {count(alike, 'session')} like the others{more}")
+    if alike := 0 if chosen is None else len(sessions) - chosen:
+        notes.append(f"left out {count(alike, 'session')} like the others; --count N keeps more")
     if lost := sum(each.without_result for each in sessions):
         mock = "" if chosen is None else ": its mock answers null"
         notes.append(f"{count(lost, 'call')} had no recorded result{mock}")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from ast import literal_eval
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from tomllib import loads
 from typing import Any, NamedTuple
 
 from agentest.agents.json_reader import read_result
-from agentest.plugins.protocols.model_messages import ITEMS, MessagePart, entry, inner, objects, read_message
+from agentest.plugins.protocols.model_messages import ITEMS, MessagePart, entry, inner, objects, read_part
 from agentest.support.json_text import json_or
 from agentest.support.templates import as_text
 from agentest.support.text import snake_case
@@ -40,6 +41,10 @@ _KINDS_OF_PARTS = re.compile(
 )
 """By its only key, or the start of its `type`, an object in JSON within a text is a part of a message."""
 _CALLS = ("toolcall", "servertooluse", "mcptooluse")  # kinds of parts, in letters alone
+_ENVELOPES = frozenset(KEYS["envelope"])
+_SPEAKER = (*KEYS["speaker"], "")
+_CALL = frozenset(KEYS["call"])
+_LISTED = frozenset(("tool_call", "function_call", "observation", *KEYS["calls"], *KEYS["results"]))
 _SAYING = [key for name in ("text", "calls", "arguments", "result", "call") for key in KEYS[name]]
 _NAME_ROLE = "write user, assistant, tool or system in place of the role"
 OF_SUBAGENT = "judge the subagent's messages as a session of their own, and delete them from this one"
@@ -99,11 +104,11 @@ def role_of(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, 
     if isinstance(author := message.get("author"), str) and "parts" in entry(message, "content"):
         return ("user", "user") if author == "user" else ("model", "assistant")  # of ADK, named as agents are
     words: list[str] = []
-    for key in (*KEYS["speaker"], ""):
+    for key in _SPEAKER:
         value = message.get(key) if key else entry(message, "content").get("role")
         if value is None:
             continue
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             value = next((value[name] for name in ("role", "type", "name") if name in value), None)
         if key == "from" and isinstance(value, int) and value in _BOTS:
             value = _BOTS[value]
@@ -117,19 +122,19 @@ def role_of(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, 
     return (words or [""])[0], None
 
 
-def unusual_role(message: Mapping[str, Any], roles: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return a word that is not of the model APIs, and whose role it is taken for."""
-    word, role = role_of(message, roles)
-    return (word, role) if role in ("user", "assistant") and word.lower() not in _PLAIN else None
-
-
-@cache
+@lru_cache(4096)
 def _letters(word: str) -> str:
     return re.sub(r"[\W\d_]", "", word.lower())
 
 
+@lru_cache(4096)
 def _is_of_tools(word: str) -> bool:
     return re.match("tool(call|use|return|res)|function(call|res)", _letters(word)) is not None
+
+
+@lru_cache(4096)
+def _names(keys: tuple[Any, ...]) -> tuple[str, ...]:
+    return tuple(_snake(str(key)) for key in keys)
 
 
 @cache
@@ -139,8 +144,8 @@ def _snake(key: str) -> str:
 
 def opened(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message with keys in snake case, and what its envelopes say."""
-    found = {_snake(str(key)): value for key, value in message.items()}
-    for key in KEYS["envelope"]:
+    found = dict(zip(_names(tuple(message)), message.values(), strict=True))
+    for key in () if _ENVELOPES.isdisjoint(found) else KEYS["envelope"]:
         if isinstance(inside := found.get(key), dict):
             inside = {_snake(str(name)): value for name, value in inside.items() if value is not None}
             if key == "kwargs" and isinstance(found.get("id"), list):  # LangChain
@@ -151,7 +156,7 @@ def opened(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_message(message: Any, roles: Mapping[str, str] | None = None) -> bool:
     """Return True for an object that says who speaks, and something."""
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return False
     given = opened(message)
     says = any(map(given.get, _SAYING))
@@ -159,12 +164,15 @@ def is_message(message: Any, roles: Mapping[str, str] | None = None) -> bool:
 
 
 def message_items(
-    message: Any, roles: Mapping[str, str] | None = None, given: Mapping[str, Any] | None = None
+    message: Any,
+    roles: Mapping[str, str] | None = None,
+    given: Mapping[str, Any] | None = None,
+    words: Counter[tuple[str, str]] | None = None,
 ) -> list[Item]:
-    """Return the steps in one message. `roles`: see `role_of`; `given`: the opened message, if known."""
+    """Return the steps in one message. `words` counts unusual words for who speaks, with their roles."""
     if isinstance(message, str):
         return [Item("user", message)]
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return []
     given = opened(message) if given is None else given
     if _is_silent(message, given):
@@ -172,68 +180,75 @@ def message_items(
     if given.get("is_sidechain"):
         return [Item("unread", "message of a subagent", OF_SUBAGENT)]
     word, role = role_of(given, roles or {})
-    content = [*_content(given, word)]
-    spelled = {"role": "assistant" if role == "tool" else role or "?", "content": content}
-    if role == "tool" and not any(part.kind in ("call", "result") for part in read_message(spelled).parts):
-        content = [_tool_part("result", given)]
-    read = read_message({**spelled, "content": [*content, *_listed_calls(given)]})
-    texts = [part.value for part in read.parts if part.kind == "text" and part.value.strip()]
+    if words is not None and role in ("user", "assistant") and word.lower() not in _PLAIN:
+        words[word, role] += 1
+    parts = [*_content(given, word)]
+    if role == "tool" and not any(part.kind in ("call", "result") for part in parts):
+        parts = [_tool_part("result", given)]
+    if not _LISTED.isdisjoint(given):
+        parts += _listed_calls(given)
+    texts = [part.value for part in parts if part.kind == "text" and part.value.strip()]
     if given.get("is_meta") or (role == "user" and any(map(_WRITTEN_BY_PROGRAMS.match, texts))):
         return [Item("unread", "text that the agent's program wrote as the user")]
     said = [Item(role, "\n".join(texts))] if texts and role in ("user", "assistant") else []
-    made = [_step(part) for part in read.parts if part.kind in ("call", "result")]
-    kinds = [str(part.raw.get("type") or next(iter(part.raw), "")) for part in read.parts if not part.kind]
-    if role == "user":
-        made += [Item("unread", f"part of a user's message that is not text ({kind})") for kind in kinds]
-    elif role is None and (texts or (word and not made and any(map(given.get, _SAYING)))):
+    made = [_step(part) for part in parts if part.kind in ("call", "result")]
+    if role is None and (texts or (word and not made and any(map(given.get, _SAYING)))):
         made.append(Item("unread", f"message of unknown role ({word or None})", _NAME_ROLE))
-    kinds = [kind for kind in kinds if role != "user" and re.search("tool|call|execut", kind.lower())]
-    made += [Item("unread", f"call of unknown form ({kind})", "write it as a tool call") for kind in kinds]
-    inner_messages = (each for key in KEYS["nested"] for each in objects(given.get(key)))
-    nested = [item for each in inner_messages for item in message_items(each, roles)]
-    return [*nested, *said, *made] if role == "assistant" else [*nested, *made, *said]
+    for part in (each for each in parts if not each.kind):
+        kind = str(part.raw.get("type") or next(iter(part.raw), ""))
+        if role == "user":
+            made.append(Item("unread", f"part of a user's message that is not text ({kind})"))
+        elif re.search("tool|call|execut", kind.lower()):
+            made.append(Item("unread", f"call of unknown form ({kind})", "write it as a tool call"))
+    steps = [*said, *made] if role == "assistant" else [*made, *said]
+    inner_messages = [each for key in KEYS["nested"] if key in given for each in objects(given[key])]
+    return [item for each in inner_messages for item in message_items(each, roles)] + steps
 
 
 def _is_silent(message: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    keys = ("type", "kind", "event", "message_type")
     if "role" in message:
         return False
+    keys = ("type", "kind", "event", "message_type")
     kinds = {str(each.get(key)) for each in (given, message) for key in keys}
     return not kinds.isdisjoint(SHAPES["silent"]["kinds"])
 
 
 def first_of(given: Mapping[str, Any], *names: str) -> Any:
     """Return the first value under the keys with these names in the tables, if it says something."""
-    keys = (key for name in names for key in KEYS[name])
-    return next((given[key] for key in keys if given.get(key) not in (None, "", [])), None)
+    for name in names:
+        for key in KEYS[name]:
+            if (value := given.get(key)) not in (None, "", []):
+                return value
+    return None
 
 
-def _content(given: Mapping[str, Any], word: str) -> Iterator[Any]:
-    """Yield the parts of a message's content as the model APIs write them."""
+def _content(given: Mapping[str, Any], word: str) -> Iterator[MessagePart]:
+    """Yield the parts of a message's content."""
     if given.get("type") in ITEMS:  # of Responses
-        yield given
+        yield read_part(given)
         return
-    is_of_tool = _is_of_tools(word) or {"tool_call_id", "tool_name"} <= given.keys()
+    is_of_tool = _is_of_tools(word) or ("tool_call_id" in given and "tool_name" in given)
     if is_of_tool and not (first_of(given, "calls") or "tool_call" in given):
         yield _tool_part("result" if re.search("return|res|output", word) else "call", given)
         return
     content = first_of(given, "text")
-    listed = objects(read_result(content)) if isinstance(content, str) else []
+    is_json = isinstance(content, str) and content.lstrip()[:1] == "["
+    listed = objects(read_result(content)) if is_json else []
     if listed and all(
         each.keys() in _ONLY_KEYS or _KINDS_OF_PARTS.match(str(each.get("type"))) for each in listed
     ):
         content = listed
-    while isinstance(content, Mapping):
+    while isinstance(content, dict):
         inside = content.get("parts", content.get("content", content.get("message")))
         content = [content] if inside is None else inside
     for part in content if isinstance(content, list) else [content]:
-        if isinstance(part, Mapping):
+        if isinstance(part, str):
+            yield MessagePart("text", {}, value=part)
+        elif isinstance(part, dict):
             yield from _spelled_part(part)
-        elif isinstance(part, str):
-            yield part
 
 
-def _spelled_part(part: Mapping[str, Any]) -> Iterator[Any]:
+def _spelled_part(part: Mapping[str, Any]) -> Iterator[MessagePart]:
     given = {_snake(str(key)): value for key, value in part.items()}
     kind = str(given.get("part_kind") or given.get("type") or "")
     letters = _letters(kind)
@@ -242,7 +257,7 @@ def _spelled_part(part: Mapping[str, Any]) -> Iterator[Any]:
     elif letters == "userprompt":
         yield from _content(given, "")
     elif kind in ITEMS and "part_kind" not in given:
-        yield part
+        yield read_part(part)
     elif kind == "dynamic-tool" or (kind.startswith("tool-") and {"tool_call_id", "state"} <= given.keys()):
         yield _tool_part("call", {"name": kind.removeprefix("tool-"), **given})  # of the AI SDK
         if "output" in given or "error_text" in given:
@@ -258,28 +273,28 @@ def _spelled_part(part: Mapping[str, Any]) -> Iterator[Any]:
     ):
         yield _tool_part("result", given)
     elif letters != "systemprompt":
-        yield part
+        yield read_part(part)
 
 
-def _tool_part(kind: str, given: Mapping[str, Any], call: Any = None) -> dict[str, Any]:
+def _tool_part(kind: str, given: Mapping[str, Any], call: Any = None) -> MessagePart:
     """Return a `call`, or the `result` of one, of any tool as a part of a message."""
-    for key in KEYS["call"]:
+    for key in () if _CALL.isdisjoint(given) else KEYS["call"]:
         given = {**given, **{_snake(name): value for name, value in entry(given, key).items()}}
-    value = first_of(given, "arguments" if kind == "call" else "result")
-    known = {"type": f"tool_{kind}", "id": first_of(given, "id") or call, "name": first_of(given, "tool")}
-    return {**known, "input" if kind == "call" else "output": value}
+    value, id = first_of(given, "arguments" if kind == "call" else "result"), first_of(given, "id") or call
+    name = str(first_of(given, "tool") or "")
+    return MessagePart(kind, {}, name=name, value=value, id=None if isinstance(id, dict | list) else id)
 
 
-def _listed_calls(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _listed_calls(given: Mapping[str, Any]) -> Iterator[MessagePart]:
     """Yield the calls that a message lists beside its content, and their results."""
     alone = [] if given.get("type") in ITEMS else [given.get("tool_call"), given.get("function_call")]
-    calls = [opened(each) for each in objects([*objects(read_result(first_of(given, "calls"))), *alone])]
+    calls = [opened(each) for each in objects(read_result(first_of(given, "calls"))) + objects(alone)]
     parts = [_tool_part("call", each) for each in calls]
     yield from parts
     results = entry(given, "observation").get("results") or first_of(given, "results")
-    own = [each for each in calls if not {"result", "output", "response"}.isdisjoint(each)]
+    own = [each for each in calls if "result" in each or "output" in each or "response" in each]
     for at, each in enumerate([*own, *map(opened, objects(read_result(results)))]):
-        yield _tool_part("result", each, parts[at]["id"] if at < len(parts) else None)
+        yield _tool_part("result", each, parts[at].id if at < len(parts) else None)
 
 
 def _step(part: MessagePart) -> Item:
@@ -325,7 +340,7 @@ def dialog_items(values: Sequence[Any]) -> list[Item]:
 def expected_call(call: Any) -> dict[str, Any]:
     """Return the call of a trajectory for an expected call in the form of another tool."""
     call = opened(call) if isinstance(call, dict) else {"name": as_text(call)}
-    (item,) = map(_step, read_message({"role": "assistant", "content": [_tool_part("call", call)]}).parts)
+    item = _step(_tool_part("call", call))
     values, compared = item.value if isinstance(item.value, dict) else {}, call.get("compare_args")
     args = {key: value for key, value in values.items() if compared is None or key in compared}
     return {"name": item.text, **({"args": args} if args else {})}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
@@ -22,12 +22,10 @@ from agentest.scenarios.rows import read_rows
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import check_user_file
-from agentest.support.json_text import json_or
+from agentest.support.json_text import json_or, parse_json
 from agentest.support.lazy_dataclasses import dataclass
 
-_MOST_SESSIONS = 4_000
 CONTINUED = 200  # the latest sessions, which later records may continue
-_OF_ONE_SHAPE = 20
 _LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
 
@@ -117,7 +115,8 @@ class RecordedSession:
     def insert(self, items: Sequence[Item], at: Any) -> None:
         """Add the steps of one message, before the others if it is older than they are."""
         older = is_before(at, self.began)
-        self.items = [*items, *self.items] if older else [*self.items, *items]
+        at_end = 0 if older else len(self.items)
+        self.items[at_end:at_end] = items
         self.began = at if at is not None and (older or not self.began) else self.began
 
     def add_result(self, key: Any, result: Any) -> None:
@@ -149,7 +148,6 @@ class ReadTraces:
     around: list[tuple[str, Sequence[Item], Sequence[Item], Any]] = field(default_factory=list)
     """Traces and exchanges of spans around requests to models, for traces without such requests."""
     exchanged: set[str] = field(default_factory=set)  # traces with requests to models
-    alike: int = 0  # sessions that were dropped while reading, because others call the same tools
 
     path: Path = Path()  # the file of the current record
     number: int = 0  # the current record, from 1
@@ -161,22 +159,7 @@ class ReadTraces:
 
     def session(self, id: str, file: str = "") -> RecordedSession:
         """Return the session with this id; a new one, of the current file, if there is none."""
-        if id not in self.sessions and len(self.sessions) >= _MOST_SESSIONS:
-            self._thin()
         return self.sessions.setdefault(id, RecordedSession(id, file or str(self.path)))
-
-    def _thin(self) -> None:
-        """Drop sessions that others resemble, so that files of any size fit. The latest may continue."""
-        seen: Counter[Any] = Counter()
-        kept = 0
-        for id in list(self.sessions)[:-CONTINUED]:
-            session = self.sessions[id]
-            shape = session.failed, *(item.text for item in session.items if item.kind == "call")
-            seen[shape] += 1
-            kept += seen[shape] <= _OF_ONE_SHAPE
-            if seen[shape] > _OF_ONE_SHAPE or kept > _MOST_SESSIONS // 2:
-                del self.sessions[id]
-                self.alike += 1
 
 
 def files_of(source: Path) -> Sequence[Path]:
@@ -192,10 +175,6 @@ def files_of(source: Path) -> Sequence[Path]:
     return found
 
 
-ReadRecord = Callable[[Mapping[str, Any], ReadTraces], bool]
-"""Adds a record to the sessions. Returns False if it has not the form."""
-
-
 def _recognizable_forms() -> Sequence[Feature]:
     # Ours come last, because some take almost any record with messages.
     forms = sorted(PLUGINS.all("trace format").values(), key=lambda each: each.plugin.name == "authoring")
@@ -204,7 +183,7 @@ def _recognizable_forms() -> Sequence[Feature]:
 
 def _form_of(record: Any, forms: Sequence[Feature]) -> Feature | None:
     """Return the form of a record by its keys; None if it is unknown."""
-    is_object = isinstance(record, Mapping)
+    is_object = isinstance(record, dict)
     return next((form for form in forms if is_object and form.call(record, fact="recognize")), None)
 
 
@@ -222,12 +201,11 @@ def read_traces(
     last = PLUGINS.find("trace format", "jsonl")
     for path in paths:
         found.path = path
-        for number, record in enumerate(_records(path, found, forms), 1):
+        for number, (record, known) in enumerate(_records(path, found, forms), 1):
             found.number = number
-            used = named if named and isinstance(record, Mapping) else _form_of(record, forms)
-            used = used or (last if last and isinstance(record, Mapping) else None)
+            used = named or known or last if isinstance(record, dict) else None
             if used is None or not used.call(record, found):
-                names = sorted(map(str, record)) if isinstance(record, Mapping) else [type(record).__name__]
+                names = sorted(map(str, record)) if isinstance(record, dict) else [type(record).__name__]
                 keys = ", ".join(names[:6])
                 found.unknown[keys] += 1
                 found.examples.setdefault(keys, f"{path.name}, record {number}")
@@ -251,17 +229,19 @@ def has_sessions(path: Path) -> bool:
     try:
         records = [*islice(_records(path, ReadTraces(), forms), _LOOKED_AT)]
         # Of a table with a column like `type`, rows in which only users speak are what a test sends.
-        given = [opened(each) if is_message(each) else {"role": ""} for each in records]
+        given = [opened(each) if is_message(each) else {"role": ""} for each, _ in records]
         alone = ["role" not in each and role_of(each, {})[1] == "user" for each in given]
-        return not all(alone) and any(_form_of(record, forms) for record in records)
+        return not all(alone) and any(form for _, form in records)
     except UsageError:
         return False
 
 
-def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterator[Any]:
+def _records(path: Path, found: ReadTraces, forms: Sequence[Feature]) -> Iterator[tuple[Any, Feature | None]]:
+    """Yield the records of a file, and the form of each if it is known."""
     if path.suffix.lower() in (".csv", ".tsv"):
         with errors_as(UsageError, ""):
-            yield from (row.columns for row in read_rows(path, Path()))
+            columns = (dict(row.columns) for row in read_rows(path, Path()))
+            yield from ((each, _form_of(each, forms)) for each in columns)
         return
     with errors_as(UsageError, f"{path} cannot be read: ", OSError):
         check_user_file(path, most=None)
@@ -291,7 +271,7 @@ def _lines(lines: Iterable[bytes], path: Path, found: ReadTraces) -> Iterator[An
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
-                yield json.loads(line)
+                yield parse_json(line)
         except (ValueError, RecursionError) as error:
             found.broken += 1
             if len(found.broken_lines) < 3:
@@ -301,13 +281,14 @@ def _lines(lines: Iterable[bytes], path: Path, found: ReadTraces) -> Iterator[An
 _LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conversations", "items")
 
 
-def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[Any]:
+def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[tuple[Any, Feature | None]]:
     if isinstance(value, list | Iterator):
         for each in value:
             is_session = isinstance(each, list) and all("role" in entry(item) for item in each)
-            yield from ({"messages": each},) if is_session else _unwrapped(each, forms)
+            yield from _unwrapped({"messages": each} if is_session else each, forms)
         return
-    if isinstance(value, Mapping) and _form_of(value, forms) is None:
+    form = _form_of(value, forms)
+    if isinstance(value, dict) and form is None:
         lists = {str(key): each for key, each in value.items() if isinstance(each, list)}
         named = [lists[key] for key in _LISTS if key in lists]
         known = [
@@ -318,4 +299,4 @@ def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[Any]:
         if named or known:
             yield from _unwrapped((named or known)[0], forms)
             return
-    yield value
+    yield value, form

@@ -103,7 +103,7 @@ def read_message(raw: Mapping[str, Any], place: int = 0) -> ModelMessage:
     """Read a message, or an item of Responses, whose place is that of its call."""
     kind = raw.get("type")
     if isinstance(kind, str) and _KINDS.get(kind):
-        part = _part(raw, place)
+        part = read_part(raw, place)
         return ModelMessage("assistant" if part.kind == "call" else "tool", (part,), raw)
     content = raw.get("parts", raw.get("content"))
     default = "user" if "parts" in raw else None  # Gemini lets the user's messages omit the role
@@ -125,13 +125,14 @@ def _parts(values: Any) -> Iterator[MessagePart]:
     place = 0
     for value in values if isinstance(values, list) else ():
         if isinstance(value, (dict, Mapping)):
-            yield _part(value, place)
+            yield read_part(value, place)
             place += 1
         elif isinstance(value, str):
             yield MessagePart("text", {}, value=value)
 
 
-def _part(raw: Mapping[str, Any], place: int) -> MessagePart:
+def read_part(raw: Mapping[str, Any], place: int = 0) -> MessagePart:
+    """Read one part of a message's content."""
     kind = _KINDS.get(named) if isinstance(named := raw.get("type"), str) else None
     of_gemini = not _IN_GEMINI.isdisjoint(raw)
     call = inner(raw, "functionCall") if of_gemini else {}

@@ -862,17 +862,10 @@ def test_scripts_and_offline_call_no_model(tmp_path: Path, monkeypatch: pytest.M
         assert "turns=" in (tmp_path / "log.sim.py").read_text()
 
 
-def test_a_file_of_any_size_fits_into_memory_and_the_rare_session_is_found(tmp_path: Path) -> None:
-    """Sessions like others are dropped while the lines are read, and counted."""
-    usual, rare = jsonl(), jsonl().replace("cancel_order", "refund_order")
+def test_no_session_of_a_big_file_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "big.jsonl"
-    with path.open("w") as file:
-        for at in range(9_000):
-            file.write((rare if at == 5_000 else usual).replace('"s-1"', f'"s-{at}"') + "\n")
-    found = read_traces([path])
-    assert len(found.sessions) <= 4_000
-    assert len(found.sessions) + found.alike == 9_000
-    assert "s-5000" in found.sessions
+    path.write_text("".join(jsonl().replace('"s-1"', f'"s-{at}"') + "\n" for at in range(4_100)))
+    assert len(read_traces([path]).sessions) == 4_100
 
 
 plugin = Plugin("tests")
