@@ -26,7 +26,16 @@ from agentest.version import __version__
 if TYPE_CHECKING:
     from agentest.support.redaction import Redactor
 
-_REPLACEMENTS = {"web": ("ui", "use `agentest ui`, which shows runs, talks to the agent and writes cases")}
+_REPLACEMENTS = {
+    "web": ("ui", "use `agentest ui`, which shows runs, talks to the agent and writes cases"),
+    "test": ("run", "use `agentest run`"),
+}
+_MEANT_OPTIONS = {
+    **{"-k": "--scenario", "--filter": "--scenario", "-x": "--fail-fast", "--url": "--endpoint"},
+    **dict.fromkeys(("-n", "--parallel", "--jobs"), "--concurrency"),
+    **dict.fromkeys(("--json", "--output", "--format"), "--reporter"),
+}
+"""Maps options of other tools to ours."""
 
 _FIRST_SECTIONS = ("Run and compare", "Start", "Write tests", "Coding agents", "Judges")
 """The first sections of commands, in order. Others follow in the order of plug-ins."""
@@ -262,6 +271,10 @@ def _status(cli: click.Group) -> int:
     except click.ClickException as error:
         from io import StringIO
 
+        if isinstance(error, click.NoSuchOption) and error.ctx:
+            meant = _MEANT_OPTIONS.get(error.option_name, "")
+            if any(meant in parameter.opts for parameter in error.ctx.command.params):
+                error = click.UsageError(f"No such option '{error.option_name}': use `{meant}`.", error.ctx)
         output = StringIO()
         error.show(output)
         tell(output.getvalue().rstrip("\n"))

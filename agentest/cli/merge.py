@@ -125,11 +125,8 @@ def _write_reports(
         broadcast(event)
         result = event.result if isinstance(event, RunFinished) else result
     assert result  # RunFinished is the last event of every run
-    broadcast.finish()
     written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
-    problems = list(output.end(result, written))
-    if not output.journal.flush():
-        problems.append(f"{output.journal.path} is not complete: the disk was full")
+    problems = output.end(result, written, broadcast.unwritten)
     counts = [f"{number} {status}" for status in Status if (number := len(result.with_status(status)))]
     outcome = [] if broadcast.has("prints_outcome") else [f"{run_status(result)}: {', '.join(counts)}"]
     for text in (*problems, *outcome):

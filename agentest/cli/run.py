@@ -75,7 +75,6 @@ def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
             shown = prepared.request.reports.shows_conversations or variant.exploration is not None
             mode = RunMode(source, engine, shown, spending, last_words=last_words, show=broadcast.show)
             outcome = run_event_loop(execute, known, broadcast, mode)
-        broadcast.finish()
         return _end(outcome, prepared, variant, output, broadcast, comparison)
 
 
@@ -100,12 +99,10 @@ def _end(
 ) -> ExitCode:
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
     missing = list(comparison.store(output)) if comparison and output else []
-    missing += output.end(outcome.result, written) if output else ()
-    cut = []
-    if output and output.journal.held and not output.journal.flush():
-        cut.append(f"{output.journal.path} is not complete: the disk was full")
+    unwritten = broadcast.unwritten
+    missing += output.end(outcome.result, written, unwritten) if output else unwritten
     files = files_of(written, output, prepared)
-    for text in (*outcome.notes, *cut, *missing, *in_a_line(outcome.result, broadcast, files)):
+    for text in (*outcome.notes, *missing, *in_a_line(outcome.result, broadcast, files)):
         _note(prepared, text)
     decide = variant.exploration.exit_code if variant.exploration else exit_code
     code = status(outcome, prepared, broadcast, decide, complete=not missing)

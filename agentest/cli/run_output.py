@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 SERVERS = "servers"
 Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
+_FULL = "the disk was full"
 _JUDGED = (JOURNAL, RESULTS, "junit.xml", "report.html")
 
 
@@ -79,21 +81,36 @@ class RunOutput:
     """Receives the output of servers: the server's name, and whole lines with secrets redacted."""
     keep_runs: int
 
-    def end(self, result: RunResult | None, reports: Iterable[ReportRequest]) -> Iterator[str]:
-        """Store the end of the run and remove the oldest runs. Yields what could not be written.
+    def end(
+        self, result: RunResult | None, reports: Iterable[ReportRequest], unwritten: Iterable[str] = ()
+    ) -> list[str]:
+        """Store the end of the run and remove the oldest runs. Returns what could not be written, and why.
 
         Args:
             result: result of the run; None if it was interrupted before it had one.
             reports: requested reports that were written. Those in the run folder become the latest ones.
+            unwritten: the reports for which the disk was full.
         """
+        missing = {_FULL: list(unwritten)}
+        if self.journal.held and not self.journal.flush():
+            missing[_FULL].append(JOURNAL)
+
+        def attempt(write: Callable[[], None], name: str) -> None:
+            try:
+                write()
+            except OSError as error:
+                why = _FULL if error.errno == errno.ENOSPC else error.strerror or str(error)
+                missing.setdefault(why, []).append(name)
+
         # Without links, the journal was copied while it was almost empty.
         for name in (JOURNAL, *(report_file(each.name) for each in reports if _in_folder(each))):
             if (self.folder.path / name).exists():
-                yield from _problem_of(partial(self.folder.publish, name), self.folder.visible(name))
+                attempt(partial(self.folder.publish, name), f"the latest {name}")
         if result:
-            record = with_end(self.record, result)
-            yield from _problem_of(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
+            attempt(partial(write_record, self.folder.path, with_end(self.record, result)), RECORD)
         prune(self.folder.output_dir, self.keep_runs)
+        texts = ((", ".join(names), why) for why, names in missing.items() if names)
+        return [f"{self.folder.path}: {files} could not be written ({why})" for files, why in texts]
 
 
 @contextmanager
@@ -245,13 +262,6 @@ def open_reporters(
 
 def _in_folder(report: ReportRequest) -> bool:
     return report.path is None and report_file(report.name) != ""
-
-
-def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
-    try:
-        write()
-    except OSError as error:
-        yield f"{path} could not be written ({error.strerror or error})"
 
 
 def selection_hash(prepared: Prepared, variant: RunVariant) -> str:

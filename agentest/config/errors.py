@@ -110,6 +110,10 @@ def _correct_parent(key: str, holder: Path_) -> str | None:
         return "to send it to the agent, write body: {model: …}; the model of users is the top-level `model`"
     if not holder and key == "server":
         return "it is a key of `agent`; to start more processes, list them under `servers`"
+    if holder and key in ("url", "base_url", "uri") and issubclass(_section_at(holder), AnyAgent):
+        return "did you mean `endpoint`?"
+    if holder and key in Config.model_fields and key not in _section_at(holder).model_fields:
+        return "it is a key of the whole configuration; write it without indentation"
     if not holder and key in agent_keys():
         return "it is a key of `agent`; indent it below `agent:`"
     other = {"user": "judge", "judge": "user"}.get(str(holder[0])) if len(holder) == 1 else None

@@ -59,16 +59,18 @@ class LoadedConfig:
         return "" if self.path.is_dir() else f"{self.path}:{line}: " if line else f"{self.path}: "
 
 
-def find_config(root: Path) -> Path:
-    """Return the configuration file of a folder. Raises ConfigError if there is none."""
+def find_config(root: Path, option: str = "--config") -> Path:
+    """Return the configuration file of a folder. Raises ConfigError, with the option for another one."""
     path = config_in(root)
     if path:
         return path
     above = _up_to_repository(root)
     parents = f", nor above it up to {above[-1]}, the root of the repository" if above else ""
+    near = next((p.name for end in ("json", "yaml", "yml") for p in root.glob(f"agentest*.{end}")), "")
     raise ConfigError(
         f"no configuration found in {root}{parents}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
-        f"{if_command('init', _WRITE_ONE)}--config PATH names another file."
+        + (f"Rename {near} to {NAMES[1]}. " if near else if_command("init", _WRITE_ONE))
+        + f"{option} PATH names another file."
     )
 
 

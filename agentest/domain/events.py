@@ -167,7 +167,6 @@ class Reporter(Protocol):
     It may have further attributes:
 
         events: the types of events that it receives; without this, all of them.
-        repeats: True if it writes its whole report at the end, and can be called again if that failed.
         prints_outcome: True if it prints the outcome, which is otherwise printed as one line.
         shows_comparison: the same for the comparison with a baseline or between agents.
         receives_credentials: True if its report stays on this machine, or it hides credentials itself. All

@@ -148,7 +148,7 @@ def _as_sent(name: str, result: Any) -> Any:
     """Return the result as the agent receives it: read back from JSON, so that the record cannot change."""
     if isinstance(result, str):
         return result
-    problem = f"the mock of tool {name!r} answered with something that is not JSON-serialisable: "
+    problem = f"the mock of tool {name!r} must return JSON, like a dict, a list or a text: "
     with errors_as(MockError, problem, NotJson):
         return json.loads(json_text(result))
 

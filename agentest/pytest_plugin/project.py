@@ -12,16 +12,15 @@ import pytest
 
 from agentest.cli.location import project_of
 from agentest.cli.rerun_selection import name_of
-from agentest.config.file import NAMES, config_in
+from agentest.config.file import config_in, find_config
 from agentest.domain.events import ReportOptions
 from agentest.domain.results import ScenarioResult, Status
-from agentest.plugin import if_command
 from agentest.report.content import ScenarioReport
 from agentest.runner.plan import Options, Unit, make_plan, with_entries
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
 from agentest.scenarios.model import Scenario
-from agentest.support.errors import ConfigError, UsageError
+from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean
@@ -123,13 +122,8 @@ def verbosity(config: pytest.Config) -> int:
 
 
 def _request(config: pytest.Config) -> RunRequest:
-    folder, file = config.invocation_params.dir, project_file(config)
-    if file is None:
-        folders = dict.fromkeys(map(str, (folder, config.rootpath)))
-        raise ConfigError(
-            f"no configuration found in {' or '.join(folders)}: expected {NAMES[0]}, {NAMES[1]} or "
-            f"{NAMES[2]}. Write one{if_command('init', ' (agentest init)')}, or name it with --config PATH"
-        )
+    folder = config.invocation_params.dir
+    file = project_file(config) or find_config(folder, "--agentest-config")
     named = config.getoption("agentest_config") is not None
     options = Options(
         offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")

@@ -292,10 +292,9 @@ class OutputFiles:
 
         Returns messages about what could not be published, and True if a requested report is missing.
         """
-        self.broadcast.finish()
         requested, failed = self.prepared.reporters, self.broadcast.failed
         written = [report for report in self.prepared.reports if report.name not in failed]
-        problems = list(self.output.end(result, written)) if self.output else []
+        problems = self.output.end(result, written, self.broadcast.unwritten) if self.output else []
         return problems, bool(failed & requested or (problems and any(map(report_file, requested))))
 
 

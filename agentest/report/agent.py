@@ -198,7 +198,6 @@ class AgentReporter:
         next_step: str = "",
         write: Callable[[str], object] | None = None,
     ) -> None:
-        self.repeats = path is not None
         self.prints_outcome = self.replaces_progress_log = path is None  # a coding agent pays for each line
         self._path = path
         self._run = run

@@ -118,7 +118,6 @@ class GitHubActionsReporter:
         compared: ComparedRun | None = None,
         detailed: bool = False,
     ) -> None:
-        self.repeats = write is None
         self.prints_outcome = write is not None
         self._write = write
         self._locate = partial(repository_path, root=root, workspace=workspace)

@@ -32,7 +32,7 @@ class JsonReporter:
 
     name = "json"
     events = (RunFinished,)
-    repeats = receives_credentials = True
+    receives_credentials = True
 
     def __init__(self, path: Path, conversations: Conversations = conversations_in_memory) -> None:
         self._path = path

@@ -56,7 +56,6 @@ class JUnitReporter:
 
     name = "junit"
     events = (RunStarted, ScenarioFinished, ScenarioAmended, RunFinished)
-    repeats = True
 
     def __init__(self, path: Path, locate: Callable[[str], str] = str) -> None:
         self._path = path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from agentest.store.journal import Journal
     from agentest.store.reader import StoredConversations
     from agentest.store.runs.folder import RunRecord
-
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
-_PAUSES_S = (0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,9 +217,6 @@ def receives(reporter: Reporter, kind: type[Event]) -> bool:
 class Broadcast:
     """Passes events to reporters. A reporter that crashes is reported once and then skipped.
 
-    A reporter that writes its whole report at the end and can do so again (`repeats`) is retried by `finish`
-    if it failed for a temporary reason.
-
     Args:
         warn: receives a message as soon as a reporter fails.
     """
@@ -234,9 +227,10 @@ class Broadcast:
         self._warn = warn
         self._receivers: dict[type[Event], list[Reporter]] = {}
         """The reporters of each type of event that was passed on; emptied when a reporter crashes."""
-        self._again: list[tuple[Reporter, Event]] = []
         self.problems: list[str] = []
         self.failed: set[str] = set()  # names of the reporters that crashed
+        self.unwritten: list[str] = []
+        """The reports for which the disk was full at the end. The caller names them with the other files."""
 
     def has(self, attribute: str) -> bool:
         """True if a reporter that did not crash has an attribute that is true, such as `prints_outcome`."""
@@ -259,36 +253,12 @@ class Broadcast:
             except (Exception, EventLoopBlocked) as error:  # noqa: BLE001 - must not cost the run its results
                 self._reporters.remove(reporter)
                 self._receivers.clear()
-                if is_last and _may_pass(error) and getattr(reporter, "repeats", False):
-                    self._warn(f"reporter {reporter.name} failed: {_message(error)}; it will be tried again")
-                    self._again.append((reporter, event))
+                self.failed.add(reporter.name)
+                self.problems.append(f"reporter {reporter.name} failed: {_message(error)}")
+                if is_last and isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    self.unwritten.append(f"the report {reporter.name}")
                 else:
-                    self._fail(reporter, error)
-
-    def finish(self, pause: Callable[[float], object] = time.sleep) -> None:
-        """Retry the reporters that could not write their report, with pauses between the attempts."""
-        for number, seconds in enumerate(_PAUSES_S if self._again else (), start=1):
-            pause(seconds)
-            waiting, self._again = self._again, []
-            for reporter, event in waiting:
-                try:
-                    reporter.on_event(event)
-                except (Exception, EventLoopBlocked) as error:  # noqa: BLE001 - as above
-                    if number < len(_PAUSES_S) and _may_pass(error):
-                        self._again.append((reporter, event))
-                    else:
-                        self._fail(reporter, error)
-            if not self._again:
-                return
-
-    def _fail(self, reporter: Reporter, error: BaseException) -> None:
-        self.failed.add(reporter.name)
-        self.problems.append(f"reporter {reporter.name} failed: {_message(error)}")
-        self._warn(self.problems[-1])
-
-
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in _PASSING
+                    self._warn(self.problems[-1])
 
 
 def _message(error: BaseException) -> str:

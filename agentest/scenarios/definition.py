@@ -256,6 +256,8 @@ def scenario(
     """
     options = {key: value for key, value in locals().items() if key not in _NO_OPTION and value is not None}
     options.setdefault("name", name)
+    if callable(name):
+        raise TypeError('scenario(…) is not a decorator; call it: scenario("a name", turns=[…])')
     if not isinstance(mapping, Mapping | None):
         what = 'only the name comes without a keyword: scenario("a name", goal="…")'
         raise TypeError(f"{what}, or a mapping of options, not {brief(mapping)}")

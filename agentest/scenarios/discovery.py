@@ -209,20 +209,24 @@ def _broken_file(error: BaseException, path: Path) -> BrokenFile:
     return BrokenFile(*_at_own_line(str(path), line, readable(str(error))))
 
 
+_HINTS = {
+    "scenario() takes from 1 to 2 positional": 'only the name has no keyword: scenario("a name", goal="…")',
+    "'module' object is not callable": "import the function: from agentest import scenario",
+    "'Scenario' object is not callable": 'scenario(…) is not a decorator: scenario("a name", turns=[…])',
+    "call() missing 1 required positional argument: 'tool'": 'write call("TOOL", ARGUMENT="VALUE")',
+    "source code string cannot contain null bytes": "it may be UTF-16: save the file as UTF-8",
+}
+"""Maps the beginning of an error's message to what to do."""
+
+
 def _import_hint(error: BaseException) -> str:
-    if not isinstance(error, ImportError | TypeError):
-        return ""
     text = message_of_error(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{error.name} is neither in this project nor installed for {sys.executable}"
     if isinstance(error, ImportError) and error.name == "agentest":
         close = nearest(text.partition("'")[2].partition("'")[0], sys.modules["agentest"].__all__)
         return f"did you mean `{close}`?" if close else ""
-    if text.startswith("scenario() takes from 1 to 2 positional arguments"):
-        return 'only the name comes without a keyword: scenario("a name", goal="…")'
-    if text == "'module' object is not callable":
-        return "this name is a module; import the function: from agentest import scenario"
-    return ""
+    return next((hint for beginning, hint in _HINTS.items() if text.startswith(beginning)), "")
 
 
 def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:

@@ -18,6 +18,7 @@ from agentest.scenarios.matchers.validity import word_in_value
 from agentest.scenarios.model import Persona
 from agentest.scenarios.parser import (
     ProblemCollector,
+    as_list,
     checked,
     has_text_keys,
     kind_of,
@@ -233,8 +234,10 @@ def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> 
 
 def _mocks(tools: Any, key: str) -> dict[str, Mock]:
     if not isinstance(tools, Mapping):
-        example = "write {'find_order': {'status': 'sent'}}"
-        raise ValueError(f"{key}: expected a dict from tool name to mock, found {brief(tools)}; {example}")
+        first = next(iter(as_list(tools)), None)
+        name = getattr(first, "__name__", first if isinstance(first, str) else "find_order")
+        example = f"write {{{name!r}: {name if callable(first) else {'status': 'sent'}}}}"
+        raise ValueError(f"{key}: expected a dict from tool name to mock, found {kind_of(tools)}; {example}")
     collector = ProblemCollector()
     check = _checked_data_mock if isinstance(tools, DataTools) else _checked_mock
     mocks = {

@@ -86,6 +86,9 @@ _MEANT = {
     "profile": "persona user description",
     "expect": "asserts expected expectations says never_says",
     "conversations_per_scenario": "conversations runs repeats",
+    "user_message": "user role content message input prompt query",
+    "name": "tool tool_name function",
+    "args": "arguments input parameters params kwargs",
 }
 
 
@@ -161,6 +164,8 @@ def boolean(value: Any, key: str) -> bool:
 
 def listed(value: Any, key: str, what: str) -> Sequence[Any]:
     """Return a sequence that is not a text."""
+    if isinstance(value, str) and what in ("a list of texts", "a list of user messages"):
+        raise ValueError(f"{key}: expected {what}, found {brief(value)}; write [{brief(value)}]")
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     items: Sequence[Any] = checked(value, key, what, is_list)
     return items

@@ -52,6 +52,13 @@ def test_a_repository_is_the_limit(tmp_path: Path) -> None:
         find_config(inner.parent)
 
 
+@pytest.mark.parametrize("name", ["agentest.yaml", "agentest.config.json"])
+def test_a_configuration_with_another_name_is_to_be_renamed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=f"Rename {name} to agentest.config.yaml. --config PATH names"):
+        find_config(tmp_path)
+
+
 def test_without_a_repository_only_the_folder_is_searched(tmp_path: Path) -> None:
     (tmp_path / CONFIG).touch()
     assert find_config_above(below(tmp_path, "a")) is None

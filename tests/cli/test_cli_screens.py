@@ -80,7 +80,7 @@ def test_a_run_is_compared_with_the_last_one_of_the_same_selection(project: Proj
     text = "\n".join(lines(project, "--reporter", "console", "--reporter", "json"))
     assert changes(project) == {"newlyFailing": ["0-0", "0-1"]}
     assert "changes    2 newly failing" in text
-    assert "f0000.sim.py:2  0-0  newly failing" in text
+    assert "f0000.sim.py:2  0-0 (newly failing)" in text
     project.write("broken", "0-1")
     lines(project, "--scenario", "=0-0", "--reporter", "json")
     assert changes(project) == {}

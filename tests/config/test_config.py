@@ -205,6 +205,8 @@ def test_any_key_in_camel_case(name: str) -> None:
             "unknown key `patience`; it is an option of scenarios: scenario(…, patience=…)",
         ),
         (AGENT + "judge: {check: true}\n", "FILE:3: judge.check: unknown key `check`; it is a key of `user`"),
+        ("agent:\n  url: http://x\n", "FILE:2: agent.url: unknown key `url`; did you mean `endpoint`?"),
+        (AGENT + "  max_turns: 3\n", "agent.max_turns: unknown key `max_turns`; it is a key of the whole "),
         (AGENT + "user: {skipDecided: true}\n", "unknown key `skipDecided`; it is a key of `judge`"),
     ],
 )

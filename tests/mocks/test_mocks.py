@@ -768,9 +768,9 @@ def test_any_arguments(arguments: str) -> None:
 )
 def test_results_that_are_not_json(result: Any) -> None:
     """A result that is not JSON is an error of the mock, not the agent."""
-    with pytest.raises(MockError, match="mock of tool 'tool' answered with something that is not JSON"):
+    with pytest.raises(MockError, match="mock of tool 'tool' must return JSON, like a dict"):
         answers(lambda: result)
-    assert "not JSON" in (recorded(lambda: result).error or "")
+    assert "must return JSON" in (recorded(lambda: result).error or "")
 
 
 @pytest.mark.slow

@@ -343,8 +343,7 @@ def test_each_block_shows_its_own_cause() -> None:
     turn 1  user   A haircut, please
             agent  This is both.
     also: says: expected 'BK-' in the reply
-  scenarios/booking.sim.py:2  one
-  scenarios/booking.sim.py:3  another""",
+  also in  one, another""",
         """\
 ✗ says: expected 'BK-' in the reply  1 scenario
   scenarios/booking.sim.py:4  last
@@ -688,6 +687,15 @@ def test_skipped_metrics_are_shown_once() -> None:
     assert "no model configured" not in tell(console(80), *results)
 
 
+def test_a_row_of_data_that_is_wrong_is_named() -> None:
+    """The headline has the problem; the row with its line stands below the scenario."""
+    place = f"{scenario().file}:{scenario().line}"
+    message = f"{place}: scenario {scenario().name!r}, rows.csv:3: date: found '2026-13-40'"
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    refused = replace(scenario(), verdict=Verdict(Status.ERRORED, (reason,)), conversations=())
+    assert "\n    rows.csv:3\n" in tell(console(80), refused)
+
+
 def test_a_file_that_does_not_load_shows_its_traceback() -> None:
     """A broken file is an errored scenario with the end of its traceback."""
     rows = "\n".join(f"  row {n}" for n in range(50))
@@ -915,13 +923,14 @@ def test_the_number_of_lines_depends_on_causes(count: int, causes: int, most: in
     rows = written(to).splitlines()
     assert len(rows) <= most, "\n".join(rows)
     assert max(map(cell_len, rows)) <= width
-    names = [row for row in rows if row.startswith("  scenarios/booking.sim.py:")]
-    assert len({*names}) == len(names)
     heads = [
         row for row in rows if row.startswith(("✗ ", "! ")) and not row.startswith(("✗ failed", "! err"))
     ]
     assert len(heads) == min(causes, count)
-    shown = sum(int(number) for number in re.findall(r"^  and (\d+) more$", written(to), re.M)) + len(names)
+    blocks = "\n".join(rows[rows.index(heads[0]) :]) if heads else ""
+    names = re.findall(r"#\d+", blocks)
+    assert len({*names}) == len(names)
+    shown = sum(int(number) for number in re.findall(r" ([\d,]+) more$", blocks, re.M)) + len(names)
     assert shown == sum(not each.verdict.passed for each in results)
 
 

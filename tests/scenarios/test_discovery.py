@@ -387,7 +387,9 @@ def test_the_folder_of_the_used_configuration_is_not_skipped(tmp_path: Path) -> 
         ("import asyncio\nraise asyncio.CancelledError\n", 2, "CancelledError"),
         ("from agentest import sequence\nsequence()\n", 2, "sequence() needs at least one value"),
         ("from agentest import scenario\nscenario('s', 'p')\n", 2, "only the name comes without a keyword: "),
-        ("from agentest import scenario\nscenario('s', {}, 'p')\n", 2, "only the name comes without a "),
+        ("from agentest import scenario\nscenario('s', {}, 'p')\n", 2, "only the name has no keyword: "),
+        ("from agentest import scenario\n@scenario\ndef s(): ...\n", 2, "scenario(…) is not a decorator"),
+        ("from agentest import call\ncall(name='x')\n", 2, 'write call("TOOL", '),
         ("from agentest import scenario\nscenario()\n", 2, "missing 1 required positional argument: 'name'"),
         ("def f():\n    f()\nf()\n", 3, "RecursionError"),
         (
@@ -416,6 +418,17 @@ def test_a_file_that_is_not_python_is_a_broken_file(tmp_path: Path, content: byt
     (tmp_path / "a.sim.py").write_bytes(content)
     [broken] = discover(tmp_path, INCLUDE, []).broken
     assert "importing the file failed" in broken.message
+
+
+def test_a_decorator_and_utf_16_are_explained(tmp_path: Path) -> None:
+    """Two mistakes whose Python errors name no cause have a hint."""
+    for content, hint in [
+        (b"from agentest import scenario\n@scenario('s')\ndef s(): ...\n", "is not a decorator"),
+        ("x = 1\n".encode("utf-16"), "save the file as UTF-8"),
+    ]:
+        (tmp_path / "a.sim.py").write_bytes(content)
+        [broken] = discover(tmp_path, INCLUDE, []).broken
+        assert hint in broken.message
 
 
 def test_an_error_in_a_helper_shows_the_users_traceback(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 from builders import (
@@ -37,6 +37,7 @@ from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
 from stored import conversations_of, read_json, to_json
 
+from agentest.cli.run_output import RunOutput
 from agentest.cli.stored_runs import report_again
 from agentest.domain.events import (
     ConversationFinished,
@@ -62,6 +63,7 @@ from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal, RetryingLineFile
 from agentest.store.reader import StoredItems, index_journal, read_finished, read_results
+from agentest.store.runs.folder import RunKind, RunRecord, StoredRunFolder
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
 from agentest.support.redaction import CredentialFilter
@@ -360,32 +362,44 @@ def test_results_are_whole_or_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "results.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("number", "passes", "attempts"),
-    [(errno.ENOSPC, 3, 3), (errno.ENOSPC, 9, 4), (errno.EFBIG, 9, 1), (errno.EROFS, 9, 1)],
-)
-def test_a_report_that_cannot_be_written_at_the_end(number: int, passes: int, attempts: int) -> None:
-    """A report that fails at the end is retried a few times if a retry may help."""
-    tried = []
+def test_a_report_that_cannot_be_written_at_the_end() -> None:
+    """It is reported at once. One for which the disk is full is left to the message about all files."""
+    for number, unwritten in [(errno.ENOSPC, ["the report json"]), (errno.EROFS, [])]:
 
-    class Late:
-        name = "json"
-        repeats = True
+        class Late:
+            name = "json"
 
-        def on_event(self, event: Event) -> None:
-            if isinstance(event, RunFinished):
-                tried.append(event)
-                if len(tried) < passes:
+            def on_event(self, event: Event, number: int = number) -> None:
+                if isinstance(event, RunFinished):
                     raise OSError(number, "no")
 
-    said: list[str] = []
-    broadcast = Broadcast([Late()], said.append)
-    for event in events(run_result()):
-        broadcast(event)
-    broadcast.finish(lambda seconds: None)
-    assert len(tried) == attempts
-    assert broadcast.failed == (set() if attempts == passes else {"json"})
-    assert "reporter json failed: OSError" in said[0]
+        said: list[str] = []
+        broadcast = Broadcast([Late()], said.append)
+        for event in events(run_result()):
+            broadcast(event)
+        assert broadcast.failed == {"json"}
+        assert broadcast.unwritten == unwritten
+        assert len(said) == len(broadcast.problems) - len(unwritten)
+
+
+def test_one_message_names_all_files_that_a_full_disk_lacks(tmp_path: Path) -> None:
+    class Cut:
+        held = 1
+
+        def flush(self) -> bool:
+            return False
+
+    (tmp_path / "runs" / "r").mkdir(parents=True)
+    output = RunOutput(
+        folder=StoredRunFolder(tmp_path / "runs" / "r"),
+        record=RunRecord(id="r", kind=RunKind.RUN, started_at="2026-01-01T00:00:00Z", version="1"),
+        journal=cast("Journal", Cut()),
+        keep_span=None,
+        keep_output=lambda name, text: None,
+        keep_runs=20,
+    )
+    [said] = output.end(None, [], ["the report json"])
+    assert said.endswith("runs/r: the report json, journal.jsonl could not be written (the disk was full)")
 
 
 def test_a_reporter_receives_the_events_that_it_names() -> None:
@@ -625,7 +639,7 @@ def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
     assert done.returncode == code, done.stdout + done.stderr
     assert "20 passed" in done.stdout
     assert done.stderr.count("journal.jsonl cannot be written to (File too large)") == 1
-    assert done.stderr.count("journal.jsonl is not complete: the disk was full") == 1
+    assert done.stderr.count("journal.jsonl could not be written (the disk was full)") == 1
     assert done.stderr.count("reporter json failed: OSError") == 1
     folder = project.root / ".agentest"
     assert sorted(path.name for path in folder.iterdir()) == ["journal.jsonl", "runs"]

@@ -127,7 +127,6 @@ class HtmlReporter:
 
     name: ClassVar = "html"
     events: ClassVar = (RunFinished,)
-    repeats: ClassVar = True
     receives_credentials: ClassVar = True
 
     path: Path

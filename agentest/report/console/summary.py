@@ -317,14 +317,19 @@ def _blocks(
         several = block.cause.agents if block.cause and display.several_agents else ()
         facts = " · ".join([block.extent, *several])
         yield ConsoleLine(((f"{mark} ", style),), (((block.headline, f"bold {style}"),), ((facts, "dim"),)))
-        yield _place(mine[0], names, report)
+        where: list[Chunk] = [((mine[0].location, "cyan"),)]
+        if mine[0].label != mine[0].location:
+            where.append((names[mine[0].label],))
+        where[-1] += _mark(mine[0], report)
+        yield ConsoleLine((_INDENT,), tuple(where))
         yield from example
         yield from islice(_other_titles(block, mine[0], example), _SHOWN_ALSO)
         if mine[0].status is Status.FAILED:  # perhaps because of the mock
             yield from (line(4, (f"also: {text}", "yellow")) for text in report.mistakes_in_mocks(mine[0]))
-        yield from (_place(each, names, report) for each in mine[1 : 1 + most])
+        others: list[Chunk] = [(names[each.label], *_mark(each, report)) for each in mine[1 : 1 + most]]
         if left := len(mine[1 + most :]):
-            yield line(2, (f"and {left:,} more", "dim"))
+            others.append(((f"{left:,} more", "dim"),))
+        yield from [ConsoleLine((_INDENT, ("also in  ", "dim")), tuple(others), gap=", ")] if others else []
         yield BLANK
     if left := sum(len(block.scenarios) for block in report.blocks[len(blocks) :]):
         causes = count(len(report.blocks) - len(blocks), "more cause")
@@ -367,13 +372,9 @@ def _minor_causes(report: RunReport) -> Iterator[ConsoleLine]:
         yield line(0, (", ".join(texts), "dim"), lead=_end_label("minor"))
 
 
-def _place(scenario: ScenarioReport, names: Mapping[str, str], report: RunReport) -> ConsoleLine:
-    chunks: list[Chunk] = [((scenario.location, "cyan"),)]
-    if scenario.label != scenario.location:
-        chunks.append((names[scenario.label],))
-    if report.changed.get(scenario.key) == NEWLY_FAILING:
-        chunks.append(((NEWLY_FAILING, "bold"),))
-    return ConsoleLine((_INDENT,), tuple(chunks))
+def _mark(scenario: ScenarioReport, report: RunReport) -> Chunk:
+    is_new = report.changed.get(scenario.key) == NEWLY_FAILING
+    return ((f" ({NEWLY_FAILING})", "bold"),) if is_new else ()
 
 
 def _early_end(report: RunReport) -> Iterator[ConsoleLine]:

@@ -144,7 +144,9 @@ def _rows_of_cause(
     folder = re.compile(rf"^/\S.*?/(?={re.escape(report.result.file)}:\d+: )", re.M)
     for row in rows_of(folder.sub("", next(whole, cause.text)))[-(_BRIEF_ROWS if brief else _SHOWN_ROWS) :]:
         is_title = brief and row.endswith(cause.title)
-        text = row.removesuffix(cause.title).partition(": ")[0] if is_title else row
+        place, _, of_row = row.removesuffix(f": {cause.title}").partition(": ")
+        in_data = of_row.partition(f"scenario {report.result.name!r}, ")[2]
+        text = (in_data or place) if is_title else row
         is_new = text not in ("", report.location) and not is_in(text, cause.title)
         if is_new or text.startswith("  "):
             yield line(indent, (text, "dim"))
