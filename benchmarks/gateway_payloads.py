@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from benchmarks.answers import REPLY
@@ -106,8 +107,10 @@ def _chat() -> Api:
 
 
 def _responses() -> Api:
+    numbers = count()
+
     def event(kind: str, **more: Any) -> tuple[str, Json]:
-        return kind, {"type": kind, "sequence_number": 0, **more}
+        return kind, {"type": kind, "sequence_number": next(numbers), **more}
 
     part = {"type": "output_text", "text": "".join(_WORDS), "annotations": []}
     item = {"type": "message", "id": f"msg-{ID}", "role": "assistant", "content": [part]}

@@ -37,10 +37,10 @@ class Live:
     url: str = f"http://127.0.0.1:9/v1beta/models/m:generateContent?key={KEY}"
     headers: tuple[tuple[str, str], ...] = (("Authorization", f"Bearer {KEY}"),)
     keys: tuple[str, ...] = (KEY,)
-    sent: list[bytes | None] = field(default_factory=list)
+    sent: list[Any] = field(default_factory=list)
 
-    async def send_bytes(self, data: bytes | None) -> Pieces:
-        self.sent.append(data)
+    async def send(self, body: Any) -> Pieces:
+        self.sent.append(body)
         headers = {"Content-Type": "text/event-stream", "Set-Cookie": "session=1", "X-Request-Id": KEY}
         return Pieces(status_code=200, headers=headers, body=b"".join(self.pieces), all=self.pieces)
 
@@ -80,6 +80,7 @@ class Recordings:
             path=live.url.partition("/v1beta/")[2],
             ignored=ignored,
             session_id=self.session_id,
+            keys=live.keys,
             on_problem=self.problems.append,
         )
 

@@ -180,9 +180,11 @@ def written_in(answer: Json, names: Collection[str], sent: bytes | None) -> str 
     texts = defaultdict[str, str](str)
     for path, leaf in leaves(own):
         texts[path.rpartition(".")[2]] += leaf if isinstance(leaf, str) else ""
+    if not (named := [name for name in names if any(name in text for text in texts.values())]):
+        return None
     # Without backslashes, JSON in a text is like that around it.
     whole = (json.dumps(own, ensure_ascii=False).replace("\\", ""), *texts.values())
-    found = [(name, text) for name in names for text in whole if name in text]
+    found = [(name, text) for name in named for text in whole if name in text]
     return next((name for name, text in found if re.search(_WRITTEN.format(re.escape(name)), text)), None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -125,6 +125,7 @@ class RecordedApi:
         path: the path of the request after the API's base, with its query.
         ignored: parts of bodies that differ from run to run, as in `ModelGateway.ignore`.
         session_id: the id that Agentest made for the session, which is another in every run.
+        keys: the credentials that agents have sent.
         on_problem: receives the error that ends the conversation.
     """
 
@@ -133,20 +134,24 @@ class RecordedApi:
     path: str
     ignored: Sequence[str]
     session_id: str | None
+    keys: Collection[str]
     on_problem: Callable[[ModelError], None]
 
     async def send(self, body: Json) -> ModelResponse:
-        return await self.send_bytes(encoded(body))
-
-    async def send_bytes(self, data: bytes | None) -> ModelResponse:
         """Return the recorded response, else the live one, which is recorded when it has been read.
 
         Raises GatewayError if nothing is recorded and the model must not be asked.
         """
-        live = self.live
+        return await self._answered(body, partial(self.live.send, body))
+
+    async def send_bytes(self, data: bytes | None) -> ModelResponse:
+        """Send a request whose form is unknown, as `send`."""
         body = json_or(data, data.decode(errors="backslashreplace")) if data else {}
         body = body if isinstance(body, dict) else {"body": body}
-        hidden = dict.fromkeys((*live.keys, *keys_in(data or b"", body)), HIDDEN)
+        return await self._answered(body, partial(self.live.send_bytes, data))
+
+    async def _answered(self, body: Json, send: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
+        live, hidden = self.live, dict.fromkeys(self.keys, HIDDEN)
         if self.session_id:
             hidden[self.session_id] = _SESSION
 
@@ -164,7 +169,7 @@ class RecordedApi:
             return replace(recorded, body=recorded.body.replace(_SESSION.encode(), session_id.encode()))
         if self.tape.mode is CassetteMode.REPLAY:
             raise self._fail(ModelError(taped.missing()))
-        return _Taped(await live.send_bytes(data), taped, hide, self._fail)
+        return _Taped(await send(), taped, hide, self._fail)
 
     def _fail(self, error: ModelError) -> GatewayError:
         self.on_problem(error)

@@ -314,6 +314,7 @@ class GatewayHandler:
             path=upstream.url[len(target.base) :].lstrip("/"),
             ignored=self._settings.ignore,
             session_id=conversation.who.session_id,
+            keys=self._traffic.state.keys,
             on_problem=conversation.fail,
         )
 
