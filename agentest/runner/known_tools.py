@@ -32,7 +32,7 @@ from agentest.scenarios.trajectory import ToolName, Trajectory, is_one_tool, nam
 from agentest.support.errors import ConfigError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
-from agentest.support.text import shortened
+from agentest.support.text import on_one_line, shortened
 
 
 class ServedTools:
@@ -226,22 +226,17 @@ def _line(tool: KnownTool) -> str:
     if tool.declared:
         return tool.declared
     arguments = "" if tool.parameters is None else f"({', '.join(_arguments(tool.parameters))})"
-    text = shortened(_one_line(tool.description), _DESCRIPTION_CHARS)
-    return f"{_one_line(tool.name)}{arguments}" + (f": {text}" if text else "")
+    text = shortened(on_one_line(tool.description), _DESCRIPTION_CHARS)
+    return f"{on_one_line(tool.name)}{arguments}" + (f": {text}" if text else "")
 
 
 def _brief(tool: KnownTool) -> str:
     text = shortened(_first_sentence(tool.description), _BRIEF_CHARS)
-    return shortened(_one_line(tool.name), _BRIEF_CHARS) + (f": {text}" if text else "")
+    return shortened(on_one_line(tool.name), _BRIEF_CHARS) + (f": {text}" if text else "")
 
 
 def _first_sentence(text: str) -> str:
-    return _SENTENCE.split(_one_line(text), maxsplit=1)[0]
-
-
-def _one_line(text: str) -> str:
-    """Remove line breaks, so that a description cannot look like another tool."""
-    return " ".join(text.split())
+    return _SENTENCE.split(on_one_line(text), maxsplit=1)[0]
 
 
 def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -252,7 +247,7 @@ def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
         kind = _type(described)
         description = _first_sentence(str(described.get("description") or ""))
         yield (
-            _one_line(str(name))
+            on_one_line(str(name))
             + ("" if name in needed else "?")
             + (f": {kind}" if kind else "")
             + (f" ({shortened(description, _BRIEF_CHARS)})" if description else "")
@@ -264,7 +259,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     if isinstance(values, list):
         more = [] if len(values) <= _MOST_VALUES else ["…"]
         texts = (json.dumps(each, ensure_ascii=False, default=repr) for each in values[:_MOST_VALUES])
-        return " | ".join([*(shortened(_one_line(text), _BRIEF_CHARS) for text in texts), *more])
+        return " | ".join([*(shortened(on_one_line(text), _BRIEF_CHARS) for text in texts), *more])
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(alternatives, list):
         kinds = (_type(each) for each in alternatives if isinstance(each, Mapping))
@@ -273,7 +268,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     if kind == "array" and isinstance(items := schema.get("items"), Mapping):
         return f"{_type(items) or 'any'}[]"
     types = kind if isinstance(kind, list) else [kind or ("object" if "$ref" in schema else "")]
-    return " | ".join(_one_line(str(each)) for each in types if each)
+    return " | ".join(on_one_line(str(each)) for each in types if each)
 
 
 _NEAR = 2

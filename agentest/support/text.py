@@ -26,9 +26,14 @@ def has_part(text: str, part: str) -> bool:
     return part in text or (not part.isascii() and normalize("NFC", part) in normalize("NFC", text))
 
 
+def on_one_line(text: str) -> str:
+    """Return a text with single spaces."""
+    return " ".join(text.split())
+
+
 def shortened(text: str, limit: int = _SHOWN_CHARS) -> str:
     """Return the text in one row of at most `limit` characters."""
-    one_row = clean(" ".join(text[: limit * 20].split()))
+    one_row = clean(on_one_line(text[: limit * 20]))
     return one_row if len(one_row) <= limit else one_row[: limit - 1].rstrip() + "…"
 
 

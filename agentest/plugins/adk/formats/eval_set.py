@@ -36,7 +36,7 @@ from agentest.scenarios.options import parse_state
 from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.errors import errors_as
 from agentest.support.json_text import well_formed
-from agentest.support.text import did_you_mean
+from agentest.support.text import did_you_mean, on_one_line
 
 # Infinity and NaN are not JSON: refuse them as numbers, and never write them as null.
 _JSON = ConfigDict(
@@ -516,12 +516,9 @@ def _attachment(part: Part, origin: str) -> Attachment:
         return str(value)
 
     content = {"base64": given("data")} if isinstance(file, Blob) else {"uri": well_formed(given("file_uri"))}
-    mime_type, name = _on_one_line(given("mime_type")), _on_one_line(file.display_name or "")
+    mime_type = on_one_line(well_formed(given("mime_type")))
+    name = on_one_line(well_formed(file.display_name or ""))
     return Attachment(mime_type=mime_type, name=name, origin=origin, **content)
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(well_formed(text).split())
 
 
 def can_fail(expectations: Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from agentest.plugins.adk.metrics.rouge import Overlap, rouge1
 from agentest.scenarios.matchers.comparison import MISSING, argument, equal
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import shortened
+from agentest.support.text import on_one_line, shortened
 
 Call = tuple[str | None, Any]
 """A tool call for comparison: name and arguments. The arguments are a dict, or None if absent."""
@@ -217,7 +217,8 @@ def expects_responses(case: eval_set.EvalCase) -> bool:
 
 def expected_responses(invocation: eval_set.Invocation) -> list[AuthoredText]:
     """Return the expected messages before the final response, with normalized white space."""
-    return [(author, _one_row(text)) for author, text in messages_before_reply(invocation.intermediate_data)]
+    spoken = messages_before_reply(invocation.intermediate_data)
+    return [(author, on_one_line(text)) for author, text in spoken]
 
 
 def messages_before_reply(data: eval_set.IntermediateForm) -> list[AuthoredText]:
@@ -234,10 +235,6 @@ def messages_before_reply(data: eval_set.IntermediateForm) -> list[AuthoredText]
         if author.lower() != "user"
     ]
     return [(author, text) for author, text in spoken if text.strip()]
-
-
-def _one_row(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _final_session_state(grader: CriterionGrader, last: Turn, _: None) -> MetricResult:
@@ -269,7 +266,7 @@ def _intermediate_responses(
     wanted = expected_responses(expected)
     if not wanted:
         return None
-    said = [(remark.author, _one_row(remark.text)) for remark in turn.remarks]
+    said = [(remark.author, on_one_line(remark.text)) for remark in turn.remarks]
     left = iter(said)
     missing = next((message for message in wanted if message not in left), None)
     if missing is None:

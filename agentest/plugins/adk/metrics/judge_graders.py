@@ -50,6 +50,7 @@ from agentest.plugins.adk.metrics.rubrics import (
 from agentest.support.calling import run_concurrently
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill
+from agentest.support.text import on_one_line
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -415,13 +416,9 @@ def _final_response_match(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQue
 
 def _reference_answer_match(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | Score | None:
     reference, reply = grader.reference(turn), turn_as_judged(turn, grader.criterion).agent_message
-    if reference is not None and _normalized(reference) in _normalized(reply):
+    if reference is not None and on_one_line(reference.casefold()) in on_one_line(reply.casefold()):
         return Score(1, "the reply contains the reference")
     return _final_response_match(grader, turn)
-
-
-def _normalized(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def _rubric_quality(grader: JudgeGrader, turn: Turn) -> Sequence[MetricQuestion] | None:

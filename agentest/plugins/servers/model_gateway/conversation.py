@@ -28,7 +28,7 @@ from agentest.plugins.servers.model_gateway.request_log import ConversationFault
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.json_text import leaves
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.text import shortened
+from agentest.support.text import on_one_line, shortened
 
 _MCP_NAME = re.compile(r"mcp__.+?__(.+)", re.DOTALL)
 _WRAPPERS = ("result", "return_value", "output")
@@ -66,19 +66,6 @@ class GatewayState:
     on_note: Callable[[str], None] = lambda _: None
     noted: set[str] = field(default_factory=set)
     look: Callable[[], Awaitable[None]] = checkpoint  # finds connections that do not pass the gateway
-
-    forgets: bool = False  # True if an agent lost the results of its own tools after a turn
-    put_back: bool = False
-    """True if results of mocks were put back in later turns of an agent that may not keep results."""
-
-    def note_memory(self, *, forgets: bool, puts_back: bool) -> None:
-        """Report if the model remembered results of mocks that it would not remember of real tools."""
-        self.forgets, self.put_back = self.forgets or forgets, self.put_back or puts_back
-        if self.forgets and self.put_back:
-            self.note(
-                "the agent loses the results of its own tools after a turn, but some turns had mocked ones "
-                "from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
-            )
 
     def note(self, text: str) -> None:
         """Report something once for the whole run."""
@@ -159,6 +146,7 @@ class GatewayConversation:
     seen_in: int = -1  # the last turn in which a request that offers tools was made and answered
     said_in: int = 0  # the turn of the last text: what the agent does after its reply belongs to that turn
     forgets: bool = False  # True if the agent sends no calls of earlier turns, although it ran some
+    put_back: bool = False  # True if results of mocks were put back in later turns before that was known
     wrapper: str | None = None  # the key in which this agent's framework wraps results; None if it does not
     unfinished: list[tuple[wire.WireRequest, Rounds]] = field(default_factory=list)
     """Requests of the current turn whose clients gave up after hidden rounds, with these rounds."""
@@ -220,7 +208,7 @@ class GatewayConversation:
 
     @contextmanager
     def said(self, text: str) -> Iterator[None]:
-        text = wire.normalized(text)
+        text = on_one_line(text)
         if self.texts[-1:] != [text]:  # one message of the user may need several requests to the agent
             self.texts.append(text)
             self._note_known()
@@ -253,10 +241,10 @@ class GatewayConversation:
             self.given_up = True
         history = request.history
         strange = (history.names[known] for known in history.new_calls if known not in self.ids)
-        if name := next(filter(self.mock_name, strange), None):
-            self.fail(
-                f"the agent's history has a call of the mocked tool {name!r} that did not pass the gateway, "
-                f"so the real tool ran: a part of the agent calls a model elsewhere. For it, {WAY_TO_REACH}"
+        if name := next(filter(self.plain_name, strange), None):
+            self.bypass = (
+                f"in turn {self.turn + 1} the agent's history has a call of {name!r} that did not pass the "
+                f"gateway: a part of the agent calls a model elsewhere. For it, {WAY_TO_REACH}"
             )
         self.open_requests += 1
         return self.turn if self.waiting and request.tools else -1
@@ -294,10 +282,15 @@ class GatewayConversation:
                 if each not in kept
             )
         )
-        if memory == "auto":
-            unsure = (each for each in kept if each.hides and not each.shown.calls)
-            puts_back = not self.forgets and any(each.turn < self.turn for each in unsure)
-            self.gateway.note_memory(forgets=self.forgets, puts_back=puts_back)
+        if memory == "auto" and not self.forgets:
+            self.put_back |= any(
+                each.turn < self.turn and each.hides and not each.shown.calls for each in kept
+            )
+        elif memory == "auto" and self.put_back:
+            self.gateway.note(
+                "the agent loses the results of its own tools after a turn, but some turns had mocked ones "
+                "from earlier ones, because nothing showed it there: write model_gateway.memory: turn"
+            )
         if memory == "turn" or (memory == "auto" and self.forgets):
             return [each if each.turn == self.turn else replace(each, forgotten=True) for each in kept]
         return kept
@@ -366,7 +359,7 @@ class GatewayConversation:
             return
         self.answers.append(answer)
         self.has_calls = self.has_calls or bool(answer.shown.calls) or answer.hides
-        self.model_texts.extend(filter(None, [wire.normalized(answer.shown.text)]))
+        self.model_texts.extend(filter(None, [on_one_line(answer.shown.text)]))
         self._note_known()
         for known in answer.shown.ids:
             self.ids.add(known)
@@ -376,7 +369,7 @@ class GatewayConversation:
     def note_arguments(self, arguments: object) -> None:
         """Remember the texts in arguments of a call, which a sub-agent may be given."""
         texts = (leaf for _, leaf in leaves([arguments]) if isinstance(leaf, str) and leaf.strip())
-        self.arguments.extend(map(wire.normalized, texts))
+        self.arguments.extend(map(on_one_line, texts))
         self._note_known()
 
     def _note_known(self) -> None:
@@ -478,9 +471,10 @@ class GatewayConversation:
         if self.over:
             raise CallsEnded(f"{self.who} has ended: the call of {call.name!r} was not answered")
         mocks = [*self.mocked, *self.recorded]
-        name = _known(call.name, mocks)
+        name, plain = _known(call.name, mocks), self.plain_name(call.name)
         if name is None and offered and call.name not in offered:
             name = wire.named_in(call.name, mocks)
+            plain = plain or wire.named_in(call.name, self.named)
             named = (text for path, text in leaves([call.arguments]) if _OF_TOOL.search(path))
             if not name and any(wire.named_in(str(text), mocks) for text in named if " " not in str(text)):
                 why = f"the model calls tools by {call.name!r}, which is not offered, so mocks cannot answer"
@@ -489,7 +483,7 @@ class GatewayConversation:
         problem = call.problem and call.problem + " (the model's answer was cut off)" * cut
         answer = await self.serving.answer(
             port.ServedCall(
-                tool=name or self.plain_name(call.name) or call.name,
+                tool=name or plain or call.name,
                 arguments=call.arguments,
                 call_id=call.call_id,
                 problem=problem if name else None,

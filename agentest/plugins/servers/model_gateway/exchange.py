@@ -180,10 +180,9 @@ def written_in(answer: Json, names: Collection[str], sent: bytes | None) -> str 
     texts = defaultdict[str, str](str)
     for path, leaf in leaves(own):
         texts[path.rpartition(".")[2]] += leaf if isinstance(leaf, str) else ""
-    if not (named := [name for name in names if any(name in text for text in texts.values())]):
-        return None
+    named = [name for name in names if any(name in text for text in texts.values())]
     # Without backslashes, JSON in a text is like that around it.
-    whole = (json.dumps(own, ensure_ascii=False).replace("\\", ""), *texts.values())
+    whole = (json.dumps(own, ensure_ascii=False).replace("\\", ""), *texts.values()) if named else ()
     found = [(name, text) for name in named for text in whole if name in text]
     return next((name for name, text in found if re.search(_WRITTEN.format(re.escape(name)), text)), None)
 
@@ -367,6 +366,8 @@ class ModelExchange:
     async def _pass_error_on(
         self, response: ModelResponse, data: bytes, stream: wire.AnswerStream | None
     ) -> None:
+        for is_stream in (False, True):
+            _check_calls(data, (), streams=is_stream)
         text = data.decode(errors="replace")
         self.conversation.note_error(response.status_code, self.address, text)
         if stream is None or not self.reply.begun:
@@ -444,10 +445,11 @@ class ModelExchange:
 def _check_calls(data: bytes, recorded: Sequence[str], *, streams: bool) -> None:
     if not recorded and not (any(map(data.__contains__, _OF_CALLS)) and _CALL.search(_plain(data))):
         return
-    texts = [event.data for event in EventParser().feed(data)] if streams else [data]
-    if any(map(repeats_key, texts)):
-        raise GatewayRefusal(_HIDDEN.format("an object has a key twice"))
+    texts = [event.data.encode() for event in EventParser().feed(data)] if streams else [data]
     values = [json_or(text) for text in texts]
+    unread = (text for text, value in zip(texts, values, strict=True) if value is None)
+    if any(map(repeats_key, texts)) or any(_CALL.search(_plain(text)) for text in unread):
+        raise GatewayRefusal(_HIDDEN.format("an object has a key twice, or is not JSON"))
     names = [name for name in wire.called_in(values) if name or not (streams and recorded)]
     if set(names) != set(recorded) or (not streams and len(names) != len(recorded)):
         raise GatewayRefusal(_HIDDEN.format(", ".join(names)))

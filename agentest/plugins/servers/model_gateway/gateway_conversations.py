@@ -18,10 +18,10 @@ from agentest.plugins.servers.gateway_check import OFTEN_SHARED, WAY_TO_RUN_ALIK
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation, GatewayState
 from agentest.plugins.servers.model_gateway.placement import Unplaced, is_part
 from agentest.plugins.servers.model_gateway.request_log import ConversationFaults, RequestLog
-from agentest.plugins.servers.model_gateway.wire_form import normalized
 from agentest.runner.call_sources import WaitingBlock
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
+from agentest.support.text import on_one_line
 
 _REMEMBERED = 200
 _LOOK_S = 0.1
@@ -168,7 +168,7 @@ class GatewayTraffic:
                 allows_real=self.allows_real,
                 log=RequestLog(redact=self.redact),
                 lane=lane,
-                place=lane or normalized(access.opening),
+                place=lane or on_one_line(access.opening),
                 recorded=access.recorded if self.mocks else frozenset(),
                 named=access.named,
                 faults=ConversationFaults(access.faults) if access.faults else None,
@@ -195,7 +195,7 @@ class GatewayTraffic:
         if self.names_conversations and self.lanes == 1:
             yield None
             return
-        opening = normalized(opening)
+        opening = on_one_line(opening)
         lane, entered = None, False
         try:
             if (waits := self._must_wait(opening)) and self.lanes == 1:

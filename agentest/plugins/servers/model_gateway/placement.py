@@ -8,8 +8,9 @@ from functools import lru_cache
 from operator import attrgetter
 
 from agentest.plugins.servers.model_gateway.conversation import GatewayConversation
-from agentest.plugins.servers.model_gateway.wire_form import WireRequest, normalized
+from agentest.plugins.servers.model_gateway.wire_form import WireRequest
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import on_one_line
 
 _LEAST_CHARS = 12  # shorter texts count only if they stand alone, because any text may contain them
 _MOST_REMEMBERED_CHARS = 4_000
@@ -202,7 +203,7 @@ class _UserText:
 
     def __init__(self, text: str) -> None:
         self._raw = text
-        self.text = normalized(text)
+        self.text = on_one_line(text)
         self.all = (1 << len(text)) - 1
 
     def covered_by(self, conversation: GatewayConversation) -> int:

@@ -145,7 +145,6 @@ class RecordedApi:
         return await self._answered(body, partial(self.live.send, body))
 
     async def send_bytes(self, data: bytes | None) -> ModelResponse:
-        """Send a request whose form is unknown, as `send`."""
         body = json_or(data, data.decode(errors="backslashreplace")) if data else {}
         body = body if isinstance(body, dict) else {"body": body}
         return await self._answered(body, partial(self.live.send_bytes, data))

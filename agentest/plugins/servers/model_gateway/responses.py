@@ -110,6 +110,8 @@ class Responses(wire.WireForm):
         return groups
 
     def message(self, body: Json) -> list[Json]:
+        if body.get("status") == "queued":
+            raise ValueError("the answer is not finished, so its calls could not be seen")
         return objects(body.get("output"))
 
     def shown(
@@ -229,9 +231,13 @@ class _ResponseStream(wire.AnswerStream):
         # Some servers leave items out at the end, which changes the places of the others.
         whole = sum(map(_is_call, items)) >= max(1, sum(map(_is_call, given)))
         self._items = items if whole or not given else given
+        calls = {place for place, item in enumerate(self._items) if _is_call(item)}
+        if any(
+            str(data.get("type")).startswith(_CALL_EVENTS[:2]) and at not in calls for at, data in now.held
+        ):
+            raise ValueError("events of a call came, but not the call")
         answered = {item.get("call_id") for item in self._items if _is_result(item)}
-        calls = ((place, item) for place, item in enumerate(self._items) if _is_call(item))
-        self._calls = {place for place, item in calls if item.get("call_id") not in answered}
+        self._calls = {place for place in calls if self._items[place].get("call_id") not in answered}
         others = (item for place, item in enumerate(self._items) if place not in self._calls)
         self.ids += [known for item in others for known in read_message(item).ids]
         self._last, self._round = now, _ResponseRound()

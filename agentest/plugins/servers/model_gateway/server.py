@@ -69,8 +69,8 @@ _CALLS_NOTHING = re.compile(
 """Requests that may offer tools although no model answers them."""
 _STORED = re.compile(r"/([^?]*/)?(conversations|responses|chat/completions)([/?]|$)")
 """What a GET only shows again. Runs of threads and batches hand their calls over by GET."""
+_BATCH = re.compile(r"/batches/?(\?|$)|:(async)?[bB]atchGenerateContent")
 _OFFERED = re.compile(r"(?:^|\.)(?:tools|functions)\b.*\.name$", re.DOTALL)  # the path of a tool's name
-_BATCH = re.compile(r"batches|messages/batches|.*:(async)?[bB]atchGenerateContent")
 
 
 async def open_model_gateway(
@@ -153,7 +153,22 @@ class GatewayHandler:
         return reply.response
 
     async def _pass(self, request: web.Request, target: Target, reply: Reply) -> None:
-        self._check(request, target)
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            raise GatewayRefusal(
+                "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
+                "model by plain HTTP requests",
+                400,
+            )
+        if (
+            request.method == "POST"
+            and _BATCH.search(target.url)
+            and any(c.mocked for c in self._traffic.active)
+        ):
+            raise GatewayRefusal(
+                "it sends a batch, whose tool calls mocks cannot answer: have the agent send single "
+                "requests, or leave the mocks out",
+                400,
+            )
         data, url = await read_body(request, MAX_BODY_BYTES), target.url
         if "/responses/" in url:
             url = _RESPONSE_ID.sub(lambda known: self._traffic.last_id(known[0]), url)
@@ -175,20 +190,6 @@ class GatewayHandler:
         if target.form is not None and request.method == "POST":
             self._traffic.note_refused(problem, None, None)
         return json_error(403, problem, target.form)
-
-    def _check(self, request: web.Request, target: Target) -> None:
-        if request.headers.get("Upgrade", "").lower() == "websocket":
-            raise GatewayRefusal(
-                "it opens a WebSocket, which the gateway cannot answer or pass on: have the agent call its "
-                "model by plain HTTP requests",
-                400,
-            )
-        if request.method == "POST" and target.is_batch and any(c.mocked for c in self._traffic.active):
-            raise GatewayRefusal(
-                "it sends a batch, whose tool calls mocks cannot answer: have the agent send single "
-                "requests, or leave the mocks out",
-                400,
-            )
 
     async def _model_request(
         self, target: Target, form: WireForm, data: bytes, upstream: LiveApi, reply: Reply
@@ -356,7 +357,6 @@ class Target:
     url: str
     base: str  # the beginning of `url`: the API's address with its version
     form: WireForm | None  # None: the gateway passes the request on as it is
-    is_batch: bool  # True if it sends many requests to a model at once
     may_call: bool  # True if tools that it offers may be called
 
 
@@ -406,7 +406,6 @@ def target_of(path: str, query: str, upstreams: Mapping[Provider, str]) -> Targe
         url=url,
         base=base,
         form=form,
-        is_batch=_BATCH.fullmatch(read) is not None,
         may_call=_CALLS_NOTHING.fullmatch(read) is None,
     )
 

@@ -41,6 +41,7 @@ from agentest.plugins.protocols.model_messages import (
 from agentest.support.http.sse import Event
 from agentest.support.json_text import encoded, json_or
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import on_one_line
 
 ANY_TOOL = "*"
 CUT = "the model's stream ended before its last event"
@@ -516,20 +517,17 @@ def result_text(result: CallResult) -> str:
 
 def same_text(one: str, other: str) -> bool:
     """Return True if texts differ in white space alone, or one contains the other."""
-    one, other = normalized(one), normalized(other)
+    one, other = on_one_line(one), on_one_line(other)
     return one == other or bool(one and other and (one in other or other in one))
 
 
 def named_in(text: str, names: Iterable[str]) -> str | None:
-    """Return the name of a tool in a text, such as `default_api.find` or `find()`; of several the last."""
-    written = ((rf"(?<!\w){re.escape(each)}(?!\w)", each) for each in names)
+    """Return the last name of a tool in a text, as in `api.find()`. Letters of other scripts may be its."""
+    alike = {each: "".join(rf"(?:{re.escape(one)}|[^\W\d_a-zA-Z])" for one in each) for each in names}
+    letters = set(text.casefold())
+    written = ((rf"(?<!\w){alike[each]}(?!\w)", each) for each in alike if letters & {*each.casefold()})
     found = ((at.end(), each) for of, each in written for at in re.finditer(of, text, re.IGNORECASE))
     return max(found, default=(0, None))[1]
-
-
-def normalized(text: str) -> str:
-    """Return a text with single spaces."""
-    return " ".join(text.split())
 
 
 def sse(data: Json | str, name: str | None = None) -> bytes:
