@@ -59,6 +59,7 @@ _JSON = re.compile(r""": '?[{\[]["'{\[]""")
 _MESSAGE_KEYS = ("error", "message", "detail", "errors", "msg", "title")
 _QUOTED_MESSAGE = re.compile(r"""\W(?:message|detail|error|msg)['"]: ?"((?:[^"\\]|\\.)+)""")
 _TITLE_TAG = re.compile(r"<title>([^<]*)</title>", re.I)
+_CLAUSE_END = re.compile(r"(?:(?<=.{20})[.;]|(?<=.{60}):) ")
 _REPEATED = re.compile(r"…(?:[ ,;/-]*…)+")
 _REFUSED_SCENARIO = re.compile(
     r"""^\S.*?\.\w+:\d+: (?:scenario ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)"""
@@ -206,7 +207,7 @@ def _first_clause(text: str) -> str:
     """Return the first clause of a text that is long or ends with JSON; other texts whole."""
     before = _JSON.split(text, maxsplit=1)[0]
     is_short = before == text and len(text) <= _TITLE_CHARS
-    return text if is_short else re.split(r"(?<=.{20})[.;] ", before, maxsplit=1)[0]
+    return text if is_short else _CLAUSE_END.split(before, maxsplit=1)[0]
 
 
 def what_to_do(message: str) -> str:
@@ -261,7 +262,7 @@ def _errored_finding(reason: Reason) -> _Finding:
         text = _REFUSED_SCENARIO.sub("", last)
         before, _, rest = reason.message.partition(text)
         details = reason.message if before else rest.rpartition("\n")[2]
-        return _finding_from_text(CauseKind.ERRORED, text, details)
+        return _finding_from_text(CauseKind.ERRORED, _first_clause(text), details)
     return _error_finding(CauseKind.ERRORED, text, reason.message)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +31,7 @@ from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import PIECE_END, CredentialFilter, credentials_in, joined
 from agentest.support.terminal import tell, with_reminders
+from agentest.support.text import turn_name
 
 if TYPE_CHECKING:
     from agentest.domain.results import ScenarioResult
@@ -122,6 +124,8 @@ def find_credentials(stored: Iterable[bytes], hide: CredentialFilter) -> None:
 class _PublicEvents:
     def __init__(self, texts: Iterable[bytes]) -> None:
         self._hide = CredentialFilter()
+        self._place = ""  # of the first credential that was found
+        self._to_search = 1_000  # turns
         self._last: tuple[Event, Event] | None = None
         self._stored: dict[int, tuple[ScenarioResult, ScenarioResult]] = {}
         """Id of a stored scenario, which the end of the run has again → the scenario and its hidden form."""
@@ -136,12 +140,22 @@ class _PublicEvents:
         if isinstance(event, ConversationFinished) and isinstance(event.result, bytes):
             return replace(event, result=encoded(self._hide(json.loads(event.result))))
         if isinstance(event, ScenarioFinished | ScenarioAmended):
-            return replace(event, result=self._scenario(event.result))
+            hidden = self._scenario(event.result)
+            self._place = self._place or (self._hide.note and self._place_in(event.result))
+            return replace(event, result=hidden)
         if isinstance(event, RunFinished):
             scenarios = tuple(map(self._scenario, event.result.scenarios))
             result = self._hide(replace(event.result, scenarios=()))
-            return RunFinished(replace(result, scenarios=scenarios, hidden=self._hide.note))
+            return RunFinished(replace(result, scenarios=scenarios, hidden=self._hide.note + self._place))
         return self._hide(event)
+
+    def _place_in(self, scenario: ScenarioResult) -> str:
+        turns = (turn for each in scenario.conversations for turn in each.conversation.turns)
+        for turn in islice(turns, max(0, self._to_search)):
+            self._to_search -= 1
+            if self._hide(turn) is not turn:
+                return f", first in {turn_name(turn.turn_index)} of {self._hide(scenario.name)!r}"
+        return ""
 
     def _scenario(self, scenario: ScenarioResult) -> ScenarioResult:
         """Hide the conversations of a stored run when they are read."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -49,17 +48,6 @@ def is_in(text: str, other: str) -> bool:
     """Return True if the other text has the same letters and digits, at least one, in the same order."""
     short, long = (re.sub(r"\W+", "", each) for each in (text, other))
     return bool(short) and short in long
-
-
-def cut_names(names: Iterable[str], limit: int) -> dict[str, str]:
-    """Return the names, long ones cut in the middle so that no two become equal, or else left as they are."""
-    distinct, cut = dict.fromkeys(names), {}
-    for tail in (0.4, 0.6, 0.8):
-        cut = {name: cut_middle(name, limit, tail) for name in distinct}
-        if len({*cut.values()}) == len(distinct):
-            return cut
-    times = Counter(cut.values())
-    return {name: text if times[text] == 1 else name for name, text in cut.items()}
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

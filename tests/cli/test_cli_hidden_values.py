@@ -33,6 +33,6 @@ def test_run_and_show_count_the_same_values(project: Project, flags: tuple[str, 
     with ScriptedAgent(answer) as agent:
         project.config(agent.endpoint, concurrency=1)
         printed = project.run(*flags).stdout
-    hidden = f"{told} values that look like credentials are hidden"
+    hidden = f"{told} values that look like credentials are hidden, first in turn 1 of 'half of them fail'."
     assert hidden in printed
     assert hidden in project.agentest("show", *flags).stdout

@@ -34,7 +34,7 @@ from agentest.domain.results import (
     Unscored,
     Verdict,
 )
-from agentest.domain.root_causes import judged_causes, root_causes_of, scenario_causes, template
+from agentest.domain.root_causes import error_title, judged_causes, root_causes_of, scenario_causes, template
 from agentest.domain.transcript import NO_MOCK, NO_RECORDED_ANSWER, Blame, ToolCall
 from agentest.trajectory.matcher import TrajectoryMatcher
 
@@ -577,3 +577,11 @@ def test_every_failure_has_a_cause(plan: Sequence[tuple[int, str]]) -> None:
     counted = sum(cause.conversations for cause in scenario_causes(result))
     assert counted >= len({r.conversation_id for r in result.verdict.reasons if r.conversation_id})
     assert all(len(cause.title) <= 160 and "\n" not in cause.title for cause in causes)
+
+
+def test_a_long_title_ends_with_its_clause() -> None:
+    """The headline is the problem; what to do stands below it."""
+    problem = "unknown-tool: trajectory.forbidden names tool 'delete_all', which no mock and no schema knows"
+    advice = "check the spelling, mock the tool, or write under `agent`: tools: [delete_all]"
+    assert error_title(f"{problem}: {advice}") == problem
+    assert error_title(f"{problem}; {advice}") == problem

@@ -16,7 +16,6 @@ from agentest.domain.transcript import Usage
 from agentest.report.console.scenario import averages_text, passed_conversations
 from agentest.report.console.text import (
     BLANK,
-    LEAST_NAME_CHARS,
     STYLES,
     Chunk,
     ConsoleLine,
@@ -26,7 +25,7 @@ from agentest.report.console.text import (
 )
 from agentest.report.content import NEWLY_FAILING, CauseBlock, RunReport, ScenarioReport, passed_text
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, cut_names, duration, quoted_names, turn_name
+from agentest.support.text import count, cut_middle, duration, quoted_names, turn_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _SLOWEST = 3
 _SHOWN_CAUSES = 10
-_SHOWN_NAMES = 12
+_SHOWN_NAMES = 6
 _SHOWN_ALSO = 2
 _SHOWN_MINOR = 3
 _INDENT = "  "
@@ -307,26 +306,25 @@ def _blocks(
 ) -> Iterator[ConsoleLine]:
     blocks = report.blocks if display.detailed else report.blocks[:_SHOWN_CAUSES]
     most = len(report.not_passed) if display.detailed else max(1, _SHOWN_NAMES // max(1, len(blocks)))
-    contents = [(block, *_example(block, examples)) for block in blocks]
-    listed = [scenario for _, _, mine in contents for scenario in mine[: 1 + most]]
-    widest = max((len(each.location) for each in listed), default=0)
-    room = (display.width or 10_000) - widest - len(_INDENT) * 2
-    names = cut_names((each.label for each in listed), max(room, LEAST_NAME_CHARS))
-    for block, example, mine in contents:
+    room = (display.width or 10_000) // 2
+    for block in blocks:
+        example, mine = _example(block, examples)
         mark, style = display.mark(block.status)
         several = block.cause.agents if block.cause and display.several_agents else ()
         facts = " · ".join([block.extent, *several])
         yield ConsoleLine(((f"{mark} ", style),), (((block.headline, f"bold {style}"),), ((facts, "dim"),)))
         where: list[Chunk] = [((mine[0].location, "cyan"),)]
         if mine[0].label != mine[0].location:
-            where.append((names[mine[0].label],))
+            where.append((cut_middle(mine[0].label, room),))
         where[-1] += _mark(mine[0], report)
         yield ConsoleLine((_INDENT,), tuple(where))
         yield from example
         yield from islice(_other_titles(block, mine[0], example), _SHOWN_ALSO)
         if mine[0].status is Status.FAILED:  # perhaps because of the mock
             yield from (line(4, (f"also: {text}", "yellow")) for text in report.mistakes_in_mocks(mine[0]))
-        others: list[Chunk] = [(names[each.label], *_mark(each, report)) for each in mine[1 : 1 + most]]
+        others: list[Chunk] = [
+            (cut_middle(each.label, room), *_mark(each, report)) for each in mine[1 : 1 + most]
+        ]
         if left := len(mine[1 + most :]):
             others.append(((f"{left:,} more", "dim"),))
         yield from [ConsoleLine((_INDENT, ("also in  ", "dim")), tuple(others), gap=", ")] if others else []
