@@ -163,7 +163,7 @@ class LocalGate:
         self.quota.count(times, tokens)
 
     def attempt(self, call: Call, tokens: Callable[[], int]) -> LocalAttempt:
-        return LocalAttempt(self, call, tokens() if self.quota.counts_tokens else 0)
+        return LocalAttempt(self, call, 0 if self.quota.is_unlimited else tokens())
 
     def refuse_all(self, problem: str) -> None:
         self.circuit.refuse_all(problem)
@@ -315,7 +315,6 @@ class LocalGates:
     gates: list[LocalGate] = field(default_factory=list)  # by number
 
     def of(self, spec: ModelSpec) -> LocalGate:
-        """Return the model's gate. Roles with the same limits share one gate."""
         number, key = number_gate(spec, self._numbers), _key(spec)
         quota = self.quotas.setdefault(key, Quota())
         quota.model = spec.name

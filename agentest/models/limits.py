@@ -135,12 +135,12 @@ _LEARNT_FROM = 4
 """Requests without a 429 from which a rate can be learnt."""
 _WINDOWS_S = (1.0, 10.0, _MINUTE_S)
 """Times over which providers count. They round `Retry-After` up to a second."""
-_LEAST_PER_S, _MOST_RISE_PER_S = 0.05, 0.25
-"""The lowest rate, and by how much an answer raises it at most."""
-_FALL = 0.85
-"""Factor of the rate at a 429. It falls further, by half at most, if fewer requests were accepted lately."""
-_SLOW_RISE, _FAST_RISE, _FASTER = 0.002, 0.05, 1.08
-"""By what share an answer raises what was learnt: after a 429, at most, and the factor of each answer."""
+_WINDOW_MARGIN, _HURRY = 1.03, 1.5
+"""By how much a window is stretched, as arrivals vary, and how much faster than evenly requests start."""
+_LEAST_PER_S, _FALL = 0.05, 0.95
+"""The lowest rate, and its factor at a 429. It falls by up to half if less was accepted lately."""
+_RISE, _FASTER, _MOST_RISE = 0.0005, 1.13, 0.3
+"""Share by which an answer raises the limit: after a 429, its factor of each answer, most in a window."""
 _UNLIMITED = Room()
 
 
@@ -149,9 +149,8 @@ class Quota(WaitingLine):
 
     1. Configured rates. Requests start evenly, so that a minute never sees more than its allowance.
     2. What the headers of the latest answer say is left. No more than that is in progress.
-    3. What was learnt from 429s. Requests start ever faster, and with each answer. A 429 that asks for no
-       pause lowers the number in progress to those that were accepted. Other 429s set the rate to what was
-       accepted so far. After that each 429 lowers it. Answers raise both, slowly after a 429.
+    3. What was learnt from 429s: how many requests may start within a window, or, if a 429 asks for no pause,
+       be in progress. Each 429 lowers it, and answers raise it, slowly at first.
 
     Several 429s in a row pause all requests, for as long as the provider asks or, at least, for a growing
     time. Then one request at a time finds out whether the pause was long enough.
@@ -168,9 +167,10 @@ class Quota(WaitingLine):
         """How many times a 429 lowered something, which tells older requests from newer ones."""
         self.rate: float | None = None
         """Learnt requests per second; None before it was learnt."""
+        self._window_s = _WINDOWS_S[0]
         self._most = inf
         """Learnt number of requests in progress."""
-        self._rise = _FAST_RISE
+        self._rise = _RISE
         self._request_s = self._token_s = 0.0
         """Seconds that a request, and a token, use up of a configured rate."""
         self._next_request = self._next_tokens = self._next_learnt = self._paused_until = 0.0
@@ -183,8 +183,6 @@ class Quota(WaitingLine):
         """Number of 429s since the last answer."""
         self._starts = deque[float]()
         """When the requests of the last minute started, without those that got a 429."""
-        self._unclear = 0
-        """How many 429s may still show that the learnt rate counts their requests as accepted."""
         self.requests = self.tokens = self.refused = 0
 
     def require(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
@@ -193,32 +191,22 @@ class Quota(WaitingLine):
         self._request_s = max(self._request_s, minute_s / (requests_per_minute or inf))
         self._token_s = max(self._token_s, minute_s / (tokens_per_minute or inf))
 
-    @property
-    def counts_tokens(self) -> bool:
-        """True if requests must say how many tokens they take."""
-        return self._token_s > 0 or self._room is not _UNLIMITED
-
     def _delay(self, tokens: int, /) -> float:
-        room, is_free = self._room, self._is_free
-        if is_free and room is _UNLIMITED:
+        if self.is_unlimited:
             return 0.0
+        room = self._room
         most = 1 if self._row > 1 else max(1, min(room.requests, self._most))
         is_too_large = self.in_progress and self._reserved + tokens > room.tokens
         if self.in_progress + 1 > most or is_too_large:
             return inf
-        waits_for = (self._paused_until, self._next_request, self._next_tokens, self._next_learnt)
-        delay = 0.0 if is_free else max(waits_for) - anyio.current_time()
+        waits_for = (self._next_request, self._next_tokens, self._next_learnt, self._starts_at)
+        delay = max(waits_for) - anyio.current_time()
         return delay if delay > _INSTANT_S else 0.0
 
     @property
     def is_unlimited(self) -> bool:
         """True if any number of requests may start at any time."""
-        return self._is_free and self._room is _UNLIMITED
-
-    @property
-    def _is_free(self) -> bool:
-        """True if nothing but headers limits the requests."""
-        return not self.is_limited and self._answers >= _PROVEN
+        return self._answers >= _PROVEN and self._room is _UNLIMITED and not self.is_limited
 
     @property
     def is_limited(self) -> bool:
@@ -236,7 +224,7 @@ class Quota(WaitingLine):
         self.in_progress += 1
         self._reserved += tokens
         now = self.count(1)
-        if self._is_free:
+        if self.is_unlimited:
             return
         self._next_request = max(now, self._next_request) + self._request_s
         self._next_tokens = max(now, self._next_tokens) + tokens * self._token_s
@@ -253,12 +241,12 @@ class Quota(WaitingLine):
 
     @property
     def _gap_s(self) -> float:
-        """The seconds until the next request may start, as far as 429s tell."""
-        if self.rate:
-            return 1 / self.rate
+        """The seconds until the next request may start, if there was no 429."""
+        if self.rate or self._answers >= _PROVEN:
+            return 0.0
         # A request that gets no 429 for a while is likely to be accepted, however long its answer takes.
         first = max(_LEAST_GAP_S, FIRST_GAP_S / self.in_progress)
-        return first / (1 + _SOONER * self._answers) if self._answers < _PROVEN else 0.0
+        return first / (1 + _SOONER * self._answers)
 
     def give_back(self, tokens: int, *, made: bool = True) -> None:
         """Record that a request has ended, or that it was not made.
@@ -286,57 +274,72 @@ class Quota(WaitingLine):
         if room:
             self._pause(room.pause_s)
             if room.requests < inf and self.rate is None:
-                self._answers = _PROVEN  # the provider says how far one may go
+                self._answers, self._next_learnt = _PROVEN, 0.0  # the provider says how far one may go
         if not self._answers:
             self._next_learnt = 0.0  # the others need not wait any longer
         self._answers += self._answers < _PROVEN
         if since == self.lowered:
             self._row = 0
-            if self.rate:
-                self.rate += min(self.rate * self._rise, _MOST_RISE_PER_S)
             if since:
-                self._most *= 1 + self._rise
-                self._rise = min(self._rise * _FASTER, _FAST_RISE)
+                rise = 1 + min(self._rise, _MOST_RISE / (self._amount if self.rate else self._most))
+                self._rise *= _FASTER
+                self._most *= rise
+                self.rate = self.rate and self.rate * rise
+
+    @property
+    def _amount(self) -> int:
+        """Requests that may start within a window."""
+        return max(1, round((self.rate or 0) * self._window_s))
+
+    @property
+    def _starts_at(self) -> float:
+        """When the next request may start, by the learnt limit."""
+        if not (self.rate and self._starts):
+            return self._paused_until
+        at, amount = self._starts[-1] + 1 / self.rate / _HURRY, self._amount
+        if len(self._starts) >= amount:
+            at = max(at, self._starts[-amount] + amount / self.rate * _WINDOW_MARGIN)
+        return max(self._paused_until, at)
 
     def throttled(self, since: int, retry_after: float | None) -> None:
         """Record a 429 to a request that was sent after so many 429s lowered something."""
         if self._starts:
             self._starts.pop()
         if since != self.lowered:  # part of the same storm
-            if self.rate and self._unclear:
-                self._unclear -= 1
-                self.rate -= 1 / _WINDOWS_S[0]
             return
         self.lowered += 1
         self._row += 1
-        self._unclear = 0
+        self._rise = _RISE
         now, others, asked_for = anyio.current_time(), self.in_progress - 1, retry_after or 0.0
-        if self._row == 1 and retry_after is None and 1 < others < self._most:
-            self._most, self._rise = others, _SLOW_RISE
+        is_first = self._row == 1
+        if is_first and not self.rate and retry_after is None and 1 < others < self._most:
+            self._most = others
             return
-        if self.rate and self._row < 3:  # more in a row say that the pause was too short
-            recent = sum(each > now - _WINDOWS_S[0] for each in self._starts) if self._row == 1 else inf
-            lowest, self._rise = max(self.rate / 2, _LEAST_PER_S), _SLOW_RISE
-            self.rate = max(min(self.rate * _FALL, (1 + recent) / _WINDOWS_S[0]), lowest)
-            if self._row == 1 or asked_for <= _WINDOWS_S[0]:
-                return
         least = pause_before_retry(self._row + 1)
-        self._pause(max(least, asked_for if asked_for <= MAX_RETRY_AFTER_S else 0.0))
-        if len(self._starts) < _LEARNT_FROM:
+        if self.rate and self._row < 3:  # more in a row say that the pause was too short
+            seconds = max(self._window_s, 4 / self.rate) if is_first else self._amount / self.rate / 4
+            recent = (1 + sum(at > now - seconds for at in self._starts)) / seconds
+            self.rate = max(min(self.rate * _FALL, recent), self.rate / 2, _LEAST_PER_S)
+            if is_first or asked_for <= _WINDOWS_S[0]:
+                return
+        elif len(self._starts) < _LEARNT_FROM:
             self._answers = 0
         elif self.rate is None and asked_for <= _MINUTE_S:
-            self.rate = max(self._rate_until(now + max(least, asked_for), now), _LEAST_PER_S)
-            self._next_learnt = now
+            self._learn(now, now + max(least, asked_for))
+            if is_first:
+                return
+        self._pause(max(least, asked_for if asked_for <= MAX_RETRY_AFTER_S else 0.0))
 
-    def _rate_until(self, end: float, now: float) -> float:
-        """Return the rate of accepted requests, if requests are accepted again at `end`."""
-        for seconds in _WINDOWS_S if self._row == 1 else ():
-            starts = [each for each in self._starts if each > now - seconds]
+    def _learn(self, now: float, end: float) -> None:
+        """Take what was accepted as the limit, if requests are accepted again at `end`."""
+        self._most = inf
+        self._window_s = end - self._starts[0]
+        for seconds in _WINDOWS_S:
+            starts = [at for at in self._starts if at > now - seconds]
             if len(starts) >= _LEARNT_FROM and abs(starts[0] + seconds - end) <= _WINDOWS_S[0]:
-                self._unclear = len(starts) // 2 if seconds == _WINDOWS_S[0] else 0
-                self._rise = _SLOW_RISE
-                return len(starts) / seconds
-        return len(self._starts) / (end - self._starts[0])
+                self._window_s = seconds
+                break
+        self.rate = sum(at > now - self._window_s for at in self._starts) / self._window_s
 
     def restart(self) -> None:
         """Start requests as slowly as the first ones, because a long pause may soon concern all of them."""

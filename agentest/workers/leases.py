@@ -51,7 +51,6 @@ class LeasedGates:
         self._gates: dict[int, LeasedGate] = {}
 
     def of(self, spec: ModelSpec) -> LeasedGate:
-        """Return the model's gate. Roles with the same limits share one gate."""
         return self._gate(number_gate(spec, self._numbers))
 
     def _gate(self, number: int) -> LeasedGate:
@@ -94,7 +93,6 @@ class LeasedGate:
     tokens: int = 0  # used by them
 
     def attempt(self, call: Call, tokens: Callable[[], int]) -> LeasedAttempt:
-        """Create an attempt, to be entered once with `async with`."""
         return LeasedAttempt(self, call, tokens(), next(self.gates.leases))
 
     def keep(self, *, keeps: bool) -> None:
@@ -104,7 +102,6 @@ class LeasedGate:
             self.gates.run.give_back(self.unused.pop())
 
     def refuse_all(self, problem: str) -> None:
-        """Report that every request will fail: the key, the account or the model's name is wrong."""
         self.gates.run.refuse_all(self.number, self.gates.redact(problem))
 
 
@@ -165,7 +162,6 @@ class LeasedAttempt:
         self._gate.state.answers += 1
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
-        """Record that the attempt failed or was refused."""
         self._alone = alone
         # A custom model's error may have other arguments, and attributes that are not for others.
         kind = next(
