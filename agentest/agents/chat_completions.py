@@ -237,7 +237,7 @@ def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
 
 def _message_to_wire(message: Message) -> WireMessage:
     if isinstance(message, UserText):
-        return {"role": "user", "content": content_of(message)}
+        return {"role": "user", "content": message.content("text", _attachments_part)}
     if isinstance(message, ToolResult):
         return {"role": "tool", "tool_call_id": message.request_id, "content": message.text}
     if not message.tool_requests:
@@ -299,14 +299,6 @@ def _tool_request(call: Any) -> ToolRequest:
     if not name:
         raise AgentError(f"a tool call of the agent has no function name: {excerpt(call)}")
     return ToolRequest(text_at(call, "id"), name, arguments_text(function.get("arguments")))
-
-
-def content_of(message: UserText) -> str | list[dict[str, Any]]:
-    """Return the `content` of a user message: its text, or parts if files are attached. Raises CannotSend."""
-    if not message.attachments:
-        return message.text
-    text = [{"type": "text", "text": message.text}] if message.text else []
-    return [*text, *map(_attachments_part, message.attachments)]
 
 
 def _attachments_part(file: Attachment) -> dict[str, Any]:

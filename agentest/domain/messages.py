@@ -5,7 +5,7 @@ The turn loop stores a list of these values. Each agent client converts them to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,6 +86,13 @@ class UserText:
 
     text: str
     attachments: tuple[Attachment, ...] = ()
+
+    def content(self, text_type: str, file_part: Callable[[Attachment], Any]) -> str | list[Any]:
+        """Return the content of the message: its text, or parts if files are attached. Raises CannotSend."""
+        if not self.attachments:
+            return self.text
+        text = [{"type": text_type, "text": self.text}] if self.text else []
+        return [*text, *map(file_part, self.attachments)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from agentest.plugin import PLUGINS
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import SENTENCE_END, sentences
 
 _Change = Callable[[Sequence[str], random.Random], list[str] | None]
 
@@ -50,7 +51,6 @@ _AGREEMENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _MOST_AGREEMENT_WORDS = 8
-_SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _JOINT = re.compile(r"(?<!\s),?\s++(?=and\s)|[;,]\s+", re.IGNORECASE)
 _PREPOSITION = re.compile(r"(?<!\s)\s+(?=(?:at|on|for|with|from|by)\s)", re.IGNORECASE)
 _REFERS = re.compile(r"\b(?:it|this|that|these|those|them|one|both|first|second|last|then)\b", re.IGNORECASE)
@@ -107,16 +107,12 @@ def _with(texts: Sequence[str], at: int, *instead: str) -> list[str]:
     return [*texts[:at], *instead, *texts[at + 1 :]]
 
 
-def _sentences(text: str) -> list[str]:
-    return [each for each in _SENTENCE.split(text) if each.strip()]
-
-
 def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     free = [at for at in _requests(texts) if not _REFERS.search(texts[at])]
-    if several := [at for at in free if len(_sentences(texts[at])) > 1]:
+    if several := [at for at in free if len(sentences(texts[at])) > 1]:
         at = rng.choice(several)
-        sentences = _sentences(texts[at])
-        return _with(texts, at, " ".join([*sentences[1:], sentences[0]]))
+        first, *others = sentences(texts[at])
+        return _with(texts, at, " ".join([*others, first]))
     neighbors = [
         first for first, second in pairwise(free) if second == first + 1 and texts[first] != texts[second]
     ]
@@ -127,7 +123,7 @@ def _reorder(texts: Sequence[str], rng: random.Random) -> list[str] | None:
 
 
 def _split(texts: Sequence[str], rng: random.Random) -> list[str] | None:
-    for pattern in (_SENTENCE, _JOINT, _PREPOSITION):
+    for pattern in (SENTENCE_END, _JOINT, _PREPOSITION):
         if cuts := [(at, cut) for at in _requests(texts) for cut in _cuts(texts[at], pattern)]:
             break
     else:
@@ -155,13 +151,13 @@ def _drop(texts: Sequence[str], rng: random.Random) -> list[str] | None:
     messages = [at for at in _requests(texts) if 0 < at < len(texts) - 1]
     if messages:
         return _with(texts, rng.choice(messages))
-    several = [at for at in _requests(texts) if len(_sentences(texts[at])) > 1]
+    several = [at for at in _requests(texts) if len(sentences(texts[at])) > 1]
     if not several:
         return None
     at = rng.choice(several)
-    sentences = _sentences(texts[at])
-    del sentences[rng.randrange(1, len(sentences))]
-    return _with(texts, at, " ".join(sentences))
+    left = sentences(texts[at])
+    del left[rng.randrange(1, len(left))]
+    return _with(texts, at, " ".join(left))
 
 
 def _twice(texts: Sequence[str], at: int, _: random.Random) -> list[str]:
@@ -287,7 +283,7 @@ def _far_constraint(texts: Sequence[str], _: random.Random) -> list[str] | None:
         return None
     if at + 1 < len(texts) and not is_agreement(texts[at + 1]):
         return [*texts[: at + 1], *_FILLER, *texts[at + 1 :]]
-    first, *others = _sentences(texts[at])
+    first, *others = sentences(texts[at])
     return _with(texts, at, first, *_FILLER, " ".join(others)) if others else None
 
 

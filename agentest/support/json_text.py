@@ -26,6 +26,7 @@ _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 _MAX_TEXT_DEPTH = 100  # texts in containers nested deeper than this are not checked
 _MAX_DEPTH = 50  # nested containers beyond this depth are not converted
 _MAX_VALUES = 1_000_000
+_MAX_EXACT_FLOAT = 2**53
 
 
 class NotJson(ValueError):
@@ -377,3 +378,12 @@ def leaves(value: Any, path: str | None = None) -> Iterator[tuple[str, Any]]:
             yield from leaves(item, f"{path or ''}[{index}]")
     elif path is not None:
         yield path, value
+
+
+def with_integers(value: Any) -> Any:
+    """Return JSON in which whole numbers are integers: 2.0 becomes 2, wherever a float is exact."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_EXACT_FLOAT:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: with_integers(item) for key, item in value.items()}
+    return [with_integers(item) for item in value] if isinstance(value, list) else value

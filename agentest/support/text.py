@@ -13,6 +13,7 @@ from agentest.support.terminal import clean
 
 _Name = TypeVar("_Name", bound=str)
 _SHOWN_CHARS = 150
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def is_same_text(text: str, other: str) -> bool:
@@ -42,6 +43,11 @@ def cut_middle(text: str, limit: int, tail: float = 0.5) -> str:
         return text
     end = min(max(1, int(limit * tail)), limit - 1)
     return f"{text[: limit - 1 - end].rstrip()}…{text[len(text) - end :].lstrip()}"
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences and lines of a text that are not blank."""
+    return [each for each in SENTENCE_END.split(text) if each.strip()]
 
 
 def is_in(text: str, other: str) -> bool:

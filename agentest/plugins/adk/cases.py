@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -42,11 +41,10 @@ from agentest.store.adk_results import turn_invocation, unwrapped
 from agentest.support.errors import UsageError, errors_as
 from agentest.support.files import shown_path
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import first_names
+from agentest.support.text import first_names, sentences
 
 _FactsOfCase = Callable[[EvalCase], AgentFacts]  # return what judges may know about an agent in a case
 _SHOWN_CASES = 5
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +241,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         scenario,
         # An offline user states the goal, and then the plan, sentence by sentence.
         goal=conversation_scenario.starting_prompt,
-        knowledge=tuple(_SENTENCE_END.split(conversation_scenario.conversation_plan.strip())),
+        knowledge=tuple(sentences(conversation_scenario.conversation_plan)),
         plan=_plan(conversation_scenario, chosen.criteria),
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from agentest.domain.tool_visibility import SeenBy, ToolOutcome
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.python_formatting import literal
-from agentest.support.json_text import named_texts
+from agentest.support.json_text import named_texts, with_integers
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
@@ -266,15 +266,7 @@ def _mock_form(call: ToolCall) -> Any:
 
 def call_key(args: Mapping[str, Any] | None) -> str:
     """Return the same text for the same arguments: as in JSON, 1 equals 1.0, but not true."""
-    return json.dumps(_normal(args), sort_keys=True)
-
-
-def _normal(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _normal(item) for key, item in value.items()}
-    return [_normal(item) for item in value] if isinstance(value, list) else value
+    return json.dumps(with_integers(args), sort_keys=True)
 
 
 def _without_secrets(

@@ -29,8 +29,8 @@ from agentest.plugins.explore.model import Base, Converse, Observation, ToolEffe
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import Scenario
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import sentences
 
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 _NO_CLAIM = re.compile(
     r"n't\b|\b(?:not|no|nothing|nobody|neither|nor|none (?:of|is|was|are|were)|never|only|part(?:ly|ially)?|"
     r"incomplete|cannot|unable|fail\w*|error\w*|unfortunately|sorry|apolog\w+|"
@@ -67,9 +67,8 @@ def claims_of_success(text: str, tool: str, *, only_named: bool = False) -> str:
     Args:
         only_named: ignore phrases that do not name what the tool does, because something else succeeded.
     """
-    for found in _SENTENCE.finditer(text):
-        sentence = found.group().strip()
-        if not sentence or _NO_CLAIM.search(sentence):
+    for sentence in map(str.strip, sentences(text)):
+        if _NO_CLAIM.search(sentence):
             continue
         if _named(tool).search(sentence) or (not only_named and _GENERAL.search(sentence)):
             return sentence

@@ -28,7 +28,7 @@ from agentest.plugins.explore.mutation_sweep import ADDS, ESCALATION, RELATION, 
 from agentest.scenarios.mutations import is_agreement
 from agentest.scenarios.trajectory import ExpectedCall
 from agentest.support.json_text import canonical, leaves
-from agentest.support.text import shortened, turn_name
+from agentest.support.text import sentences, shortened, turn_name
 
 MOST_ROUNDS = 50
 MOST_EQUAL_FAILURES = 3
@@ -261,13 +261,10 @@ def _without_quotations(turn: Turn) -> str:
     text = turn.agent_message
     for call in turn.tool_calls:
         for _, leaf in leaves({"result": call.result}):
-            for sentence in _SENTENCE.findall(leaf) if isinstance(leaf, str) else ():
-                if " " in sentence.strip():
-                    text = text.replace(sentence.strip(), '"')
+            for sentence in map(str.strip, sentences(leaf)) if isinstance(leaf, str) else ():
+                if " " in sentence:
+                    text = text.replace(sentence, '"')
     return text
-
-
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
 
 
 def _says_the_same(seen: Observation, call: ToolCall, turn: Turn) -> bool:

@@ -37,6 +37,7 @@ from agentest.scenarios.trajectory import ExpectedCall
 from agentest.scenarios.variations import with_turns
 from agentest.support.json_text import leaves
 from agentest.support.lazy_dataclasses import replace
+from agentest.support.text import sentences
 
 RELATION = "relation"  # the oracle that compares writes
 _MOST_VARIANTS = 3
@@ -382,7 +383,7 @@ def _says_only_usual(seen: Observation) -> bool:
 
 
 def _parts(turn: Turn) -> set[str]:
-    return {_reply(each) for each in re.split(r"(?<=[.!?])\s+|\n+", turn.agent_message) if each.strip()}
+    return {_reply(each) for each in sentences(turn.agent_message)}
 
 
 def _disclosed(seen: Observation) -> Iterator[Violation]:

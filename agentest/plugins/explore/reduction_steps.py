@@ -17,6 +17,7 @@ from agentest.mocks.binding import BoundFunction, MockSequence, steps_of
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.source_code import has_raised
 from agentest.support.lazy_dataclasses import replace
+from agentest.support.text import sentences
 
 _LONG_TEXT = 40  # texts in answers that are not longer stay whole
 _FEWEST_WORDS = 25  # sentences with fewer words stay whole, so that they can be understood
@@ -26,7 +27,6 @@ _PLAINNESS: Mapping[str, int] = {
     _PLAIN_FAULT: 0,
     **dict.fromkeys(("not_found", "permission_denied", "rate_limit", "unavailable", "timeout"), 1),
 }
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _SETTINGS = ("message", "code", "delay")
 
 
@@ -190,8 +190,9 @@ def shorter_texts(scenario: Scenario, _: SeenConversations) -> Iterator[Scenario
 
 
 def _halves(text: str) -> Iterator[str]:
-    sentences = [each for each in _SENTENCE.split(text) if each.strip()]
-    parts, least = (sentences, 2) if len(sentences) > 1 else (text.split(), _FEWEST_WORDS)
+    parts, least = sentences(text), 2
+    if len(parts) < 2:
+        parts, least = (text.split(), _FEWEST_WORDS)
     if len(parts) < least:
         return
     middle = len(parts) // 2

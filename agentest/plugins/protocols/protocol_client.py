@@ -7,7 +7,7 @@ of one reply are summed up, and how JSON arrives is the same for all.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +25,6 @@ from agentest.agents.json_reader import (
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.http.client import DirectResponse
@@ -139,16 +138,6 @@ def read_tool_result(content: Any) -> Any:
     if content and is_list_of_objects(content) and all(isinstance(each.get("text"), str) for each in content):
         content = "".join(each["text"] for each in content)
     return read_result(content)
-
-
-def content_parts(
-    message: UserText, text_type: str, file_part: Callable[[Attachment], Mapping[str, Any]]
-) -> str | list[Mapping[str, Any]]:
-    """Return a user message's content: its text, or parts if files are attached. Raises CannotSend."""
-    if not message.attachments:
-        return message.text
-    text = [{"type": text_type, "text": message.text}] if message.text else []
-    return [*text, *map(file_part, message.attachments)]
 
 
 async def json_events(

@@ -30,7 +30,7 @@ from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResul
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall
 from agentest.plugins.protocols.model_messages import CLIENT_TOOLS, usage_of
-from agentest.plugins.protocols.protocol_client import agent_call, content_parts, json_events
+from agentest.plugins.protocols.protocol_client import agent_call, json_events
 from agentest.support.errors import AgentError
 
 RESPONSES_PLACE = "is the path right? Responses endpoints usually end with /v1/responses or /responses"
@@ -468,7 +468,7 @@ def written(messages: Sequence[Message], calls: Mapping[str, Item]) -> list[dict
     items: list[dict[str, Any]] = []
     for message in messages:
         if isinstance(message, UserText):
-            items.append({"role": "user", "content": content_parts(message, "input_text", _file)})
+            items.append({"role": "user", "content": message.content("input_text", _file)})
         elif isinstance(message, ToolResult):
             items.append(output_item(message, calls.get(message.request_id)))
         else:

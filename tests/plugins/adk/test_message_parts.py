@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from wire import http, wire
 
 from agentest.adk import EvalCaseResult, EvalSet, LocalEvalService
-from agentest.agents.chat_completions import content_of
+from agentest.agents.chat_completions import to_wire
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user import ScriptedUser
@@ -179,4 +179,4 @@ def test_bytes_are_read_in_either_alphabet_and_kept_out_of_results() -> None:
 def test_images_are_sent_by_addresses_that_a_model_can_follow(uri: str) -> None:
     """An image at an address of another scheme is refused by name."""
     with pytest.raises(CannotSend, match=r"image/png.*https://, http:// or data:"):
-        content_of(UserText("", (Attachment(mime_type="image/png", uri=uri, origin="x"),)))
+        to_wire([UserText("", (Attachment(mime_type="image/png", uri=uri, origin="x"),))])

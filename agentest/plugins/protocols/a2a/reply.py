@@ -16,13 +16,13 @@ from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usag
 from agentest.plugins.protocols.a2a.task import INPUT_REQUIRED, A2aPart, AgentWork, Artifact, Json, as_json
 from agentest.plugins.protocols.protocol_client import ReportedResults, agent_call
 from agentest.support.errors import AgentError
+from agentest.support.json_text import with_integers
 
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
 _INTERRUPT_KEYS = ({"id", "value"}, {"id", "value", "response_schema"})
 _CALL_TYPES = ("function_call", "functionCall")
 _RESPONSE_TYPES = ("function_response", "functionResponse")
 _ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
-_MAX_EXACT_FLOAT = 2**53
 
 
 def check_ended_well(work: AgentWork, credentials: str) -> None:
@@ -194,7 +194,7 @@ def _is_new_usage(metadata: Json, known: set[str]) -> bool:
 
 
 def _tokens(metadata: Json) -> Usage:
-    reported = _with_integers(reader.mapping_at(metadata, _USAGE))
+    reported = with_integers(reader.mapping_at(metadata, _USAGE))
     return reader.reported_usage(reported) or Usage()
 
 
@@ -222,7 +222,7 @@ def _function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
 def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[ToolCall]:
     """Return the calls in order, each once and with its result. Raises AgentError for unnamed calls."""
     responses = [one for part in parts if (one := _function_of(part, _RESPONSE_TYPES)) is not None]
-    results = ReportedResults({**one, "response": _with_integers(one.get("response"))} for one in responses)
+    results = ReportedResults({**one, "response": with_integers(one.get("response"))} for one in responses)
     reported: dict[tuple[str, str], ToolCall] = {}
     for number, call in enumerate(_reported_calls(parts, turn_index)):
         # The same id with another name is another call.
@@ -250,7 +250,7 @@ def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolC
         if (call := _function_of(part, _CALL_TYPES)) is not None:
             yield agent_call(
                 name=call["name"],
-                args=_with_integers(call.get("args", {})),
+                args=with_integers(call.get("args", {})),
                 turn_index=turn_index,
                 result=None,
                 call_id=reader.text_at(call, "id") or None,
@@ -273,11 +273,3 @@ def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolC
 def _results(part: A2aPart) -> Sequence[Json] | None:
     results = part.data.get("tool_results") if isinstance(part.data, Mapping) else None
     return results if reader.is_list_of_objects(results) else None
-
-
-def _with_integers(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_EXACT_FLOAT:
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _with_integers(item) for key, item in value.items()}
-    return [_with_integers(item) for item in value] if isinstance(value, list) else value

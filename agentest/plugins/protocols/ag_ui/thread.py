@@ -11,7 +11,6 @@ from uuid import uuid4
 from agentest.agents.json_reader import excerpt, is_list_of_objects
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.plugins.protocols.ag_ui.json_patch import BadPatch, CopyLimit, patched
-from agentest.plugins.protocols.protocol_client import content_parts
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -140,7 +139,7 @@ def new_id() -> str:
 def written(message: Message) -> Wire:
     """Return a message as JSON, with a new id. Raises CannotSend for a file that AG-UI cannot send."""
     if isinstance(message, UserText):
-        return {"id": new_id(), "role": "user", "content": content_parts(message, "text", _part)}
+        return {"id": new_id(), "role": "user", "content": message.content("text", _part)}
     if isinstance(message, ToolResult):
         return {"id": new_id(), "role": "tool", "toolCallId": message.request_id, "content": message.text}
     calls = [call_wire(r.id, r.name, r.arguments) for r in message.tool_requests]

@@ -33,7 +33,6 @@ from agentest.plugins.protocols.protocol_client import (
     ProtocolEndpoint,
     ProtocolTurn,
     StreamedBlocks,
-    content_parts,
     is_call,
     is_result,
     json_events,
@@ -167,7 +166,7 @@ def _blocks(content: str | Sequence[Any]) -> list[Any]:
 
 def _written(message: Message) -> WrittenMessage:
     if isinstance(message, UserText):
-        return {"role": "user", "content": content_parts(message, "text", _file)}
+        return {"role": "user", "content": message.content("text", _file)}
     if isinstance(message, ToolResult):
         block = {"type": "tool_result", "tool_use_id": message.request_id, "content": message.text}
         value = read_any(message.text)

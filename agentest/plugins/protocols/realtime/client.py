@@ -29,7 +29,7 @@ from agentest.agents.port import (
 )
 from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.plugins.protocols import response_items as wire
-from agentest.plugins.protocols.protocol_client import agent_call, content_parts
+from agentest.plugins.protocols.protocol_client import agent_call
 from agentest.plugins.protocols.realtime.settings import RealtimeAgent
 from agentest.plugins.protocols.sockets import WebSocketConnector
 from agentest.support.deadlines import TimeLimit
@@ -260,7 +260,7 @@ def _function(spec: ToolSpec) -> dict[str, Any]:
 def _items_of_message(message: Message, calls: Mapping[str, wire.Item]) -> list[dict[str, Any]]:
     """Return a message as items. Raises CannotSend for a file that the protocol cannot send."""
     if isinstance(message, UserText):
-        content = content_parts(message, "input_text", _file)
+        content = message.content("input_text", _file)
         parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
         return [{"type": "message", "role": "user", "content": parts}]
     if isinstance(message, ToolResult):
