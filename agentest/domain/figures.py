@@ -19,6 +19,7 @@ from agentest.domain.reasons import conversation_passed, conversation_status, cr
 from agentest.domain.results import (
     AttackRate,
     ConversationResult,
+    CriterionResult,
     Evidence,
     Figure,
     QuotaUse,
@@ -198,44 +199,44 @@ class Measurements:
         return tuple(slow for *_, slow in self._slowest)
 
 
-def totals_of(conversations: Sequence[ConversationResult], measured: Measurements | None = None) -> Totals:
+def totals_of(conversations: Iterable[ConversationResult], measured: Measurements | None = None) -> Totals:
     """Sum up conversations in numbers that remain after the conversations themselves are dropped.
 
-    Args:
-        measured: their measurements, if they no longer have them.
+    `measured` are their measurements, if they no longer have them.
     """
-    measured = measured or Measurements.of(conversations)
-    talks = [result.conversation for result in conversations]
-    turns = [turn for conversation in talks for turn in conversation.turns]
-    started = [turn for conversation in talks for turn in conversation.started_turns]
-    by_metric: dict[str, Counter[Evidence]] = {}
-    for result in conversations:
-        for name, score in result.metric_results:
-            if isinstance(score, Score) and score.evidence not in (None, Evidence.SUPPORTED):
-                by_metric.setdefault(name, Counter())[score.evidence] += 1
+    own, outcomes, criteria = measured or Measurements(), list[bool](), list[tuple[str, CriterionResult]]()
+    turns, reporting, withholds = list[tuple[int, int]](), 0, False
+    calls, evidence = Counter[tuple[str, bool]](), Counter[tuple[str, Evidence | None]]()
+    for result in conversations:  # each is read once, because those of a stored run are decoded here
+        talk = result.conversation
+        if measured is None:
+            own.add(len(outcomes), result)
+        outcomes.append(conversation_passed(result))
+        turns += ((turn.requests, turn.retries) for turn in talk.started_turns)
+        calls.update((call.name, call.outcome is ToolOutcome.UNANSWERED) for call in talk.tool_calls)
+        reporting += sum(turn.tells_calls for turn in talk.turns)
+        withholds = withholds or talk.withholds_calls
+        criteria += ((talk.conversation_id, each) for each in result.criteria)
+        scores = ((name, score.evidence) for name, score in result.metric_results if isinstance(score, Score))
+        evidence.update(each for each in scores if each[1] not in (None, Evidence.SUPPORTED))
     return Totals(
-        conversations=len(talks),
-        passed=sum(map(conversation_passed, conversations)),
-        turns=len(started),
-        tool_calls=sum(len(turn.tool_calls) for turn in started),
-        agent_calls=sum(turn.requests for turn in started),
-        agent_retries=sum(turn.retries for turn in started),
-        agent_tokens=measured.tokens,
-        slowest=measured.slowest,
-        time=measured.time,
-        unanswered=dict(
-            Counter(c.name for t in started for c in t.tool_calls if c.outcome is ToolOutcome.UNANSWERED)
-        ),
-        reporting_turns=sum(turn.tells_calls for turn in turns),
-        withholds_calls=any(c.withholds_calls for c in talks),
-        evidence={
-            name: {each: counts[each] for each in Evidence if counts[each]}
-            for name, counts in by_metric.items()
-        },
-        criteria=criteria_totals(conversations),
-        called=frozenset(call.name for turn in started for call in turn.tool_calls),
-        agent_cost=_sum_of_known([*measured.costs, *measured.invalid_costs]),
-        offered=frozenset(measured.offered),
+        conversations=len(outcomes),
+        passed=sum(outcomes),
+        turns=len(turns),
+        tool_calls=calls.total(),
+        agent_calls=sum(requests for requests, _ in turns),
+        agent_retries=sum(retries for _, retries in turns),
+        agent_tokens=own.tokens,
+        slowest=own.slowest,
+        time=own.time,
+        unanswered={name: n for (name, is_unanswered), n in calls.items() if is_unanswered},
+        reporting_turns=reporting,
+        withholds_calls=withholds,
+        evidence={n: {e: evidence[n, e] for e in Evidence if evidence[n, e]} for n, _ in evidence},
+        criteria=criteria_totals(criteria),
+        called=frozenset(name for name, _ in calls),
+        agent_cost=_sum_of_known([*own.costs, *own.invalid_costs]),
+        offered=frozenset(own.offered),
     )
 
 

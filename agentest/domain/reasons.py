@@ -298,14 +298,12 @@ def criterion_message(criterion: CriterionResult) -> str:
     return f"criterion {criterion.text!r} {what}: {shortened(criterion.reason, _REASON_CHARS)}"
 
 
-def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[CriterionTotals, ...]:
-    """Count the outcomes of each criterion over all conversations in which it was judged."""
+def criteria_totals(judged: Iterable[tuple[str, CriterionResult]]) -> tuple[CriterionTotals, ...]:
+    """Count the outcomes of each criterion, given with the id of the conversation in which it was judged."""
     by_text: dict[str, list[tuple[str, CriterionResult]]] = {}
-    for conversation in conversations:
-        for criterion in conversation.criteria:
-            if not criterion.not_asked:
-                at = conversation.conversation.conversation_id, criterion
-                by_text.setdefault(criterion.text, []).append(at)
+    for id, criterion in judged:
+        if not criterion.not_asked:
+            by_text.setdefault(criterion.text, []).append((id, criterion))
     return tuple(map(_totals, by_text.values()))
 
 

@@ -7,7 +7,6 @@ described in `schemas/results.schema.json`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from agentest.domain.figures import scenario_pass_hat_k, totals_of
@@ -70,6 +69,7 @@ from agentest.store.shapes import (
     Summary,
 )
 from agentest.support.json_text import Json, plain
+from agentest.support.lazy_dataclasses import replace
 
 
 def conversation_json(

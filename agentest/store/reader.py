@@ -71,7 +71,8 @@ def read_results(path: Path) -> RunResult:
                 return _run_in(beside)
         with path.open("rb") as file:
             first = file.readline()
-        return _run_in(index_journal(path)) if is_journal(first) else read_checked(path)[1]
+        is_ours = path.name == JOURNAL or is_journal(first)
+        return _run_in(index_journal(path)) if is_ours else read_checked(path)[1]
     except OSError as error:
         raise unreadable(path, error) from None
     except JournalError as error:
@@ -448,7 +449,7 @@ def index_journal(path: Path, unreadable: list[str] | None = None) -> StoredJour
                 unreadable.append(f"line {number}: {error}")
             start += len(line)
     if index is None:
-        raise JournalError("line 1: is not whole")
+        raise JournalError("line 1: is not whole, as the run ended before its first conversation")
     return index
 
 

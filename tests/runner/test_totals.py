@@ -36,6 +36,12 @@ def test_counts() -> None:
     assert found.time == TIME + TIME
 
 
+def test_each_conversation_is_read_once() -> None:
+    """Those of a killed run are decoded when they are read."""
+    held = [conversation_result("c1"), failing_conversation("c2")]
+    assert totals_of(iter(held)) == totals_of(held)
+
+
 def test_a_turn_without_a_reply_counts() -> None:
     """An unfinished turn counts with its calls and requests, and has no latency."""
     held = conversation("c1", [], failure(), unfinished_turn(0, "Book it.", tool_call()))

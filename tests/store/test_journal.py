@@ -770,3 +770,12 @@ def test_a_credential_that_only_a_conversation_shows_is_hidden_in_reasons(tmp_pa
         assert "Zq8Rk2" not in (tmp_path / report).read_text("utf-8")
     assert "Zq8Rk2" not in str(CredentialFilter()(read_results(path)).scenarios[1].conversations[0])
     report_again(path, tmp_path, [ReportRequest("console", tmp_path / "all.txt")], verbosity=2)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"type": "run", "schemaVersion": 3, "vers'])
+def test_a_journal_without_a_whole_first_line(tmp_path: Path, content: bytes) -> None:
+    """A run that was killed as it began has no conversation, and one sentence says so."""
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="line 1: is not whole, as the run ended before its first conv"):
+        read_results(path)
