@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from inspect import isawaitable
 from types import MappingProxyType
@@ -82,7 +83,8 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
     """
     if config.in_process or not config.urls:
         return
-    parts = urlsplit(config.urls["endpoint"])
+    url = config.urls["endpoint"]
+    parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme in ("https", "wss") else 80)
     attempts = 1 + int(getattr(config, "retries", 0))
     for attempt in range(1, attempts + 1):
@@ -90,7 +92,7 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
             with anyio.fail_after(_CONNECT_TIMEOUT_S):
                 return await client.check_listening(host, port)
         except RefusedAddress as error:
-            raise ConfigError(f"agent {name!r}: endpoint {config.urls['endpoint']}: {error}") from None
+            raise ConfigError(f"agent {name!r}: endpoint {url}: {error}") from None
         except (OSError, TimeoutError, UnicodeError) as error:
             problem = "no answer" if isinstance(error, TimeoutError) else describe(error)
             if attempt < attempts:
@@ -98,6 +100,9 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
     remedy = "Start it first, correct agent.endpoint, or let agent.server start it."
     if "resolved" in problem:
         remedy = "Correct the host in agent.endpoint."
-    raise AgentUnreachable(
-        f"agent {name!r} cannot be reached at {config.urls['endpoint']}: {problem}. {remedy}"
-    )
+    if host in ("localhost", "127.0.0.1", "::1"):
+        other = "127.0.0.1" if host == "::1" else "[::1]"
+        with suppress(OSError, TimeoutError), anyio.fail_after(_CONNECT_TIMEOUT_S):
+            await client.check_listening(other.strip("[]"), port)
+            remedy = f"A program listens at {other}, port {port}: write that host in agent.endpoint."
+    raise AgentUnreachable(f"agent {name!r} cannot be reached at {url}: {problem}. {remedy}")

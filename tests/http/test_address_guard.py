@@ -254,6 +254,15 @@ async def reach(endpoint: str, resolver: AbstractResolver | None = None) -> None
         await check_reachable("bot", ChatCompletionsAgent(endpoint=endpoint, retries=0), client)
 
 
+def test_an_agent_at_the_other_loopback_address_is_found() -> None:
+    """`localhost` may be IPv4 or IPv6; the message names the address at which something listens."""
+    with (
+        listening() as port,
+        pytest.raises(AgentUnreachable, match=rf"A program listens at 127\.0\.0\.1, port {port}: write"),
+    ):
+        anyio.run(reach, f"http://[::1]:{port}/")
+
+
 def test_reachability_check() -> None:
     """Before a run, a refused endpoint is a configuration error, and a silent one is unreachable."""
     with pytest.raises(ConfigError, match=r"agent 'bot': endpoint .*link-local or cloud-metadata"):

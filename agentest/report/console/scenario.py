@@ -13,7 +13,6 @@ from agentest.domain.results import AttackRate, JudgeCalibration, ScenarioResult
 from agentest.domain.verdict import threshold_status
 from agentest.report.console.text import (
     BLANK,
-    LEAST_NAME_CHARS,
     SEVERITY_STYLES,
     STYLES,
     Chunk,
@@ -30,6 +29,7 @@ from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, cut_middle, duration
 
+_LEAST_NAME_CHARS = 24  # a name is cut to no less, and then has a row of its own
 _WIDE = 10_000
 
 
@@ -89,7 +89,7 @@ def headline(
     badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
     if names is not None:
         room = (display.width or _WIDE) - len(display.glyphs.badge(status)) - len(location) - 5
-        cut = cut_middle(name, max(room, LEAST_NAME_CHARS))
+        cut = cut_middle(name, max(room, _LEAST_NAME_CHARS))
         name = cut if names.setdefault(cut, name) == name else name
     chunks: list[Chunk] = [((name, "bold"),)]
     if location != result.name:

@@ -115,8 +115,7 @@ def closing_lines(
         *_changes(report),
         *_rates(report, display),
         *_cost(result),
-        *_totals(report),
-        *_next_commands(report, display),
+        *_totals(report, display.rerun),
     ]
 
 
@@ -382,12 +381,7 @@ def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
         yield line(0, (f"{report.next_step} runs the rest.", "yellow"))
 
 
-def _next_commands(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    if display.rerun and report.not_passed:
-        yield line(0, display.rerun, lead=_end_label("rerun"))
-
-
-def _totals(report: RunReport) -> Iterator[ConsoleLine]:
+def _totals(report: RunReport, rerun: str = "") -> Iterator[ConsoleLine]:
     result = report.result
     if result.hidden:
         yield line(0, (f"{result.hidden}. `agentest show --credentials` shows them.", "dim"))
@@ -401,6 +395,8 @@ def _totals(report: RunReport) -> Iterator[ConsoleLine]:
     flaky = sum(scenario.flaky for scenario in result.scenarios)
     extent = f"({_extent(result)}{f', {flaky:,} flaky' if flaky else ''}) in {duration(result.duration_ms)}"
     yield ConsoleLine((), (tuple(parts), (extent,)), gap=" ")
+    if rerun and report.not_passed:
+        yield line(0, rerun, lead=_end_label("rerun"))
 
 
 def _extent(result: RunResult) -> str:

@@ -18,7 +18,6 @@ Part = str | tuple[str, str]
 Chunk = tuple[Part, ...]
 _SHOWN_IDS = 6
 _WHOLE_CHARS = 10_000
-LEAST_NAME_CHARS = 24  # a name is cut to no less, and then has a row of its own
 _WIDEST_COLUMN = 60
 """The maximum cells of the first column if lines are unlimited; a longer text moves the second one."""
 
