@@ -177,8 +177,7 @@ def read_result(result: Any) -> Any:
     """Parse a tool result: text with a JSON object or list is parsed, other values are unchanged."""
     if not isinstance(result, str) or result.lstrip()[:1] not in ("{", "["):
         return result
-    value = read_any(result)
-    return value if isinstance(value, dict | list) else result
+    return read_any(result)
 
 
 def arguments_text(arguments: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -42,8 +42,6 @@ from agentest.support.terminal import tell, tell_notes
 from agentest.support.text import count, quoted_names
 
 _SESSIONS = "recorded sessions"  # the scenario of sessions that no other scenario judges
-ReadSessions = Callable[[Sequence[Path], str | None], tuple[list[Conversation], list[str]]]
-"""Reads the sessions of traces, in the form of this name or by their keys, with notes. Raises UsageError."""
 
 
 def plan_for_finished(
@@ -95,6 +93,7 @@ def plan_for_finished(
     "Read traces of this form, like langfuse (default: by their keys).",
     kind=FeatureChoice("trace format"),
 )
+@option("--column columns", "ROLE=NAME", "Read a speaker of traces as user or assistant.", multiple=True)
 @exits
 def judge(
     location: Location,
@@ -104,6 +103,7 @@ def judge(
     sample: int | None,
     seed: int | None,
     form: str | None,
+    columns: tuple[str, ...],
 ) -> ExitCode:
     """Judge the finished conversations of RUN again, or the sessions of TRACES, without calling the agent.
 
@@ -116,8 +116,13 @@ def judge(
         raise UsageError("--seed chooses the sessions of --sample N: add it")
     request = request_of(project, options, reports)
     paths = [p if (p := project.path(Path(each))).exists() else project.run_file(each) for each in runs]
-    if form or sample or len(runs) > 1:
-        return _judge_sessions(request, *_read_sessions(paths, form), sample, seed or 0)
+
+    def read() -> tuple[list[Conversation], list[str]]:
+        conversations, notes = PLUGINS.hook("agentest judge TRACES", "authoring")(paths, form, columns)
+        return conversations, notes
+
+    if form or columns or sample or len(runs) > 1:
+        return _judge_sessions(request, *read(), sample, seed or 0)
     try:
         path = project.run_file(runs[0])
         earlier = read_results(path)
@@ -126,7 +131,7 @@ def judge(
         is_run = isinstance(error, UnreadableRunError)
         is_run |= one.is_file() and b'"schemaVersion"' in one.read_bytes().replace(b"\0", b"")
         with suppress(UsageError):
-            found = None if is_run else _read_sessions(paths, form)  # a damaged run is no trace
+            found = None if is_run else read()  # a damaged run is no trace
         if found:
             return _judge_sessions(request, *found, None, 0)
         raise
@@ -159,11 +164,6 @@ def _judge_plan(prepared: Prepared, judged: RunVariant) -> ExitCode:
         if unchecked := ", ".join(sorted(names.intersection(BUILTIN).difference(requested))):
             tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(prepared, judged)
-
-
-def _read_sessions(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
-    read: ReadSessions = PLUGINS.hook("agentest judge TRACES", "authoring")
-    return read(paths, form)
 
 
 def _judge_sessions(

@@ -377,4 +377,5 @@ def botium_case(path: Path, notes: list[str]) -> dict[str, Any]:
             pattern = re.sub(r"\\\*|\\\$\w+", ".*", r"\s+".join(map(re.escape, words)))
             word = "never_says" if said[0][0] == "!" else "says"
             expect.append({word: {"regex": pattern, "ignore_case": True}, "in_turn": len(turns) - 1})
-    return {"name": head.strip().partition("\n")[0] or path.stem, "turns": turns, "expect": expect}
+    case: dict[str, Any] = {"name": head.strip().partition("\n")[0] or path.stem, "turns": turns}
+    return {**case, "expect": expect} if expect else case

@@ -349,8 +349,8 @@ def _only_text(value: Any, role: str) -> list[Item]:
 
 def is_openai(record: Mapping[str, Any]) -> bool:
     """Return True for a request with its response, or for a response."""
-    of_logs = ("choices", "request", "response", "completion")
-    values = (read_result(record.get(key)) for key in of_logs)
+    values = [read_result(record.get(key)) for key in ("request", "response", "completion")]
+    values += [each for each in objects(record.get("choices")) if {"message", "delta", "text"} & each.keys()]
     has_message = any(isinstance(value, Mapping) or objects(value) for value in values)
     has_lists = "output" in record and isinstance(record.get("input"), list)
     return has_message or has_lists or "previous_response_id" in record
@@ -429,7 +429,7 @@ _OF_ROWS = (
     *("question", "input", "inputs", "prompt", "query", "turns", "conversation", "conversations", "history"),
     *("chat_history", "dialog", "dialogue", "steps", "user_input", "vars", "test_case_conversation_turns"),
 )
-_OF_TESTS = ("answer", "expected", "ideal", "target", "reference", "assert", "ground_truth", "rubric", "goal")
+_OF_TESTS = tuple(SHAPES["rows"]["of_tests"])
 _OF_MESSAGES = [key for name in ("calls", "results", "nested", "text") for key in KEYS[name]]
 _MOST_DEPTH = 4
 _LOOKED_AT = 8  # messages of a list, to tell what it is
@@ -471,7 +471,7 @@ def _lists(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, li
             return
         own = _OF_MESSAGES if not depth and is_message(value) else ()
         for key, each in value.items():
-            if key not in own and isinstance(each, str | list | dict):
+            if key not in own and key not in ("tools", "functions") and isinstance(each, str | list | dict):
                 yield from _lists(each, f"{path}.{key}".lstrip("."), depth + 1)
 
 
@@ -497,13 +497,20 @@ def is_jsonl(record: Mapping[str, Any]) -> bool:
         given = record if is_message(record) else record.get("messages")
         return isinstance(given, dict | list) or any(map(is_message, messages))
     path, _ = _messages(record, {})
+    if path.startswith("messages"):
+        return True
+    listed = (objects(record.get(key)) for key in SHAPES["rows"]["lists"])
+    rows = [record, *(each[0] for each in listed if each and not is_message(each[0]))]
     if path:
-        return path.partition(".")[0] not in _OF_ROWS
+        is_of_test = any(isinstance(row.get(key), str) for row in rows for key in _OF_ROWS)
+        return not is_of_test and path.partition(".")[0] not in _OF_ROWS
     return is_message(record) and ("role" in keys or "type" in keys or "kind" in keys)
 
 
 def read_jsonl(record: Mapping[str, Any], found: ReadTraces) -> bool:
     """Read a message, or an object with messages of an agent, a model, or a platform for chats and calls."""
+    if any(str(key).startswith("rejected") for key in record):
+        return False  # two replies to compare
     path, messages = _messages(record, found.roles)
     named = None if session_of(record) else next(map(session_of, objects(messages)), None)
     if named and any(session_of(each) not in (None, named) for each in objects(messages)):

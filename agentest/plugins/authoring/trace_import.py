@@ -20,7 +20,13 @@ from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, T
 from agentest.plugins.authoring.personal_data import PersonalData
 from agentest.plugins.authoring.scenario_files import export_data
 from agentest.plugins.authoring.trace_messages import Item
-from agentest.plugins.authoring.trace_sessions import ReadTraces, RecordedSession, files_of, read_traces
+from agentest.plugins.authoring.trace_sessions import (
+    ReadTraces,
+    RecordedSession,
+    files_of,
+    read_traces,
+    speakers,
+)
 from agentest.scenarios.discovery import DATA_ENDINGS, discover_file
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.source_code import export_script, scripted_scenario
@@ -155,9 +161,11 @@ def _privacy_notes(personal: PersonalData, hidden: Sequence[Sequence[Turn]]) -> 
         yield f"perhaps personal, but kept: {quoted_names(doubts[:_DOUBTS])}{more}; --redact REGEX replaces"
 
 
-def recorded_conversations(paths: Sequence[Path], form: str | None) -> tuple[list[Conversation], list[str]]:
-    """Return the sessions of traces as finished conversations, and notes. Raises UsageError."""
-    found = read_traces([file for path in paths for file in files_of(path)], form)
+def recorded_conversations(
+    paths: Sequence[Path], form: str | None, columns: Sequence[str] = ()
+) -> tuple[list[Conversation], list[str]]:
+    """Return the sessions of traces, an errored one if records are unread, and notes. Raises UsageError."""
+    found = read_traces([file for path in paths for file in files_of(path)], form, speakers(columns))
     read = _sessions(found)
     sessions = [each for each in read if each.turns]
     conversations = [finished for each in read if (finished := _finished(each))]
@@ -167,15 +175,14 @@ def recorded_conversations(paths: Sequence[Path], form: str | None) -> tuple[lis
     last = [(each.turns[-1], each.recorded.failed) for each in sessions]
     if cut := sum(not (turn.agent_message or turn.tool_calls or failed) for turn, failed in last):
         notes.append(f"{count(cut, 'session')} ended without a reply; the last message is not judged")
+    if unread := [*_unread_records(found)]:
+        why = f"sessions or calls can be missing: {'; '.join(unread)}; delete or repair what is not a session"
+        conversations.append(Conversation("unread", (), Ending.ERROR, Failure(Blame.INTERNAL, why)))
     return conversations, notes
 
 
 def _finished(session: _Session) -> Conversation | None:
-    def seen(turn: Turn) -> Turn:
-        calls = (replace(call, mocked=False, seen_by=SeenBy.SPANS) for call in turn.tool_calls)
-        return replace(turn, tool_calls=tuple(calls))
-
-    turns = tuple(map(seen, session.turns))
+    turns = session.turns
     id, failed = session.recorded.id, session.recorded.failed
     cut = [each for each in turns[-1:] if not each.agent_message and (failed or not each.tool_calls)]
     read = turns[: len(turns) - len(cut)]
@@ -195,13 +202,7 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
     notes = []
     if forms := +found.forms:  # without those that were counted 0 times
         notes.append("read " + ", ".join(f"{n} {form}" for form, n in forms.items()) + " records")
-    if found.unknown:
-        examples = "; ".join(
-            f"{n} with {keys} ({found.examples[keys]})" for keys, n in found.unknown.most_common(2)
-        )
-        notes.append(f"left out {count(found.unknown.total(), 'record')} of unknown form: {examples}")
-    if found.broken:
-        notes.append(f"left out {count(found.broken, 'broken line')}: {'; '.join(found.broken_lines)}")
+    notes += _unread_records(found)
     if found.silent_spans:
         notes.append(
             f"{count(found.silent_spans, 'model request')} had no messages, perhaps because they were not "
@@ -227,6 +228,16 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
         mock = "" if chosen is None else ": its mock answers null"
         notes.append(f"{count(lost, 'call')} had no recorded result{mock}")
     return notes
+
+
+def _unread_records(found: ReadTraces) -> Iterator[str]:
+    if found.unknown:
+        examples = "; ".join(
+            f"{n} with {keys} ({found.examples[keys]})" for keys, n in found.unknown.most_common(2)
+        )
+        yield f"left out {count(found.unknown.total(), 'record')} of unknown form: {examples}"
+    if lines := found.broken_lines:
+        yield f"left out {count(len(lines), 'broken line')}: {'; '.join(lines[:3])}"
 
 
 def _sessions(found: ReadTraces) -> list[_Session]:
@@ -277,7 +288,8 @@ def _session(recorded: RecordedSession) -> _Session:
         elif item.kind == "assistant":
             replies.append(item.text)
         elif item.kind == "call" and item.text:
-            calls.append(ToolCall(item.text, item.value, result_of(item), True, len(turns)))
+            made = ToolCall(item.text, item.value, result_of(item), False, len(turns), seen_by=SeenBy.SPANS)
+            calls.append(made)
         elif item.kind != "result":
             left_out[what := item.text or "call without the name of its tool"] += 1
             if todo := "add the name" if item.kind == "call" else item.value:

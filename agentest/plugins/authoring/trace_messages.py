@@ -31,8 +31,9 @@ _PLAIN = ("user", "assistant", "system", "developer", "tool", "function", "human
 _BOTS = {0: "bot", 1: "user"}  # numbers in the transcripts of Copilot Studio
 _WRITTEN_BY_PROGRAMS = re.compile(
     r"\s*<(environment_context|user_instructions|system-reminder|command-(?:name|message|args)|"
-    r"local-command-[a-z]+|INSTRUCTIONS)>"
+    r"local-command-[a-z]+)>"
 )
+_OF_CODEX = re.compile(r"\s*(?:# AGENTS\.md[^\n]*\s+)?<INSTRUCTIONS>")  # in its logs, as the user
 
 
 _ONLY_KEYS = ({"text"}, {"toolUse"}, {"toolResult"})
@@ -188,7 +189,9 @@ def message_items(
     if not _LISTED.isdisjoint(given):
         parts += _listed_calls(given)
     texts = [part.value for part in parts if part.kind == "text" and part.value.strip()]
-    if given.get("is_meta") or (role == "user" and any(map(_WRITTEN_BY_PROGRAMS.match, texts))):
+    written = [_WRITTEN_BY_PROGRAMS, *([_OF_CODEX] if "payload" in message else [])]
+    is_written = role == "user" and any(each.match(text) for text in texts for each in written)
+    if is_written or given.get("is_meta"):
         return [Item("unread", "text that the agent's program wrote as the user")]
     said = [Item(role, "\n".join(texts))] if texts and role in ("user", "assistant") else []
     made = [_step(part) for part in parts if part.kind in ("call", "result")]
@@ -256,7 +259,7 @@ def _spelled_part(part: Mapping[str, Any]) -> Iterator[MessagePart]:
         yield from _spelled_part(inside)
     elif letters == "userprompt":
         yield from _content(given, "")
-    elif kind in ITEMS and "part_kind" not in given:
+    elif kind in ITEMS and "part_kind" not in given and "value" not in given:
         yield read_part(part)
     elif kind == "dynamic-tool" or (kind.startswith("tool-") and {"tool_call_id", "state"} <= given.keys()):
         yield _tool_part("call", {"name": kind.removeprefix("tool-"), **given})  # of the AI SDK
@@ -273,14 +276,17 @@ def _spelled_part(part: Mapping[str, Any]) -> Iterator[MessagePart]:
     ):
         yield _tool_part("result", given)
     elif letters != "systemprompt":
-        yield read_part(part)
+        yield read_part({**part, "text": given["value"]} if letters == "text" and "value" in given else part)
 
 
 def _tool_part(kind: str, given: Mapping[str, Any], call: Any = None) -> MessagePart:
     """Return a `call`, or the `result` of one, of any tool as a part of a message."""
     for key in () if _CALL.isdisjoint(given) else KEYS["call"]:
         given = {**given, **{_snake(name): value for name, value in entry(given, key).items()}}
+    if kind == "call" and not first_of(given, "tool"):  # as in ShareGPT's format, a JSON text
+        given = {**given, **entry(read_result(first_of(given, "text")))}
     value, id = first_of(given, "arguments" if kind == "call" else "result"), first_of(given, "id") or call
+    id = id[0] if isinstance(id, list) and len(id) == 1 else id
     name = str(first_of(given, "tool") or "")
     return MessagePart(kind, {}, name=name, value=value, id=None if isinstance(id, dict | list) else id)
 
@@ -307,8 +313,8 @@ def _plain_result(value: Any) -> Any:
     parts = value if isinstance(value, list) else []
     if len(parts) == 1 and (inside := inner(entry(parts[0]), "functionResponse")):
         return read_result(inside.get("response"))
-    if parts and all(isinstance(part, Mapping) and "text" in part for part in parts):
-        value = "\n".join(str(part["text"]) for part in parts)
+    if parts and all("text" in part or part.get("type") == "text" for part in map(entry, parts)):
+        value = "\n".join(str(part.get("text", part.get("value", ""))) for part in parts)
     return read_result(value)
 
 

@@ -7,6 +7,7 @@ joined to one history, because most models receive the whole conversation again 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -16,7 +17,7 @@ from typing import Any
 
 from agentest.agents.json_reader import read_result
 from agentest.plugin import PLUGINS, Feature
-from agentest.plugins.authoring.trace_messages import Item, is_message, opened, role_of
+from agentest.plugins.authoring.trace_messages import SHAPES, Item, is_message, opened, role_of
 from agentest.plugins.protocols.model_messages import entry
 from agentest.scenarios.rows import read_rows
 from agentest.store.runs.folder import run_file
@@ -130,8 +131,7 @@ class ReadTraces:
 
     sessions: dict[str, RecordedSession] = field(default_factory=dict)
     forms: Counter[str] = field(default_factory=Counter)  # form → number of its records
-    broken_lines: list[str] = field(default_factory=list)  # `FILE:LINE: problem` of the first ones
-    broken: int = 0
+    broken_lines: list[str] = field(default_factory=list)  # `FILE:LINE: problem`
     conversations: dict[str, str] = field(default_factory=dict)
     """Trace → the session that one of its spans names."""
     silent_spans: int = 0  # requests to models without the messages
@@ -205,6 +205,14 @@ def read_traces(
             found.number = number
             used = named or known or last if isinstance(record, dict) else None
             if used is None or not used.call(record, found):
+                kind = (
+                    str(record.get("message_type", record.get("type", "")))
+                    if isinstance(record, dict)
+                    else ""
+                )
+                if kind in SHAPES["silent"]["kinds"] or not re.search("^$|tool|call|execut|message", kind):
+                    found.passed_over[kind] += 1
+                    continue
                 names = sorted(map(str, record)) if isinstance(record, dict) else [type(record).__name__]
                 keys = ", ".join(names[:6])
                 found.unknown[keys] += 1
@@ -221,6 +229,17 @@ def read_traces(
             for key, results in part.results.items():
                 session.results.setdefault(key, []).extend(results)
     return found
+
+
+def speakers(columns: Sequence[str]) -> dict[str, str]:
+    """Return the role of each speaker that is named, like `user=Ann`. Raises UsageError."""
+    named = [each.partition("=")[::2] for each in columns]
+    for role, speaker in named:
+        if role not in ("user", "assistant") or not speaker:
+            raise UsageError(
+                f"--column {role}={speaker}: of recorded sessions, write user=NAME or assistant=NAME"
+            )
+    return {speaker: role for role, speaker in named}
 
 
 def has_sessions(path: Path) -> bool:
@@ -273,9 +292,7 @@ def _lines(lines: Iterable[bytes], path: Path, found: ReadTraces) -> Iterator[An
             if line.strip():
                 yield parse_json(line)
         except (ValueError, RecursionError) as error:
-            found.broken += 1
-            if len(found.broken_lines) < 3:
-                found.broken_lines.append(f"{path}:{number}: {error}")
+            found.broken_lines.append(f"{path}:{number}: {error}")
 
 
 _LISTS = ("data", "traces", "runs", "sessions", "spans", "observations", "conversations", "items")
@@ -290,7 +307,7 @@ def _unwrapped(value: Any, forms: Sequence[Feature]) -> Iterator[tuple[Any, Feat
     form = _form_of(value, forms)
     if isinstance(value, dict) and form is None:
         lists = {str(key): each for key, each in value.items() if isinstance(each, list)}
-        named = [lists[key] for key in _LISTS if key in lists]
+        named = [lists[key] for key in _LISTS if key in lists and not any(map(is_message, lists[key]))]
         known = [
             each
             for each in lists.values()

@@ -69,19 +69,6 @@ def test_a_search_finds_sections() -> None:
     assert "use fewer words" in nothing.stderr
 
 
-def test_models_get_an_index_and_everything(tmp_path: Path) -> None:
-    """llms.txt links to every page with what it is about, llms-full.txt has all of them."""
-    assert docs("--llms", str(tmp_path / "site")).return_value == 0
-    index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
-    full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
-    assert index.startswith("# Agentest\n\n> ")
-    documentation = Documentation()
-    for page in documentation.pages:
-        path = page.path.relative_to(documentation.folder).as_posix()
-        assert re.search(rf"^- \[.+\]\({re.escape(path)}\): \S", index, re.M), path
-        assert page.source.strip() in full
-
-
 def test_keys_are_explained_by_the_tables() -> None:
     """The text of a key's row, without its links."""
     documentation = Documentation()

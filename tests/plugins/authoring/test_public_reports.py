@@ -1226,6 +1226,127 @@ LOG = (
         ),
         "not used: 'topic_sequence_match'",
     ),
+    Report(
+        "LLaMA-Factory: dpo_en_demo.json",
+        "preference data with conversations",
+        "the preferred reply was not used",
+        "the preferred reply is expected",
+        "a.json",
+        json.dumps(
+            [
+                {
+                    "conversations": [{"from": "human", "value": "Where is it?"}],
+                    "chosen": {"from": "gpt", "value": "Here"},
+                    "rejected": {"from": "gpt", "value": "There"},
+                }
+            ]
+        ),
+        (ANSWER,),
+        "answer: chosen.value",
+    ),
+    Report(
+        "LLaMA-Factory: alpaca_en_demo.json",
+        "instruction and input, of which one looks like a list",
+        "refused: it has no columns",
+        "both are the message, word for word",
+        "a.json",
+        json.dumps(
+            [
+                {"instruction": "Sum up.", "input": "", "output": "Here"},
+                {"instruction": "Sum up.", "input": "[1, 2]", "output": "Here"},
+                {"instruction": "Sum up.", "input": "One", "output": "Here"},
+            ]
+        ),
+        ({"turns": ["Sum up."]}, {"turns": ["Sum up.\n[1, 2]"]}, {"turns": ["Sum up.\nOne"]}),
+    ),
+    Report(
+        "LLaMA-Factory: identity.json",
+        "an input that is empty in all rows",
+        "all rows were invalid: the user would say nothing",
+        "the instruction",
+        "a.json",
+        json.dumps([{"instruction": "Where is it?", "input": "", "output": "Here"}]),
+        (ANSWER,),
+    ),
+    Report(
+        "microsoft/ai-agent-evals: dataset.json",
+        "rows beside the messages of a grader",
+        "the grader's prompt was taken for a session",
+        "the rows",
+        "a.json",
+        json.dumps(
+            {
+                "data": [{"query": "Where is it?", "ground_truth": "Here"}],
+                "openai_graders": {"g": {"input": [*TALKED]}},
+            }
+        ),
+        (ANSWER,),
+        "not used: 'openai_graders'",
+    ),
+    Report(
+        "awslabs/agent-evaluation: agenteval.yml",
+        "tests by name",
+        "refused: no column",
+        "steps are the goal, expected results are criteria",
+        "agenteval.yml",
+        "target: {type: x}\ntests:\n  claims:\n    steps: [Ask for open claims.]\n"
+        "    expected_results: [Lists two.]\n",
+        ({"name": "claims", "goal": "Ask for open claims.", "criteria": ["Lists two."]},),
+    ),
+    Report(
+        "HF: rows of multiple choice",
+        "a question with choices",
+        "refused as a log of OpenAI",
+        "the question and the answer",
+        "a.jsonl",
+        rows({"question": "Where is it?", "choices": {"text": ["Here", "There"]}, "answer": "Here"}),
+        (ANSWER,),
+    ),
+    Report(
+        "HF: rows with citations",
+        "a list of objects with authors beside a question",
+        "taken for a session",
+        "the question and the answer",
+        "a.jsonl",
+        rows({"query": "Where is it?", "label": "Here", "payload": [{"author": "customer", "text": "x"}]}),
+        (ANSWER,),
+    ),
+    Report(
+        "google/adk-samples: eval_data/*.test.json",
+        "query, expected_tool_use and reference",
+        "the calls were not used",
+        "the calls",
+        "a.test.json",
+        json.dumps(
+            [
+                {
+                    "query": "Where is it?",
+                    "expected_tool_use": [{"tool_name": "get_order", "tool_input": {"id": 17}}],
+                    "reference": "Here",
+                }
+            ]
+        ),
+        ({**ANSWER, "trajectory": [{"expected": [ORDER], "match_mode": "contains"}]},),
+    ),
+    Report(
+        "Botium: a convo without a reply of the bot",
+        "only #me",
+        "invalid: expect is empty",
+        "the message",
+        "a.convo.txt",
+        "Main\n\n#me\nWhere is it?\n",
+        ({"turns": ["Where is it?"]},),
+    ),
+    Report(
+        "LLaMA-Factory: rows with tools",
+        "definitions of tools as a JSON text",
+        "invalid: tools: expected a dict",
+        "not used",
+        "a.json",
+        json.dumps([{"question": "Where is it?", "answer": "Here", "tools": '[{"name": "get_order"}]'}]),
+        (ANSWER,),
+        "not used: 'tools'",
+    ),
 )
 
 

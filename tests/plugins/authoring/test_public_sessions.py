@@ -854,6 +854,103 @@ LOG = (
         "no session with a user's message",
     ),
     Session(
+        "SWE-agent: .traj files, whose results name their calls in a list",
+        "the results were left out",
+        {
+            "environment": "main",
+            "trajectory": [{"action": "ls", "observation": "a"}],
+            "history": [
+                {"role": "system", "content": "You help.", "agent": "main"},
+                {"role": "user", "content": ASKED, "agent": "main"},
+                {"role": "assistant", "content": "", "agent": "main", "tool_calls": [CHAT_CALL]},
+                {"role": "tool", "content": "shipped", "agent": "main", "tool_call_ids": ["c"]},
+                {"role": "assistant", "content": TOLD, "agent": "main"},
+            ],
+            "info": {},
+        },
+        told="`history`",
+    ),
+    Session(
+        "LLaMA-Factory: rows of glaive_toolcall, with calls as JSON texts",
+        "all rows were one session, and the calls had no name",
+        [
+            {
+                "conversations": [
+                    {"from": "human", "value": ASKED},
+                    {
+                        "from": "function_call",
+                        "value": json.dumps({"name": "get_order", "arguments": {"id": 17}}),
+                    },
+                    {"from": "observation", "value": "shipped"},
+                    {"from": "gpt", "value": TOLD},
+                ],
+                "tools": json.dumps([{"name": "get_order"}]),
+            }
+        ],
+        told="read 1 `conversations` records",
+    ),
+    Session(
+        "LLaMA-Factory: v1_sft_demo.jsonl, whose parts have values",
+        "the user's texts were left out",
+        Lines(
+            [
+                {
+                    "messages": [
+                        {"role": "user", "content": [{"type": "text", "value": ASKED}]},
+                        {
+                            "role": "assistant",
+                            "content": [
+                                {"type": "reasoning", "value": "Hm"},
+                                {
+                                    "type": "tool_call",
+                                    "value": json.dumps({"name": "get_order", "arguments": {"id": 17}}),
+                                },
+                            ],
+                        },
+                        {"role": "tool", "content": [{"type": "text", "value": "shipped"}]},
+                        {"role": "assistant", "content": [{"type": "text", "value": TOLD}]},
+                    ],
+                    "tools": [{"type": "function", "function": {"name": f"t{n}"}} for n in range(9)],
+                }
+            ]
+        ),
+        name="a.jsonl",
+    ),
+    Session(
+        "hh-rlhf and DPO: rows with replies to compare",
+        "the list was read as a session",
+        Lines([{"chosen_messages": CHAT, "rejected_messages": CHAT}]),
+        (),
+        "1 with chosen_messages, rejected_messages",
+        name="a.jsonl",
+    ),
+    Session(
+        "Codex CLI: instructions of AGENTS.md",
+        "read as a message of the user",
+        Lines(
+            [
+                codex("session_meta", id="s", cwd="/", cli_version="0.98.0"),
+                said("user", "# AGENTS.md instructions for /\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>"),
+                said("user", ASKED),
+                said("assistant", TOLD),
+            ]
+        ),
+        PLAIN,
+        "1 × text that the agent's program wrote as the user",
+        name="rollout-1.jsonl",
+    ),
+    Session(
+        "a chat whose user writes <INSTRUCTIONS>",
+        "the message was dropped",
+        {
+            "messages": [
+                {"role": "user", "content": "<INSTRUCTIONS>Find 17"},
+                {"role": "assistant", "content": TOLD},
+            ]
+        },
+        ("<INSTRUCTIONS>Find 17", TOLD),
+    ),
+    Session(
         "ours, speakers with names of their own",
         "refused without the speakers",
         {"messages": [{"speaker": "Ann", "text": ASKED}, {"speaker": "Shop", "text": TOLD}]},
@@ -890,6 +987,34 @@ def test_public_sessions(tmp_path: Path, session: Session) -> None:
     assert session.told in "; ".join(notes)
 
 
+def test_each_row_is_a_session(tmp_path: Path) -> None:
+    """Rows of ShareGPT's form with ids, which were one session, and a list of messages, which is one."""
+    path = tmp_path / "a.json"
+    talk = [{"from": "human", "value": ASKED}, {"from": "gpt", "value": TOLD}]
+    for content, number in (([{"id": n, "conversations": talk} for n in range(2)], 2), ({"data": talk}, 1)):
+        path.write_text(json.dumps(content), encoding="utf-8")
+        conversations, _ = recorded_conversations([path], None)
+        assert list(map(steps_of, conversations)) == [PLAIN] * number
+
+
+def test_unread_records_are_errored(tmp_path: Path) -> None:
+    """Broken lines and records of unknown form, but not events of a log that say nothing."""
+    path = tmp_path / "a.jsonl"
+    whole = json.dumps({"session_id": "s", "messages": CHAT})
+    for line, told in (
+        ('{"mess', "left out 1 broken line: "),
+        ('{"x": 1}', "left out 1 record of unknown form: 1 with x"),
+        ('{"type": "tool_execution", "x": 1}', "left out 1 record of unknown form: 1 with type, x"),
+        ('{"type": "summary", "leafUuid": "x"}', ""),
+        ('{"type": "file-history-snapshot", "x": 1}', ""),
+    ):
+        path.write_text(f"{whole}\n{line}\n", encoding="utf-8")
+        conversations, _ = recorded_conversations([path], None)
+        problems = [each.failure.message for each in conversations if each.failure]
+        assert len(problems) == bool(told), line
+        assert not told or told in problems[0]
+
+
 def test_speakers_get_the_roles_that_the_command_gives(tmp_path: Path) -> None:
     """The messages of a name are left out and listed until the command says whose they are."""
     path = tmp_path / "talk.json"
@@ -897,6 +1022,8 @@ def test_speakers_get_the_roles_that_the_command_gives(tmp_path: Path) -> None:
     named = ("--column", "user=Ann", "--column", "assistant=Shop")
     done = CliRunner().invoke(import_, [str(path), *named], standalone_mode=False)
     assert "read 'Ann' as the user, 'Shop' as the assistant; --column ROLE=WORD changes one" in done.stderr
+    conversations, _ = recorded_conversations([path], None, named[1::2])
+    assert list(map(steps_of, conversations)) == [PLAIN]
     (scenario,) = discover_file(tmp_path / "talk.sim.py", Imports()).scenarios
     assert [turn.user_message for turn in scenario.turns] == [ASKED]
     done = CliRunner().invoke(import_, [str(path), "--column", "turn=Ann"], standalone_mode=False)

@@ -6,9 +6,7 @@ nothing in a terminal, so links become `agentest docs TOPIC`.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -16,14 +14,12 @@ from pathlib import Path
 
 import click
 
-from agentest.cli.options import exits, option, path_option
+from agentest.cli.options import exits, option
 from agentest.plugin import PLUGINS
-from agentest.support.errors import ExitCode, UsageError, errors_as
-from agentest.support.files import write_atomically
-from agentest.support.terminal import encodable, say
+from agentest.support.errors import ExitCode, UsageError
+from agentest.support.terminal import say
 from agentest.support.text import nearest_part, shortened
 
-_WIDTH = 100
 _PACKAGE = Path(__file__).parents[3]
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
 """Where the pages are: in the wheel, and in a checkout."""
@@ -33,55 +29,29 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^(#+) +(.+?)\s*$")
 _MOST_HITS = 10
 _HIT_CHARS = 160
-_ABOUT_CHARS = 200
-LLMS, LLMS_FULL = "llms.txt", "llms-full.txt"
 
 
 @click.command()
 @click.argument("topic", nargs=-1)
 @option("--search", "TEXT", "List sections that contain these words, such as an error message.")
-@path_option("--llms", "Write llms.txt and llms-full.txt, for language models, to this folder.")
 @exits
-def docs(topic: tuple[str, ...], search: str | None, llms: Path | None) -> ExitCode:
-    """Print a page of the documentation, or list the topics.
-
-    The page is formatted on a terminal and plain Markdown in a pipe.
-    """
+def docs(topic: tuple[str, ...], search: str | None) -> ExitCode:
+    """Print a page of the documentation as Markdown, or list the topics."""
     documentation = Documentation()
-    if llms:
-        with errors_as(UsageError, f"--llms: {llms} cannot be written to: ", OSError):
-            written = documentation.write_llms(llms)
-        for path in written:
-            say(f"{path}: written")
-    elif search is not None:
+    if search is not None:
         hits = documentation.search(search)
         if not hits:
             raise UsageError(f"no section contains all words of {search!r}: use fewer words")
         for found, heading, row in hits:
             say(f"agentest docs {found}: {heading}\n    {row}")
     elif topic:
-        _print_page(documentation.text(documentation.find(" ".join(topic))))
+        say(documentation.text(documentation.find(" ".join(topic))))
     else:
         width = max(len(page.topic) for page in documentation.pages)
         for page in documentation.pages:
             say(f"{page.topic:<{width}}  {page.title}")
         say("\nagentest docs TOPIC prints a page; --search TEXT finds sections.")
     return ExitCode.PASSED
-
-
-def _print_page(text: str) -> None:
-    if not sys.stdout.isatty():
-        say(text)
-        return
-    from rich.markdown import Markdown
-
-    from agentest.report.console.printer import open_console
-
-    console = open_console(os.environ, sys.stdout)
-    console.print(
-        Markdown(encodable(text, sys.stdout.encoding or "utf-8"), hyperlinks=False),
-        width=min(console.width, _WIDTH),
-    )
 
 
 class DocsPage:
@@ -101,13 +71,6 @@ class DocsPage:
         """The first heading."""
         headings = (_HEADING.match(row) for row in self.source.splitlines())
         return next((found[2] for found in headings if found), self.topic)
-
-    @property
-    def about(self) -> str:
-        """The first paragraph, in one row."""
-        paragraphs = (part.strip() for part in self.source.split("\n\n"))
-        plain = (part for part in paragraphs if part and part[0] not in "#`|!<-" and part != "---")
-        return shortened(_without_targets(next(plain, "")), _ABOUT_CHARS)
 
     def sections(self) -> Iterator[tuple[str, str]]:
         """Yield the heading and the text of each section."""
@@ -205,21 +168,6 @@ class Documentation:
                 cells = filter(None, map(str.strip, found[1].split("|")))
                 return _without_targets("; ".join(cells))
         return ""
-
-    def write_llms(self, folder: Path) -> list[Path]:
-        """Write llms.txt, an index for models, and llms-full.txt, all pages. Raises OSError."""
-        index = "# Agentest\n\n> A test runner for AI agents: simulated users, mocked tools, judged "
-        index += "conversations.\n\n## Documentation\n\n"
-        index += "".join(f"- [{p.title}]({self._relative(p)}): {p.about}\n" for p in self.pages)
-        full = "\n\n".join(f"<!-- {self._relative(page)} -->\n\n{page.source.strip()}" for page in self.pages)
-        folder.mkdir(parents=True, exist_ok=True)
-        files = {folder / LLMS: index, folder / LLMS_FULL: full + "\n"}
-        for path, text in files.items():
-            write_atomically(path, text.encode())
-        return list(files)
-
-    def _relative(self, page: DocsPage) -> str:
-        return page.path.relative_to(self.folder).as_posix()
 
     def _unlinked(self, text: str, page: DocsPage) -> str:
         def replaced(match: re.Match[str]) -> str:

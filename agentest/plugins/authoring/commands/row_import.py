@@ -51,7 +51,7 @@ from agentest.plugins.authoring.trace_messages import (
     reply_text,
     values_by_path,
 )
-from agentest.plugins.authoring.trace_sessions import files_of, has_sessions
+from agentest.plugins.authoring.trace_sessions import files_of, has_sessions, speakers
 from agentest.plugins.protocols.model_messages import entry, objects
 from agentest.runner.prepare import RunRequest, is_configured
 from agentest.scenarios.definition import OPTIONS
@@ -140,7 +140,7 @@ def _trace_request(request: ImportRequest, source: Path, paths: tuple[Path, ...]
     return TraceRequest(
         paths=paths,
         form=request.form,
-        roles=_speakers(request.columns),
+        roles=speakers(request.columns),
         # A stored run is removed one day, so its scenarios belong in the user's folder.
         output=request.output or (Path(name) if source.is_dir() else source.with_name(name)),
         most=request.most or 20,
@@ -148,17 +148,6 @@ def _trace_request(request: ImportRequest, source: Path, paths: tuple[Path, ...]
         force=request.force,
         model=None if request.offline or request.scripts else _model(settings, request.model),
     )
-
-
-def _speakers(columns: Sequence[str]) -> dict[str, str]:
-    """Return the role of each speaker that is named, like `user=Ann`. Raises UsageError."""
-    named = [each.partition("=")[::2] for each in columns]
-    for role, speaker in named:
-        if role not in ("user", "assistant") or not speaker:
-            raise UsageError(
-                f"--column {role}={speaker}: of recorded sessions, write user=NAME or assistant=NAME"
-            )
-    return {speaker: role for role, speaker in named}
 
 
 def _model(settings: Config | None, named: str | None) -> ModelSpec | None:
@@ -251,6 +240,10 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     if ending == ".jsonl" or not isinstance(document, Mapping):
         return [*promptfoo_cases({}, document)] if isinstance(document, list) and ending != ".json" else None
     keys = {snake_case(key): key for key in document}
+    for name in _ROWS["lists"]:
+        by_name = entry(document, keys.get(name, ""))
+        if by_name and all(isinstance(each, dict) for each in by_name.values()):
+            document = {**document, keys[name]: [{"name": each, **case} for each, case in by_name.items()]}
     key = next(
         (keys[name] for name in _ROWS["lists"] if isinstance(document.get(keys.get(name)), list | str)), None
     )
@@ -318,13 +311,22 @@ class _Columns:
 
     def __init__(self, request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> None:
         self._request, self._given, self._file = request, rows, Path(request.source).name.split(".")[0]
-        self._rows = [dict(values_by_path(row)) for row in rows]
+        cells = (
+            (key, each.strip()[:1]) for row in rows for key, each in row.items() if isinstance(each, str)
+        )
+        # A text that looks like JSON is none if others of its column do not.
+        texts = {key for key, first in cells if first not in ("", "[", "{")}
+        raw = [
+            {key: each for key, each in row.items() if key in texts and isinstance(each, str)} for row in rows
+        ]
+        opened = (values_by_path({**row, **dict.fromkeys(kept)}) for row, kept in zip(rows, raw, strict=True))
+        self._rows = [dict(each) | kept for each, kept in zip(opened, raw, strict=True)]
         self._paths = list(dict.fromkeys(path for row in self._rows for path in row))
         self._left_out = Counter[str]()
         self._roles: dict[str, list[str]] = {}
         heads = {snake_case(path.partition(".")[0].rstrip("0123456789")) for path in self._paths}
         self._tool = next((tool for head, (tool,) in _TOOLS.items() if head in heads), "")
-        self._options = [path for path in self._paths if snake_case(path) in OPTIONS]
+        self._options = [path for path in self._paths if snake_case(path) in OPTIONS and path != "tools"]
         for role, names in _ROLES.items():
             found = self._named(names)
             found = list(filter(self._is_distinct, found)) if role == "name" else found
@@ -333,6 +335,8 @@ class _Columns:
         lists = lists or [path for path in self._named(["steps"]) if self._has_list(path, of=dict)]
         self._roles["messages"] = self._roles["messages"] or lists
         self._roles["turn"] = [] if self._roles["messages"] or self._roles["goal"] else self._roles["turn"]
+        if self._roles["turn"] == ["input"] and "instruction" in self._paths:  # as in Alpaca's rows
+            self._roles["turn"] = ["instruction", "input"]
         if not self._roles["turn"]:
             self._roles["goal"] = self._roles["goal"] or self._named(_ROWS["situations"])
         if not self._roles["turn"] and not self._roles["messages"]:
@@ -356,7 +360,7 @@ class _Columns:
         spelled = {path: ".".join(["", *map(snake_case, path.split("."))]) for path in self._paths}
         ends = [(path, re.sub(" _?|-", "_", each)) for path, each in spelled.items()]
         found = dict.fromkeys(path for name in names for path, end in ends if end.endswith(f".{name}"))
-        return [path for path in found if path not in used]
+        return [path for path in found if path not in used and any(row.get(path) for row in self._rows)]
 
     def _is_distinct(self, path: str) -> bool:
         values = {str(row.get(path) or "") for row in self._rows}
@@ -371,6 +375,8 @@ class _Columns:
         """True if placeholders can say it all: each column that is used has a text in every row."""
         if self._request.turns or self._request.says or self._request.outcome:
             return True
+        if any(len(paths) > 1 for paths in self._roles.values()):
+            return False
         for role, path in ((role, path) for role, paths in self._roles.items() for path in paths):
             if role in (*_ROWS["texts"], "turn", "answer"):
                 if not all(isinstance(row.get(path), str | int | float) for row in self._given):
@@ -379,7 +385,7 @@ class _Columns:
                 role != "name" and (path not in self._options or self._has_list(path, of=dict))
             ):
                 return False
-        return not (self._tool and self._own)
+        return not (self._tool and self._own) and "tools" not in self._paths
 
     def template(self) -> dict[str, Any]:
         """Return the options of a scenario for each row, with placeholders."""
