@@ -108,8 +108,7 @@ def judge(
     """Judge the finished conversations of RUN again, or the sessions of TRACES, without calling the agent.
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
-    TRACES are files or folders in the forms of `agentest import`. One scenario, chosen by --scenario, judges
-    their sessions; without it, the metrics of the configuration do.
+    TRACES are files or folders in the forms of `agentest import`. One --scenario judges them, or the metrics.
     """
     project = location.enter()
     if seed is not None and not sample:

@@ -182,8 +182,7 @@ def recorded_conversations(
 
 
 def _finished(session: _Session) -> Conversation | None:
-    turns = session.turns
-    id, failed = session.recorded.id, session.recorded.failed
+    id, failed, turns = session.recorded.id, session.recorded.failed, session.turns
     cut = [each for each in turns[-1:] if not each.agent_message and (failed or not each.tool_calls)]
     read = turns[: len(turns) - len(cut)]
     if cut and failed:
@@ -219,8 +218,7 @@ def _notes(found: ReadTraces, sessions: Sequence[_Session], chosen: int | None) 
     unanswered = sum(not each.turns[-1].agent_message for each in sessions)
     if unanswered and chosen is not None:
         notes.append(f"{count(unanswered, 'session')} ended without a reply; the last message is sent, too")
-    silent = len(found.sessions) - len(sessions)
-    if silent and sessions:
+    if (silent := len(found.sessions) - len(sessions)) and sessions:
         notes.append(f"left out {count(silent, 'session')} without a user's message")
     if alike := 0 if chosen is None else len(sessions) - chosen:
         notes.append(f"left out {count(alike, 'session')} like the others; --count N keeps more")

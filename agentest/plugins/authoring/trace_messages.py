@@ -29,11 +29,12 @@ KEYS = SHAPES["keys"]
 _ROLES = {word: role for role, words in SHAPES["speakers"].items() for word in words}
 _PLAIN = ("user", "assistant", "system", "developer", "tool", "function", "human", "ai", "model")
 _BOTS = {0: "bot", 1: "user"}  # numbers in the transcripts of Copilot Studio
-_WRITTEN_BY_PROGRAMS = re.compile(
+_TAGS = (
     r"\s*<(environment_context|user_instructions|system-reminder|command-(?:name|message|args)|"
     r"local-command-[a-z]+)>"
 )
-_OF_CODEX = re.compile(r"\s*(?:# AGENTS\.md[^\n]*\s+)?<INSTRUCTIONS>")  # in its logs, as the user
+_WRITTEN_BY_PROGRAMS = re.compile(_TAGS)
+_IN_CODEX = re.compile(_TAGS + r"|\s*(?:# AGENTS\.md[^\n]*\s+)?<INSTRUCTIONS>")
 
 
 _ONLY_KEYS = ({"text"}, {"toolUse"}, {"toolResult"})
@@ -171,10 +172,8 @@ def message_items(
     words: Counter[tuple[str, str]] | None = None,
 ) -> list[Item]:
     """Return the steps in one message. `words` counts unusual words for who speaks, with their roles."""
-    if isinstance(message, str):
-        return [Item("user", message)]
     if not isinstance(message, dict):
-        return []
+        return [Item("user", message)] if isinstance(message, str) else []
     given = opened(message) if given is None else given
     if _is_silent(message, given):
         return []
@@ -189,9 +188,8 @@ def message_items(
     if not _LISTED.isdisjoint(given):
         parts += _listed_calls(given)
     texts = [part.value for part in parts if part.kind == "text" and part.value.strip()]
-    written = [_WRITTEN_BY_PROGRAMS, *([_OF_CODEX] if "payload" in message else [])]
-    is_written = role == "user" and any(each.match(text) for text in texts for each in written)
-    if is_written or given.get("is_meta"):
+    written = _IN_CODEX if "payload" in message else _WRITTEN_BY_PROGRAMS
+    if given.get("is_meta") or (role == "user" and any(map(written.match, texts))):
         return [Item("unread", "text that the agent's program wrote as the user")]
     said = [Item(role, "\n".join(texts))] if texts and role in ("user", "assistant") else []
     made = [_step(part) for part in parts if part.kind in ("call", "result")]

@@ -190,10 +190,9 @@ def _form_of(record: Any, forms: Sequence[Feature]) -> Feature | None:
 def read_traces(
     paths: Iterable[Path], form: str | None = None, roles: Mapping[str, str] | None = None
 ) -> ReadTraces:
-    """Read all sessions of files. Raises UsageError if a file cannot be read.
+    """Read all sessions of files in a form, or by the keys of each record. Raises UsageError.
 
     Args:
-        form: the name of their form; None recognises each record by its keys.
         roles: names of speakers → `user` or `assistant`.
     """
     found, forms = ReadTraces(roles=roles or {}), _recognizable_forms()
@@ -205,16 +204,12 @@ def read_traces(
             found.number = number
             used = named or known or last if isinstance(record, dict) else None
             if used is None or not used.call(record, found):
-                kind = (
-                    str(record.get("message_type", record.get("type", "")))
-                    if isinstance(record, dict)
-                    else ""
-                )
-                if kind in SHAPES["silent"]["kinds"] or not re.search("^$|tool|call|execut|message", kind):
+                kind = str(entry(record).get("message_type", entry(record).get("type", "")))
+                is_event = kind and not re.search("tool|call|exec|mess|sess|conv|turn|chat", kind)
+                if is_event or kind in SHAPES["silent"]["kinds"]:
                     found.passed_over[kind] += 1
                     continue
-                names = sorted(map(str, record)) if isinstance(record, dict) else [type(record).__name__]
-                keys = ", ".join(names[:6])
+                keys = ", ".join(sorted(map(str, entry(record)))[:6]) or type(record).__name__
                 found.unknown[keys] += 1
                 found.examples.setdefault(keys, f"{path.name}, record {number}")
     for trace, received, answered, at in found.around:

@@ -306,21 +306,21 @@ def _expanded(cases: Iterable[Any]) -> Iterator[Any]:
             yield case
 
 
+def _opened(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    cells = ((key, each.strip()[:1]) for row in rows for key, each in row.items() if isinstance(each, str))
+    # A text that looks like JSON is none if others of its column do not.
+    texts = {key for key, first in cells if first not in ("", "[", "{")}
+    raw = [{key: each for key, each in row.items() if key in texts and isinstance(each, str)} for row in rows]
+    opened = (values_by_path({**row, **dict.fromkeys(kept)}) for row, kept in zip(rows, raw, strict=True))
+    return [dict(each) | kept for each, kept in zip(opened, raw, strict=True)]
+
+
 class _Columns:
     """The columns of rows, and what each is for."""
 
     def __init__(self, request: ImportRequest, rows: Sequence[Mapping[str, Any]]) -> None:
         self._request, self._given, self._file = request, rows, Path(request.source).name.split(".")[0]
-        cells = (
-            (key, each.strip()[:1]) for row in rows for key, each in row.items() if isinstance(each, str)
-        )
-        # A text that looks like JSON is none if others of its column do not.
-        texts = {key for key, first in cells if first not in ("", "[", "{")}
-        raw = [
-            {key: each for key, each in row.items() if key in texts and isinstance(each, str)} for row in rows
-        ]
-        opened = (values_by_path({**row, **dict.fromkeys(kept)}) for row, kept in zip(rows, raw, strict=True))
-        self._rows = [dict(each) | kept for each, kept in zip(opened, raw, strict=True)]
+        self._rows = _opened(rows)
         self._paths = list(dict.fromkeys(path for row in self._rows for path in row))
         self._left_out = Counter[str]()
         self._roles: dict[str, list[str]] = {}
