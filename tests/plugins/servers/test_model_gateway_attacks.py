@@ -161,3 +161,28 @@ async def test_a_named_call_from_a_model_elsewhere_makes_the_turn_unseen() -> No
 )
 def test_names_of_letters_that_look_alike(text: str, found: str | None) -> None:
     assert named_in(text, ["find", "send"]) == found
+
+
+SECRET = "k3y+of/the.agent=77"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"data": {"api_key": SECRET, "model": "m"}},
+        {"files": {"client_secret": (None, SECRET), "purpose": (None, "batch")}},
+        {"json": {"session": {"auth_token": SECRET}}},
+    ],
+    ids=["form", "multipart", "json"],
+)
+@pytest.mark.parametrize("answers", [False, True])
+async def test_credentials_in_forms_and_answers_are_secrets_of_the_run(sent: Json, answers: bool) -> None:
+    given = "ek_0123456789abcdef"
+
+    async def opens(_: web.Request, __: int) -> web.StreamResponse:
+        return web.json_response({"client_secret": {"value": "x", "token": given}} if answers else {})
+
+    async with gateway(provider=Faulty(opens)) as gate, gate.talk("chat", "a"):
+        await gate.client.post(f"{gate.origin}/openai/v1/realtime/sessions", **sent)
+        assert gate.traffic.state.keys == ({SECRET, given} if answers else {SECRET})
+        assert gate.traffic.redact(f"{SECRET} {given}").count("[redacted]") == 1 + answers

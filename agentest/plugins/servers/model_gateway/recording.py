@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 from yarl import URL
@@ -30,12 +31,9 @@ MAX_BODY_BYTES = 64 * 2**20  # maximum size of a request, and of an answer of th
 _REDIRECTS = (301, 302, 307, 308)
 _IGNORED = "(ignored)"
 _SESSION = "(session-id-of-agentest)"
-_CREDENTIAL = re.compile(
-    r"(?i)((api|access|account|private|secret)[-_]?key|token|secret|passw(or)?d|passphrase|authorization)$"
-)
-_CREDENTIALS_END = [
-    f'{end}"'.encode() for end in ("key", "Key", "oken", "ecret", "word", "sswd", "phrase", "tion")
-]
+_KEY = "(?:(?:api|access|account|private|secret)[-_]?key|token|secret|pass(?:wd|word|phrase)|authorization)"
+_CREDENTIAL = re.compile(f"(?i){_KEY}$")
+_IN_FORM = re.compile(rf'(?i){_KEY}(?:=|"\r\n(?:[^\r\n]++\r\n){{0,3}}+\r\n)([^&\s"]++)'.encode())
 _SHORTEST_KEY = 12
 """Shorter credentials, which agents have where none is needed, may be words of the conversation."""
 
@@ -47,11 +45,12 @@ def _keys_in_head(headers: Sequence[tuple[str, str]], url: str) -> tuple[str, ..
 
 
 def keys_in(data: bytes, body: Any, messages: str = "") -> list[str]:
-    """Return the credentials in a request's body, but for its `messages`, the key of which is given."""
-    if not isinstance(body, dict) or not any(map(data.__contains__, _CREDENTIALS_END)):
-        return []
-    settings = {key: value for key, value in body.items() if key != messages}
-    found = (value for path, value in leaves(settings) if _is_credential(path, value))
+    """Return the credentials in JSON or a form, but for its `messages`, the key of which is given."""
+    if isinstance(body, dict):
+        settings = {key: value for key, value in body.items() if key != messages}
+        found = [value for path, value in leaves(settings) if _is_credential(path, value)]
+    else:
+        found = [unquote(each.decode(errors="replace")) for each in _IN_FORM.findall(data)]
     return [word for value in found for word in value.split() if len(word) >= _SHORTEST_KEY]
 
 

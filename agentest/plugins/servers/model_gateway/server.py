@@ -285,7 +285,8 @@ class GatewayHandler:
                 api = self._api(placed, target, upstream)
         stored = upstream.method == "GET" and _STORED.match(target.url, len(target.base))
         guarded = target.may_call and not stored and any(each.guards_any for each in self._traffic.active)
-        await _pass_on(await api.send_bytes(data or None), reply, calls=not guarded)
+        first = await _pass_on(await api.send_bytes(data or None), reply, calls=not guarded)
+        self._traffic.learn(keys_in(first, json_or(first)))  # such as those of a session
 
     async def _check_unknown(self, target: Target, tools: Collection[str]) -> None:
         path = target.url[len(target.base) :].partition("?")[0]
@@ -332,12 +333,13 @@ class GatewayHandler:
         raise GatewayError(problem, 409)
 
 
-async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> None:
-    """Send a response of the model's API as it comes. Raises GatewayRefusal for one that may have no call."""
-    read = b""
+async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> bytes:
+    """Send a response as it comes. Returns its first piece. Raises GatewayRefusal if it may have no call."""
+    read, first = b"", b""
     try:
         reply.like = response
         async for piece in response.pieces():
+            first = first or piece
             if not calls:
                 read = check_no_call(read + piece)
             await reply.write(piece)
@@ -346,6 +348,7 @@ async def _pass_on(response: ModelResponse, reply: Reply, *, calls: bool) -> Non
         raise GatewayError(f"the model's answer cannot be read: {describe(error)}") from None
     finally:
         await response.aclose()
+    return first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
