@@ -100,6 +100,14 @@ def test_schemas_of_both_dialects(version: str, tmp_path: Path) -> None:
     assert "expected integer or null" in str(problems[-1])
 
 
+def test_patterns_as_javascript_writes_them(tmp_path: Path) -> None:
+    """Slashes around a pattern and flags behind it are not part of it; slashes of a path are."""
+    schema = {"properties": {"n": {"pattern": "/^ab$/i"}, "path": {"pattern": "^/a/$"}}}
+    buy = one(tmp_path, document({"/": {"post": operation("buy", body=schema)}}))
+    bodies = ('{"n": "AB"}', '{"n": "abc"}', '{"path": "/a/"}', '{"path": "a"}')
+    assert [bool(body_problems(buy, body)) for body in bodies] == [False, True, False, True]
+
+
 def test_nullable_references_of_3_0(tmp_path: Path) -> None:
     """A reference with `nullable` next to it may be null, too."""
     schema = {"properties": {"order": {"$ref": "#/components/schemas/Order", "nullable": True}}}

@@ -218,8 +218,11 @@ def _items(validator: Any, expected: Any, value: Any, schema: Any) -> Iterable[A
 def _pattern(_: Any, expected: str, value: Any, __: Any) -> Iterator[ValidationError]:
     if not isinstance(value, str) or len(value) > _MATCHED_CHARS:
         return
+    literal = re.fullmatch(r"/(\^.*|.*\$)/([dgimsuvy]*)", expected, re.S)  # of JavaScript, with its flags
     try:
-        compiled = re.compile(expected)
+        compiled = (
+            re.compile(literal[1], re.I if "i" in literal[2] else 0) if literal else re.compile(expected)
+        )
     except (re.error, RecursionError, OverflowError):
         return  # a pattern in JavaScript's syntax cannot be checked
     if not has_match(compiled, value):
