@@ -1347,6 +1347,16 @@ LOG = (
         (ANSWER,),
         "not used: 'tools'",
     ),
+    Report(
+        "google/adk-python: *.test.json with eval_cases",
+        "an evaluation set",
+        "refused: no column is known",
+        "refused: the command that runs it",
+        "a.test.json",
+        json.dumps({"eval_set_id": "e", "eval_cases": [{"eval_id": "1", "conversation": []}]}),
+        (),
+        "run it as it is, by agentest eval a.test.json",
+    ),
 )
 
 

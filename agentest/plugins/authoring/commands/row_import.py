@@ -240,6 +240,8 @@ def _suite(path: Path, notes: list[str]) -> list[Any] | None:
     if ending == ".jsonl" or not isinstance(document, Mapping):
         return [*promptfoo_cases({}, document)] if isinstance(document, list) and ending != ".json" else None
     keys = {snake_case(key): key for key in document}
+    if "eval_cases" in keys:
+        raise UsageError(f"{path.name} is an evaluation set of ADK: run it as it is, by agentest eval {path}")
     for name in _ROWS["lists"]:
         by_name = entry(document, keys.get(name, ""))
         if by_name and all(isinstance(each, dict) for each in by_name.values()):
