@@ -260,9 +260,10 @@ def _errored_finding(reason: Reason) -> _Finding:
         # A traceback ends with the error; examples are indented.
         last = next(row for row in reversed(text.strip().split("\n")) if row[:1] != " ")
         text = _REFUSED_SCENARIO.sub("", last)
+        title = _first_clause(text)
         before, _, rest = reason.message.partition(text)
-        details = reason.message if before else rest.rpartition("\n")[2]
-        return _finding_from_text(CauseKind.ERRORED, _first_clause(text), details)
+        details = reason.message if before or title != text else rest.rpartition("\n")[2]
+        return _finding_from_text(CauseKind.ERRORED, title, details)
     return _error_finding(CauseKind.ERRORED, text, reason.message)
 
 
