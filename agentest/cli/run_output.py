@@ -19,7 +19,7 @@ from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
 from agentest.report.registry import ReporterContext, make_reporters
 from agentest.runner.prepare import Prepared, cassette_folder
-from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
+from agentest.store.journal import Journal, RawFile, RetryingLineFile, open_new
 from agentest.store.run_results import conversations_in_memory, document
 from agentest.store.runs.folder import (
     ANSWERS,
@@ -141,7 +141,7 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
             record=record,
             journal=stack.enter_context(closing(_new_journal(folder, note))),
             keep_span=_open_spans(prepared, folder, note, stack) if variant.spans else None,
-            keep_output=_server_logs(folder, note, stack),
+            keep_output=logs_in(folder.path / SERVERS, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
         )
         try:
@@ -345,14 +345,19 @@ def _open_spans(
     return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add
 
 
-def _server_logs(folder: StoredRunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
-    logs: dict[str, BoundedLog] = {}
+def logs_in(folder: Path, note: Note, stack: ExitStack, most: int = 25_000_000) -> Callable[[str, str], None]:
+    """Return what stores lines of a server in `NAME.log`, and those before its last ones in `NAME.log.1`."""
+    logs: dict[str, RetryingLineFile] = {}
 
     def keep(server: str, lines: str) -> None:
+        path, line = folder / f"{server}.log", f"{lines}\n".encode("utf-8", "backslashreplace")
+        if server in logs and logs[server].size + len(line) > most:
+            logs.pop(server).close()
+            with suppress(OSError):  # as `note` has received already
+                path.replace(f"{path}.1")
         if server not in logs:
-            log = BoundedLog(folder.path / SERVERS / f"{server}.log", note)
-            logs[server] = stack.enter_context(closing(log))
-        logs[server].add(lines)
+            logs[server] = stack.enter_context(closing(RetryingLineFile(path, note, most_waiting=most)))
+        logs[server].add(line)
 
     return keep
 

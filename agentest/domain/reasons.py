@@ -34,8 +34,10 @@ from agentest.support.text import shortened
 _AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
 
 
-def conversation_reasons(result: ConversationResult) -> list[Reason]:
+def conversation_reasons(result: ConversationResult) -> Sequence[Reason]:
     """Return why a conversation did not pass, apart from grouped failures and metrics without a score."""
+    if result.reasons is not None:
+        return result.reasons
     id = result.conversation.conversation_id
     if result.invalid is not None:
         message = f"the conversation says nothing of the agent: {result.invalid}"

@@ -14,6 +14,7 @@ from functools import lru_cache
 from hashlib import sha1
 
 from agentest.domain.metrics import GOAL
+from agentest.domain.reasons import conversation_reasons
 from agentest.domain.results import (
     AlignedRow,
     CauseExample,
@@ -119,7 +120,9 @@ def find_scenario_causes(
     relevant = [reason for reason in reasons if reason.kind not in _NON_CAUSES]
     if not relevant:
         return ()
-    known = {each.conversation.conversation_id: each.conversation for each in conversations}
+    known = {
+        (each.reasons or (each.conversation,))[0].conversation_id: each.conversation for each in conversations
+    }
     ended = {r.conversation_id for r in relevant if r.kind is ReasonKind.CONVERSATION and not _is_goal(r)}
     explained: set[str | None] = set()
     if any(map(_is_goal, relevant)):
@@ -141,6 +144,13 @@ def find_scenario_causes(
     return tuple(
         group.cause() for group in causes.values() if not (explaining and group.first.kind in _SUMMARIES)
     )
+
+
+def cause_patterns(result: ConversationResult) -> frozenset[tuple[CauseKind, str]]:
+    """Return kind and pattern of each cause that the conversation's reasons name."""
+    reasons, conversation = conversation_reasons(result), result.conversation
+    findings = (each for reason in reasons for each in _findings(reason, conversation, ended=False))
+    return frozenset((each.kind, each.pattern) for each in findings)
 
 
 def _conversation_of(failure_id: str) -> str:

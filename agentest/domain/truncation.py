@@ -8,12 +8,19 @@ as if they were complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from operator import is_
 from typing import Any, TypeVar
 
-from agentest.domain.reasons import conversation_passed, conversation_reasons, threshold_counted_trajectories
+from agentest.domain.reasons import (
+    conversation_passed,
+    conversation_reasons,
+    goal_outcome,
+    threshold_counted_trajectories,
+)
 from agentest.domain.results import (
+    DECIDED,
+    NO_MODEL,
     CheckResult,
     ConversationResult,
     CriterionOutcome,
@@ -26,6 +33,7 @@ from agentest.domain.transcript import (
     CUT_OFF,
     AgentExchange,
     Conversation,
+    Failure,
     Remark,
     SentRequest,
     TimeSpent,
@@ -237,7 +245,7 @@ class _Cut:
         return items
 
 
-def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
+def without_unneeded(result: ConversationResult) -> ConversationResult:
     """Drop what decides and counts nothing later from a passed conversation, unless a report may show it."""
     is_shown = bool(result.failures or result.conversation.foreign_session)
     is_shown = is_shown or any(each.result is not CriterionOutcome.MET for each in result.criteria)
@@ -245,6 +253,28 @@ def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
         return result
     slim: ConversationResult = _slim(result)
     return slim
+
+
+def kind_of(result: ConversationResult) -> Hashable:
+    """Return what verdicts, warnings and reports tell apart when they look for a first example."""
+    from agentest.domain.root_causes import cause_patterns
+
+    checks = (*result.checks, *(check for turn in result.turns for check in turn.checks))
+    return (
+        cause_patterns(result),
+        tuple((each.metric, each.label, each.severity) for each in result.failures),
+        bool(result.conversation.foreign_session),
+        goal_outcome(result),
+        tuple((each.text, each.result) for each in result.criteria),
+        tuple((each.check, each.passed) for each in checks),
+        result.trajectory and (result.trajectory.matched, bool(result.trajectory.missing_calls)),
+        bool(threshold_counted_trajectories(result)),
+    )
+
+
+def without_texts(result: ConversationResult) -> ConversationResult:
+    """Drop the texts of a conversation that reports may show, which are then only in its reasons."""
+    return replaced(without_measurements(_slim(result)), reasons=tuple(conversation_reasons(result)))
 
 
 def _slim(value: Any) -> Any:
@@ -268,7 +298,12 @@ _SLIM: Mapping[type, tuple[Mapping[str, Any], Mapping[str, Callable[[Any], Any]]
     ),
     Conversation: (
         {"initial_state": None, "mock_state": None, "history": ()},
-        dict.fromkeys(("turns", "user_calls"), _slim),
+        dict.fromkeys(("turns", "failure", "unfinished", "user_calls"), _slim),
+    ),
+    Failure: ({"message": ""}, {}),
+    UnfinishedTurn: (
+        {"user_message": "", "server_output": (), "model_requests": (), "exchanges": ()},
+        {"tool_calls": _slim},
     ),
     Turn: (
         {"user_message": "", "asked_calls": (), "remarks": (), "state_after": None}
@@ -284,7 +319,7 @@ _SLIM: Mapping[type, tuple[Mapping[str, Any], Mapping[str, Callable[[Any], Any]]
         {"parts": _slim},
     ),
     CheckResult: ({"summary": "", "reply": None, "turn_index": None}, {}),
-    CriterionResult: ({"reason": "", "turn_index": None}, {}),
+    CriterionResult: ({"turn_index": None}, {"reason": lambda why: why * (why in (DECIDED, NO_MODEL))}),
     Score: ({"reason": "", "samples": ()}, {}),
 }
 """Class → fields of which a slim conversation needs nothing, and their values from now on; fields of which it

@@ -24,7 +24,7 @@ from agentest.domain.results import (
     Severity,
     UniqueError,
 )
-from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, call_text
+from agentest.domain.transcript import NO_TEXT, ToolCall, Turn, call_text
 from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
 from agentest.models.port import CallKey, Message, Model, StructuredAnswer
@@ -371,13 +371,10 @@ def add_examples(
         failure.id: (each.conversation.conversation_id, turn)
         for each in conversations
         for failure in each.failures
-        if (turn := _turn_to_show(failure, each.conversation))
+        for turn in each.conversation.turns
+        if turn.turn_index == failure.turn_index
     }
     return replace(grouping, groups=tuple(_with_examples(group, turns, redact) for group in grouping.groups))
-
-
-def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn | None:
-    return next((turn for turn in conversation.turns if turn.turn_index == failure.turn_index), None)
 
 
 def _with_examples(

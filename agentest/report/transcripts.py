@@ -85,7 +85,7 @@ class Transcripts:
             counts = result.failures or threshold_counted_trajectories(result)
             if conversation_passed(result) and not counts:
                 continue
-            if min(left, self._room[report.status]) <= 0:
+            if result.slim or min(left, self._room[report.status]) <= 0:
                 self._missing[report.key] = self._missing.get(report.key, 0) + 1
                 continue
             text = well_formed(_capped(_lines(report, result)))

@@ -40,13 +40,8 @@ from agentest.runner.plan import Unit
 from agentest.runner.run_summary import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.runner.session import RunSession, UnitConnections, connect, local_gates
 from agentest.runner.sources import Origin
-from agentest.runner.units import (
-    UnitDecision,
-    UnitProgress,
-    never_connected,
-    report_result,
-    unreached_servers,
-)
+from agentest.runner.units import UnitDecision, UnitProgress, report_result
+from agentest.runner.verdict_warnings import never_connected, unreached_servers
 from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:

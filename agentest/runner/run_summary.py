@@ -76,7 +76,9 @@ class RunResultBuilder:
         self._stop = session.stop
         self._models = session.model_names
         self._visibilities = {name: visibility_of_agent(agent) for name, agent in self._plan.agents.items()}
-        self._addresses = {name: self._redact(agent.address) for name, agent in self._plan.agents.items()}
+        self._addresses = {
+            name: prepared.loaded.redact(agent.address) for name, agent in self._plan.agents.items()
+        }
         self._start = 0.0
         self._started_at = ""
 
@@ -408,9 +410,6 @@ def rerun_notes(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
     return (f"{what} repeated, because the first attempt did not count: {examples}{more}",)
 
 
-Held = tuple[Unit, ScenarioResult]
-
-
 def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarning, ...]:
     """Return a warning for each tool whose calls were answered with null."""
     finished = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
@@ -421,7 +420,7 @@ def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWa
     )
 
 
-def _unanswered_warning(tool: str, finished: Sequence[Held]) -> RunWarning:
+def _unanswered_warning(tool: str, finished: Sequence[tuple[Unit, ScenarioResult]]) -> RunWarning:
     units = [unit for unit, _ in finished]
     calls = sum(result.totals.unanswered[tool] for _, result in finished)
     of_cases = units[0].scenario.case is not None

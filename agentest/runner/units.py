@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import field, fields
 from operator import attrgetter
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from agentest.config.agents.companion_servers import unreached
+from agentest.domain import truncation
 from agentest.domain.events import Emit, ScenarioFinished
 from agentest.domain.figures import Measurements, totals_of, with_figures
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
@@ -26,9 +27,7 @@ from agentest.domain.results import (
     Verdict,
     total_usage,
 )
-from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Turn, get_call_metadata
-from agentest.domain.truncation import MEASURED_OF_TURN, without_measurements, without_unneeded_parts
 from agentest.domain.verdict import (
     averages,
     decide,
@@ -67,10 +66,10 @@ def _facts(of: type, *others: str) -> Callable[[Any], Hashable]:
     return attrgetter(*(each.name for each in fields(of) if each.name not in others))
 
 
-_conversation_facts = _facts(Conversation, "turns", "time", "user_calls", "sent", "live_state")
-_turn_facts = _facts(Turn, "tool_calls", *MEASURED_OF_TURN)
+_conversation_facts = _facts(Conversation, "turns", "unfinished", "time", "user_calls", "sent", "live_state")
+_turn_facts = _facts(Turn, "tool_calls", *truncation.MEASURED_OF_TURN)
 _evaluation_facts = _facts(TurnEvaluation, "metrics")
-_result_facts = _facts(ConversationResult, "conversation", "turns", "metrics", "time")
+_result_facts = _facts(ConversationResult, "conversation", "turns", "metrics", "time", "reasons")
 
 
 def _call_key(call: ToolCall) -> Hashable:
@@ -83,6 +82,7 @@ class UnitProgress:
 
     unit: Unit
     keeps_conversations: bool = True  # True if reports show conversations even if they passed
+    most_whole: int = 300  # how many conversations that did not pass stay whole, of the first kind
     start: float = field(default_factory=perf_counter)
     wanted: int = field(init=False)  # how many conversations to run, as far as known now
     _schedule: Schedule | None = field(init=False, default=None)
@@ -93,6 +93,8 @@ class UnitProgress:
     and share their memory."""
     measured: Measurements = field(default_factory=Measurements)  # of all finished conversations
     _known: dict[Hashable, Any] = field(default_factory=dict)  # the shared parts of slim results
+    _whole: dict[Hashable, list[int]] = field(default_factory=dict)
+    """Kind of conversations that did not pass → the numbers of the first ones, which are whole."""
     rerun_reason: dict[int, str] = field(default_factory=dict)
     """Number → reason, for conversations that ran again because the simulated user broke its role."""
 
@@ -111,16 +113,31 @@ class UnitProgress:
         """Add a finished conversation."""
         self.measured.add(number, result)
         # The console shows a case's scores together with its messages.
-        if not self.keeps_conversations and self.unit.scenario.case is None:
-            result = without_unneeded_parts(result)
-        self.results[number] = self._shared(without_measurements(result)) if result.slim else result
+        keeps_whole = self.keeps_conversations or self.unit.scenario.case is not None
+        slim = result if keeps_whole else truncation.without_unneeded(result)
+        self.results[number] = self._shared(truncation.without_measurements(slim)) if slim.slim else slim
+        if not (keeps_whole or slim.slim):
+            self._limit_whole(number, result)
+
+    def _limit_whole(self, number: int, result: ConversationResult) -> None:
+        """Drop the texts of a conversation, or of a later one, if there are enough of its kind."""
+        numbers = self._whole.setdefault(truncation.kind_of(result), [])
+        insort(numbers, number)
+        # The prompt that groups failures shows the first of each label; three are examples elsewhere.
+        most = self.most_whole if result.failures else max(3, self.most_whole // len(self._whole))
+        if len(numbers) > most:
+            last = numbers.pop()
+            slim = truncation.without_texts(self.results[last])
+            shared = self._shared(replace(slim, failures=(), reasons=None))
+            self.results[last] = replace(shared, failures=slim.failures, reasons=slim.reasons)
 
     def _shared(self, result: ConversationResult) -> ConversationResult:
         """Return an equal result that shares its parts with earlier ones."""
         conversation = result.conversation
-        calls = tuple(tuple(map(_call_key, of.tool_calls)) for of in conversation.turns)
+        calls = tuple(tuple(map(_call_key, of.tool_calls)) for of in conversation.started_turns)
         of_conversation = (
             _conversation_facts(conversation),
+            conversation.unfinished and replace(conversation.unfinished, tool_calls=()),
             tuple(map(_turn_facts, conversation.turns)),
             (*calls, tuple(map(_call_key, conversation.user_calls))),
         )
@@ -185,19 +202,16 @@ class UnitEvaluation:
 
     def __init__(self, custom: Sequence[Metric], settings: Settings, connections: UnitConnections) -> None:
         self._custom = custom
-        self._skip_decided = settings.judge.skip_decided
         self._redact = connections.redact
         self._judge: Judge | None = None
+        self._models = connections.models
         if model := connections.models.judge:
             from agentest.judging.judge import Judge
 
             judge = settings.judge
             self._judge = Judge(model, judge.samples, judge.batch, context=judge.context)
-        self._confirm = connections.models.confirm
-        self._fail_on = settings.fail_on
-        self._named = connections.models.named
-        self._user_for = connections.models.user_for
-        self.needs_judge = self._judge is not None or bool(self._named)
+        self._settings = settings
+        self.needs_judge = self._judge is not None or bool(self._models.named)
         self._evaluators: dict[str, ScenarioEvaluator] = {}  # by scope, for units in progress
 
     def may_wait(self, unit: Unit) -> bool:
@@ -215,16 +229,16 @@ class UnitEvaluation:
                 custom=[metric for metric in self._custom if metric.name not in unit.unmeasured],
                 graders=unit.graders,
                 judge=self._judge_of(unit),
-                named=self._named,
+                named=self._models.named,
                 redact=self._redact.error,
                 agent=known_agent(unit, self._redact, is_judged=self._judge is not None),
                 unstreamed=unit.traits.unstreamed,
                 metrics_named=unit.metrics_named,
                 credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
                 information=unit.information,
-                idle_user=None if self._user_for(None) else idle_user(unit.scenario),
+                idle_user=None if self._models.user_for(None) else idle_user(unit.scenario),
                 # If some conversations may fail, judges of a failed one can still affect the verdict.
-                skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
+                skip_decided=self._settings.judge.skip_decided and PASS_RATE not in unit.thresholds,
             )
         return ConversationEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
 
@@ -233,12 +247,14 @@ class UnitEvaluation:
         self._evaluators.pop(unit.scope, None)
 
     def _judge_of(self, unit: Unit) -> Judge | None:
-        if self._judge is None or self._confirm is None:
+        if self._judge is None or self._models.confirm is None:
             return self._judge
         from agentest.judging.judge import confirmed_judge  # needed only if a second model is configured
 
         criteria = unit.scenario.criteria
-        return confirmed_judge(self._judge, self._confirm, criteria, unit.thresholds, self._fail_on)
+        return confirmed_judge(
+            self._judge, self._models.confirm, criteria, unit.thresholds, self._settings.fail_on
+        )
 
 
 class UnitDecision:
@@ -247,8 +263,7 @@ class UnitDecision:
     def __init__(self, settings: Settings, connections: UnitConnections) -> None:
         self._fail_on = settings.fail_on
         self._strict = settings.strict
-        self._judge = connections.models.judge
-        self._user = connections.models.user
+        self._models = connections.models
         self._ledger = connections.ledger
         self._redact = connections.redact
 
@@ -283,7 +298,7 @@ class UnitDecision:
         groups = await group_failures(
             failures,
             unit.scenario,
-            self._judge,
+            self._models.judge,
             unit.scope,
             progress.ordered,
             instructions=self._redact(unit.traits.instructions),
@@ -305,7 +320,7 @@ class UnitDecision:
         verdict = decide(
             conversations, deduplication, thresholds, self._fail_on, exact=exact, measured=progress.measured
         )
-        notes = unit_notes(unit, conversations, thresholds, has_user_model=self._user is not None)
+        notes = unit_notes(unit, conversations, thresholds, has_user_model=self._models.user is not None)
         final, of_repeat = verdict, dict[str, int | None]()
         if stopped:  # it may have failed already, but it cannot pass
             status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
@@ -348,27 +363,6 @@ def _causes(verdict: Verdict, conversations: Sequence[ConversationResult]) -> tu
     from agentest.domain.root_causes import find_scenario_causes
 
     return find_scenario_causes(verdict.reasons, conversations)
-
-
-def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """Return the keys of the mock servers that the unit needs and that no client of its agent reached."""
-    traits, scenario = unit.traits, unit.scenario
-    if not traits.mock_servers or not scenario.speaks_of_calls:
-        return ()
-    missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
-    for result in unit.finished_part.conversations:  # of the resumed run
-        calls = result.conversation.tool_calls
-        if any({SeenBy.MOCK_SERVER, SeenBy.MODEL} & {call.seen_by, *call.also_seen_by} for call in calls):
-            return ()
-    needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
-    if needed:
-        return tuple(key for key in missing if key in needed)
-    return missing if len(missing) == len(traits.mock_servers) else ()
-
-
-def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
-    """Return why a unit cannot pass: no client connected to these mock servers in the whole run."""
-    return Reason(Status.ERRORED, ReasonKind.CONVERSATION, unreached(unit.agent, servers))
 
 
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from agentest.config.agents.companion_servers import unreached
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, PASS_RATE, Kind
 from agentest.domain.results import (
     ConversationResult,
@@ -525,3 +526,24 @@ RUN_WARNINGS: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, 
 }
 """Code → what finds the warning in the whole run."""
 _ONLY_OF_RUN = RUN_WARNINGS.keys() - UNIT_WARNINGS.keys()
+
+
+def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
+    """Return the keys of the mock servers that the unit needs and that no client of its agent reached."""
+    traits, scenario = unit.traits, unit.scenario
+    if not traits.mock_servers or not scenario.speaks_of_calls:
+        return ()
+    missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
+    for result in unit.finished_part.conversations:  # of the resumed run
+        calls = result.conversation.tool_calls
+        if any({SeenBy.MOCK_SERVER, SeenBy.MODEL} & {call.seen_by, *call.also_seen_by} for call in calls):
+            return ()
+    needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
+    if needed:
+        return tuple(key for key in missing if key in needed)
+    return missing if len(missing) == len(traits.mock_servers) else ()
+
+
+def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
+    """Return why a unit cannot pass: no client connected to these mock servers in the whole run."""
+    return Reason(Status.ERRORED, ReasonKind.CONVERSATION, unreached(unit.agent, servers))

@@ -242,7 +242,7 @@ CODECS = Codecs(
         ),
         ConversationResult: Layout(
             flat=("conversation",),
-            left_out=("turns", "metrics", "trajectory", "failures", "slim"),
+            left_out=("turns", "metrics", "trajectory", "failures", "slim", "reasons"),
             always=("time",),
             derived=_conversation_keys,
             completed=_with_evaluation,

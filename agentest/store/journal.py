@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol
 
 from agentest.domain.events import (
     ConversationFinished,
@@ -159,65 +159,6 @@ class RetryingLineFile:
             if self._written - self._first == len(self._waiting[0]):
                 self._waiting.popleft()
                 self._first = self._written
-
-
-MOST_BYTES = 50_000_000
-
-
-class BoundedLog:
-    """Lines in a file of limited size; if it grows too long, a note replaces the lines in the middle.
-
-    Args:
-        warn: receives one message if the file cannot be written. There are no retries, because the run does
-            not depend on the log.
-        most: the maximum bytes. A fifth of them is for the beginning, and at most two fifths for the end.
-    """
-
-    def __init__(self, path: Path, warn: Callable[[str], None], most: int = MOST_BYTES) -> None:
-        self._path = path
-        self._warn = warn
-        self._most = most
-        self._file: BinaryIO | None = None
-        self._note = b""  # stands between the beginning and the end
-        self._left_out = 0
-        self._broken = False
-
-    def add(self, text: str) -> None:
-        """Write whole lines."""
-        if self._broken:
-            return
-        try:
-            file = self._file = self._file or cast("BinaryIO", open_new(self._path))
-            _write_whole(file, f"{text}\n".encode("utf-8", "backslashreplace"))
-            if file.tell() > self._most:
-                self._shorten(file)
-        except OSError as error:
-            self._broken = True
-            self._warn(f"{self._path} is not complete ({error.strerror or error})")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._broken = True
-        if self._file:
-            self._file.close()
-
-    def _shorten(self, file: BinaryIO) -> None:
-        file.seek(0)
-        content = file.read()
-        begin, end = (
-            line_end + 1 if (line_end := content.find(b"\n", at, at + 65_536)) >= 0 else at
-            for at in (self._most // 5, len(content) - self._most * 2 // 5)
-        )
-        self._left_out += end - begin - len(self._note)
-        self._note = f"… {self._left_out:,} bytes left out …\n".encode()
-        file.truncate(begin)
-        _write_whole(file, self._note + content[end:])
-
-
-def _write_whole(file: BinaryIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
 
 
 CONVERSATION_START = re.compile(

@@ -457,8 +457,10 @@ class CredentialFilter:
         """
         named: list[str] = []
         texts = [each for each in _texts(value, named) if each not in keep]
-        unknown = _SEPARATOR.join(each for each in texts if each not in self._clean)
-        found = {each.replace("\\n", "\n") for each in (*named, *credentials_in(unknown))}
+        unknown = [each for each in texts if each not in self._clean]
+        # In parts, because a search takes twelve bytes for each character.
+        parts = (_SEPARATOR.join(unknown[at : at + 999]) for at in range(0, len(unknown), 999))
+        found = {each.replace("\\n", "\n") for each in chain(named, *map(credentials_in, parts))}
         if not found and len(self._clean) < _MAX_CLEAN:
             self._clean.update(each for each in texts if len(each) < MAX_ERROR_CHARS)
         text = _SEPARATOR.join(texts) if self._distinctive or found else ""

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from agentest.domain.reasons import measured_conversation
 from agentest.domain.results import Status
 from agentest.domain.transcript import Conversation
-from agentest.domain.truncation import without_unneeded_parts
+from agentest.domain.truncation import without_unneeded
 from agentest.models.tape import NO_PAGE, CassetteMode
 from agentest.runner.agents import connected_agents, in_worker, part_of, start_servers, with_ports
 from agentest.runner.call_sources import RunResources, ServerReports, SourcesOfAgents, open_call_sources
@@ -247,7 +247,7 @@ class Worker:
         # The scores of an evaluation case are shown with its messages.
         keeps_details = self._prepared.request.reports.shows_conversations or unit.scenario.case is not None
         return (
-            packed(result if keeps_details else without_unneeded_parts(result)),
+            packed(result if keeps_details else without_unneeded(result)),
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
             encoded(CODECS.write(measured_conversation(result))),
             finished.rerun_reason,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentest.agents.port import AgentReply
-from agentest.agents.python_calls import read_answer
+from agentest.agents.python_agent import read_answer
 from agentest.config.agents.in_process import check_handler
 from agentest.domain.messages import ToolRequest
 from agentest.domain.transcript import Usage

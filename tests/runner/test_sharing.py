@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from agentest import call, scenario
 from agentest.domain.messages import ToolSpec
+from agentest.domain.reasons import conversation_reasons
 from agentest.domain.results import (
     CheckResult,
     ConversationResult,
@@ -48,7 +50,7 @@ from agentest.domain.transcript import (
     Turn,
     Usage,
 )
-from agentest.domain.truncation import without_unneeded_parts
+from agentest.domain.truncation import without_unneeded
 from agentest.runner.plan import FinishedUnitPart, Unit
 from agentest.runner.session import Settings, UnitConnections
 from agentest.runner.units import UnitDecision, UnitProgress
@@ -182,6 +184,10 @@ def decided(unit: Unit, finished: Sequence[ConversationResult], *, whole: bool =
     progress = UnitProgress(unit, whole)
     for number, result in enumerate(finished):
         progress.add(number, result)
+    return result_of(progress)
+
+
+def result_of(progress: UnitProgress) -> ScenarioResult:
     result = anyio.run(UnitDecision(Settings(concurrency=1), UnitConnections()).decide, progress)
     assert result
     return replace(result, duration_ms=0.0, conversations=())
@@ -195,12 +201,42 @@ def test_a_result_is_the_same_as_with_whole_conversations(
     unit = unit_of(thresholds)
     expected = decided(unit, finished, whole=True)
     if by_worker:
-        finished = list(map(without_unneeded_parts, finished))
+        finished = list(map(without_unneeded, finished))
     if resumed:
         part = FinishedUnitPart(numbers=range(conversations), conversations=finished)
         assert decided(replace(unit, finished_part=part), ()) == expected
     else:
         assert decided(unit, finished) == expected
+
+
+@given(st.data(), st.sampled_from(THRESHOLDS), st.integers(1, 3), st.booleans(), st.randoms())
+def test_a_result_is_the_same_if_only_the_first_of_each_kind_are_whole(
+    data: st.DataObject, thresholds: dict[str, float], kinds: int, by_worker: bool, order: random.Random
+) -> None:
+    drawn = [data.draw(results(number)) for number in range(kinds)]
+    finished = [renamed(each, 10 * at + n) for at, each in enumerate(drawn) for n in range(6)]
+    progress, expected = (UnitProgress(unit_of(thresholds), whole, 3) for whole in (False, True))
+    numbered = list(enumerate(finished))
+    order.shuffle(numbered)
+    for number, each in numbered:
+        expected.add(number, each)
+        progress.add(number, without_unneeded(each) if by_worker else each)
+    assert result_of(progress) == result_of(expected)
+
+
+def renamed(result: ConversationResult, number: int) -> ConversationResult:
+    """The same in another conversation, with other texts where judges and checks write them."""
+    id, was = f"s-{number}", result.conversation.conversation_id
+    held = replace(result.conversation, conversation_id=id)
+    failures = tuple(
+        replace(each, id=each.id.replace(was, id), conversation_id=id, reason=f"{each.reason} {number}")
+        for each in result.failures
+    )
+    criteria = tuple(replace(each, reason=f"{each.reason} {number}") for each in result.criteria)
+    checks = tuple(
+        each if each.passed else replace(each, summary=f"{each.summary} {number}") for each in result.checks
+    )
+    return replace(result, conversation=held, failures=failures, criteria=criteria, checks=checks)
 
 
 def passed(number: int, *calls: ToolCall, **more: object) -> ConversationResult:
@@ -270,7 +306,7 @@ def test_warnings_are_the_same_as_with_whole_conversations(calls: tuple[ToolCall
     held = replace(conversation(turns=[said]), session_id=OWN, user_calls=calls)
     result = conversation_result(held=held, turns=[turn_evaluation(0, {})], metrics={})
     unit = replace(unit_of({}), scenario=scenario("s", turns=["Look."], tools={"book": 1, "idle": 2}))
-    assert without_unneeded_parts(result).slim
+    assert without_unneeded(result).slim
     assert decided(unit, [result]) == decided(unit, [result], whole=True)
 
 
@@ -290,3 +326,24 @@ def test_many_different_conversations_do_not_fill_the_memory_with_shared_parts()
         progress.add(number, result)
     assert len(progress._known) <= 1_000
     assert len(progress.ordered) == 3_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"criteria": CRITERIA[-1:]},
+        {"metrics": {"goal_completion": scored(0)}},
+        {"failures": (labelled_failure("c-9-F1"),)},
+        {"checks": CHECKS[2:]},
+        {"trajectory": MISSED},
+    ],
+    ids=["criterion", "goal", "failure", "check", "trajectory"],
+)
+def test_the_first_of_each_kind_that_did_not_pass_are_whole(change: dict[str, Any]) -> None:
+    progress = UnitProgress(unit_of({}), False, 3)
+    failed = replace(passed(1), checks=CHECKS[2:3])
+    for number in (5, 4, 3, 2, 1):
+        progress.add(number, failed)
+    progress.add(6, replace(failed, **change))
+    assert [each.slim for each in progress.ordered] == [False, False, False, True, True, False]
+    assert list(progress.ordered[3].reasons or ()) == conversation_reasons(failed)

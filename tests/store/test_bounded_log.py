@@ -1,30 +1,24 @@
-"""A log of other programs' output, which keeps its beginning and end."""
+"""A log of a server's output, which has its last lines."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
-from agentest.store.journal import BoundedLog
+from agentest.cli.run_output import logs_in
 
 
-def test_the_middle_is_left_out(tmp_path: Path) -> None:
-    """A log that gets too long keeps its first and last lines and counts the rest."""
+def test_the_last_lines_are_in_two_files_of_limited_size(tmp_path: Path) -> None:
     path, said = tmp_path / "servers" / "api.log", list[str]()
-    log = BoundedLog(path, said.append, most=1000)
-    lines = [f"row {number}" for number in range(1000)]
-    whole = 0
-    for line in lines:
-        log.add(line)
-        whole += len(line) + 1
-    log.close()
-    log.add("too late")
-    kept = path.read_text().splitlines()
-    mark = next(at for at, line in enumerate(kept) if "left out" in line)
-    assert len(path.read_bytes()) <= 1000
-    assert kept[:mark] == lines[:mark]
-    assert kept[mark + 1 :] == lines[mark + 1 - len(kept) :]
-    rest = len("\n".join(kept[:mark] + kept[mark + 1 :])) + 1
-    assert kept[mark] == f"… {whole - rest:,} bytes left out …"
+    lines = [f"row {number} \ud800 ü" for number in range(1000)]
+    with ExitStack() as stack:
+        keep = logs_in(path.parent, said.append, stack, most=1000)
+        for line in lines:
+            keep("api", line)
+    kept = [(tmp_path / "servers" / name).read_bytes() for name in ("api.log.1", "api.log")]
+    assert all(len(each) <= 1000 for each in kept)
+    last = b"".join(kept).decode().splitlines()
+    assert last == [line.replace("\ud800", "\\ud800") for line in lines[-len(last) :]]
     assert said == []
 
 
@@ -32,9 +26,9 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     """A failed write is reported once."""
     (tmp_path / "servers").write_text("a file in its place")
     said: list[str] = []
-    log = BoundedLog(tmp_path / "servers" / "api.log", said.append)
-    log.add("one")
-    log.add("two")
-    log.close()
+    with ExitStack() as stack:
+        keep = logs_in(tmp_path / "servers", said.append, stack)
+        keep("api", "one")
+        keep("api", "two")
     assert len(said) == 1
-    assert "api.log is not complete" in said[0]
+    assert "api.log cannot be written to" in said[0]

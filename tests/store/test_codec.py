@@ -69,6 +69,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     RunResult: ("addresses",),
+    ConversationResult: ("reasons",),
 }
 """Fields of `transcript` and `results` that have their default after reading.
 

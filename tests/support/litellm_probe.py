@@ -183,7 +183,7 @@ def handler_answers() -> list[Any]:
     import litellm
     from openai.types.chat import ChatCompletion
 
-    from agentest.agents.python_calls import read_answer
+    from agentest.agents.python_agent import read_answer
 
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
     message = {"role": "assistant", "content": "Hi", "tool_calls": [call]}

@@ -401,7 +401,9 @@ class ConversationResult:
     severity_unknown: bool = False
     """True if it has failures that could not be grouped, so that a severe one cannot be ruled out."""
     slim: bool = field(default=False, compare=False)
-    """True if only what decides and counts is left (`truncation.without_unneeded_parts`). Never stored."""
+    """True if only what decides and counts is left (`truncation.without_unneeded`). Never stored."""
+    reasons: tuple[Any, ...] | None = field(default=None, compare=False)
+    """The reasons (`Reason`) of a slim conversation that did not pass, because their texts are not left."""
 
     @property
     def metric_results(self) -> Iterator[tuple[str, MetricResult]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import anyio
 
 from agentest.agents.port import Agent, AgentReply, ConversationalAgent, NoReply, Resources, TurnContext
-from agentest.agents.python_calls import call_with_timeout
+from agentest.agents.python_agent import call_with_timeout
 from agentest.domain.messages import Message, Session
 from agentest.domain.tool_visibility import DENIED, Approval, SeenBy
 from agentest.domain.transcript import ToolCall, waiting

@@ -24,7 +24,7 @@ from dotenv import load_dotenv
 
 from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.python_calls import call_with_timeout
+from agentest.agents.python_agent import call_with_timeout
 from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.tool_visibility import Approval

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from agentest.agents.chat_completions import to_wire
 from agentest.agents.port import AgentReply
-from agentest.agents.python_calls import read_answer
+from agentest.agents.python_agent import read_answer
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, Usage
