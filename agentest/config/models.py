@@ -40,6 +40,8 @@ class ModelSettings(Section):
     max_concurrency: AtLeastOne | None = None
     requests_per_minute: AtLeastOne | None = None
     tokens_per_minute: AtLeastOne | None = None
+    pool: str | None = None
+    """Models of one endpoint and key with the same pool share one quota."""
 
 
 class UserSettings(ModelSettings):

@@ -292,7 +292,7 @@ def number_gate(spec: ModelSpec, numbers: dict[tuple[object, ...], int]) -> int:
 
     Processes that open the models of one run in the same order assign the same numbers.
     """
-    return numbers.setdefault((*_key(spec), spec.max_concurrency, spec.deadline_s), len(numbers))
+    return numbers.setdefault((*_key(spec), spec.pool, spec.max_concurrency, spec.deadline_s), len(numbers))
 
 
 @dataclass(slots=True, eq=False)
@@ -316,8 +316,9 @@ class LocalGates:
 
     def of(self, spec: ModelSpec) -> LocalGate:
         number, key = number_gate(spec, self._numbers), _key(spec)
-        quota = self.quotas.setdefault(key, Quota())
-        quota.model = spec.name
+        counted_as = spec.pool or spec.model
+        quota = self.quotas.setdefault((spec.base_url, counted_as, spec.api_key), Quota())
+        quota.model = spec.pool or spec.name
         quota.require(spec.requests_per_minute, spec.tokens_per_minute)
         if number == len(self.gates):
             circuit = Circuit(spec.name, spec.deadline_s, self.announce, self._stop)

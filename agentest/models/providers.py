@@ -195,6 +195,7 @@ class ModelSpec:
     max_concurrency: int | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    pool: str | None = None
     priced: bool = True
     """False if the name does not determine the price, because any server may call its model `gpt-4o`."""
     cache: bool = True  # True to mark the shared parts of prompts, for providers that need cache marks
@@ -435,6 +436,7 @@ def _spec(
         max_concurrency=settings.max_concurrency or config.max_concurrency,
         requests_per_minute=settings.requests_per_minute,
         tokens_per_minute=settings.tokens_per_minute,
+        pool=settings.pool,
         key_header="api-key" if prefix == "azure" else "authorization",
         priced=provider != "openai-compatible",
         cache=settings.cache if isinstance(settings, JudgeSettings) else True,

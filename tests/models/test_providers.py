@@ -432,7 +432,7 @@ def test_ambiguous_names(written: str) -> None:
 
 SAME_ANSWERS = {
     *("api_key", "key_header", "timeout_s", "deadline_s", "retries", "priced", "cache"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute"),
+    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "pool"),
 }
 """Fields of a model that do not change its answers."""
 

@@ -240,6 +240,19 @@ def test_a_quota_belongs_to_a_key() -> None:
     assert first.quota is not second.quota
 
 
+def test_models_of_a_pool_share_a_quota() -> None:
+    """Other models, and the same pool of another key, do not; formats and outages belong to the model."""
+    gates = LocalGates(20)
+    user = gates.of(replace(SPEC, model="small", pool="ours"))
+    judge = gates.of(replace(SPEC, model="large", pool="ours"))
+    others = [gates.of(replace(SPEC, model="small")), gates.of(replace(SPEC, pool="ours", api_key="other"))]
+    assert user.quota is judge.quota
+    assert user.circuit is not judge.circuit
+    assert user.capabilities is not judge.capabilities
+    assert all(each.quota is not user.quota for each in others)
+    assert user.quota.model == "ours"
+
+
 @pytest.mark.parametrize("is_odd", [True, False])
 def test_429s_that_are_a_requests_own_lower_nothing(is_odd: bool) -> None:
     """Of a request that is refused while others are answered, 429s say nothing about the quota."""
