@@ -71,14 +71,15 @@ class _FirstInit:
     def __init__(self, cls: type, frozen: bool) -> None:
         self._cls = cls
         self._frozen = frozen
+        self._names = vars(sys.modules[cls.__module__])  # a test may remove the module before the first use
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        init = _compiled_init(self._cls, self._frozen)
+        init = _compiled_init(self._cls, self._frozen, self._names)
         type.__setattr__(self._cls, "__init__", init)
         return init if instance is None else init.__get__(instance, owner)
 
 
-def _compiled_init(cls: type, frozen: bool) -> Any:
+def _compiled_init(cls: type, frozen: bool, of_module: dict[str, Any]) -> Any:
     names: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": _MISSING}
     positional, by_name, body = ["self"], list[str](), list[str]()
     for field in fields(cls):
@@ -102,9 +103,7 @@ def _compiled_init(cls: type, frozen: bool) -> Any:
     lines = "\n  ".join(body or ["pass"])
     functions: dict[str, Any] = {}
     code = f"def make({', '.join(names)}):\n def __init__({parameters}):\n  {lines}\n return __init__"
-    exec(
-        code, vars(sys.modules[cls.__module__]), functions
-    )  # the module's names, for `typing.get_type_hints`
+    exec(code, of_module, functions)  # with the module's names, for `typing.get_type_hints`
     init = functions["make"](**names)
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__annotations__ = {field.name: field.type for field in fields(cls) if field.init} | {"return": None}

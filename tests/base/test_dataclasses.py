@@ -6,8 +6,10 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, is_dataclass
+from types import ModuleType
 from typing import Any, get_type_hints
 
 import pytest
@@ -167,3 +169,13 @@ def test_only_fields_of_a_plain_subclass_are_frozen() -> None:
         place.x = 2  # type: ignore[misc]
     del place.cache
     assert not hasattr(place, "cache")
+
+
+def test_a_class_outlives_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plug-ins of pytest remove modules that a test imported, while their classes may still be in use."""
+    module = ModuleType("gone_before_the_first_use")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    source = "from agentest.support.lazy_dataclasses import dataclass\n@dataclass\nclass Pair:\n one: int\n"
+    exec(source, vars(module))
+    monkeypatch.delitem(sys.modules, module.__name__)
+    assert module.Pair(one=1).one == 1
