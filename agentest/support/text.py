@@ -13,7 +13,9 @@ from agentest.support.terminal import clean
 
 _Name = TypeVar("_Name", bound=str)
 _SHOWN_CHARS = 150
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+SENTENCE_END = re.compile(
+    r"(?:(?<=[.!?])|(?<=[.!?][*_])|(?<=[.!?]\*\*))\s+|\n+|(?<=[。！？])(?![”」』）])\s*"
+)
 
 
 def is_same_text(text: str, other: str) -> bool:

@@ -200,6 +200,8 @@ def test_scenario_and_settings_exclude_faults_and_invariants() -> None:
         ("Done! Anything else?", "pay"),
         ("Your refund of 20 EUR has been issued.", "refund"),
         ("The mail was sent to Anna.", "send_email"),
+        ("**Your order is cancelled.** I could not reach the shop.", "cancel_order"),
+        ("_It costs 3.50 EUR._ *Your table is booked!* Nothing else is needed.", "book_table"),
     ],
 )
 def test_sentences_that_claim_success(text: str, tool: str) -> None:
