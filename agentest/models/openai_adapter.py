@@ -110,7 +110,11 @@ class OpenAIChatModel:
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         refusal = refusal or (FILTERED if reason == "content_filter" else "")
         refused = _shortened(self._redact(str(refusal))) if refusal and not content else ""
-        return ChatReply(_text(content), usage, model, refused, room, reason == "length", sent)
+        text = _text(content)
+        if not (text or refused):  # errors show reasoning, in the form of servers without a field for it
+            thought = message.get("reasoning_content") or message.get("reasoning")
+            text = f"<think>{_shortened(str(thought))}</think>" if thought else ""
+        return ChatReply(text, usage, model, refused, room, reason == "length", sent)
 
 
 def failure(problem: str, status: int, headers: Mapping[str, str], body: str) -> ModelError:

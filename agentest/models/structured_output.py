@@ -121,10 +121,11 @@ def read(text: str, answer: type[Answer]) -> Answer:
             return _validated(text, answer)
         except Unreadable:
             pass  # it is not one object and nothing else
+    without_answer = "there is reasoning and no answer" if text.strip() else "it is empty"
     text = _THINKING.sub("", text)
     valid: list[Answer] = []
     attempts: list[str] = []
-    problem = "it contains no JSON object" if text.strip() else "it is empty"
+    problem = "it contains no JSON object" if text.strip() else without_answer
     for source in _objects(text):
         try:
             valid.append(_validated(source, answer))

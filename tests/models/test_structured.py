@@ -288,6 +288,15 @@ def test_repairs_end(answer: Answer) -> None:
     assert [len(r.body["messages"]) for r in server.received] == [2, 4, 4]
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_reasoning_without_an_answer_is_shown(field: str) -> None:
+    """Some servers take the whole answer for reasoning."""
+    answer = completion(None, **{field: 'The value is {"value": 3}.'})
+    said = r"reasoning and no answer; it wrote: '<think>The value is .*</think>'"
+    with ModelServer(answer) as server, pytest.raises(InvalidAnswer, match=said):
+        Asking(server).ask()
+
+
 def test_the_second_repair() -> None:
     """The second repair shows the second invalid answer, not the first."""
     with ModelServer(completion("one"), completion("two"), GOOD) as server:
