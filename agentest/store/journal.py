@@ -96,7 +96,7 @@ class RetryingLineFile:
             if not self.lost and not self._closed:
                 self.warn(
                     f"{self.path}: {self.most_waiting:,} bytes already wait for disk space: "
-                    f"results from now on are lost"
+                    f"lines from now on are lost"
                 )
             self.lost += 1
             return None
@@ -119,7 +119,7 @@ class RetryingLineFile:
             if not self._late:
                 self._late = True
                 self.warn(
-                    f"{self.path} cannot be written to ({error.strerror or error}): results "
+                    f"{self.path} cannot be written to ({error.strerror or error}): new lines "
                     f"stay in memory until there is space; a run that is killed now loses them"
                 )
             return False

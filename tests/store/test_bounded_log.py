@@ -32,3 +32,4 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
         keep("api", "two")
     assert len(said) == 1
     assert "api.log cannot be written to" in said[0]
+    assert "results" not in said[0]
