@@ -217,7 +217,9 @@ def _first_clause(text: str) -> str:
     """Return the first clause of a text that is long or ends with JSON; other texts whole."""
     before = _JSON.split(text, maxsplit=1)[0]
     is_short = before == text and len(text) <= _TITLE_CHARS
-    return text if is_short else _CLAUSE_END.split(before, maxsplit=1)[0]
+    clauses = (before[: each.start()] for each in _CLAUSE_END.finditer(before))
+    whole = (each for each in clauses if each.count("(") == each.count(")"))
+    return text if is_short else next(whole, before)
 
 
 def what_to_do(message: str) -> str:

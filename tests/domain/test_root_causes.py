@@ -585,3 +585,5 @@ def test_a_long_title_ends_with_its_clause() -> None:
     advice = "check the spelling, mock the tool, or write under `agent`: tools: [delete_all]"
     assert error_title(f"{problem}: {advice}") == problem
     assert error_title(f"{problem}; {advice}") == problem
+    seen = "calls of agent 'a' cannot be seen (tool_visibility: partial; see docs)" + " of a server" * 2
+    assert error_title(f"{seen}: {advice}") == seen

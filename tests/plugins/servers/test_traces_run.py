@@ -115,7 +115,8 @@ def test_a_run_whose_agent_is_seen_by_its_spans(tmp_path: Path) -> None:
             "incomplete": "errored",
         },
     )
-    assert "calls of agent 'agent' cannot be seen: traces incomplete: the spans" in run.stdout
+    assert "calls of agent 'agent' cannot be seen: traces incomplete  1 scenario" in run.stdout
+    assert " the spans" in run.stdout
     assert "traces incomplete: the spans of 0 of 1 request" in str(project.scenario_result("incomplete"))
     assert "traces of agent 'agent' were incomplete in 1 turn" in run.stderr
     [first, _] = project.scenario_result("holds")["conversations"][0]["turns"]
