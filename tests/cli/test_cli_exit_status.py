@@ -133,7 +133,6 @@ def test_an_unexpected_error_is_status_2(project: Project, error: str) -> None:
         (("no-such-command",), "No such command"),
         (("test",), "No such command 'test': use `agentest run`."),
         (("run", "-x"), "No such option '-x': use `--fail-fast`."),
-        (("init", "--url", "http://localhost"), "No such option '--url': use `--endpoint`."),
         (("run", "--cwd", "no-such-folder"), "--cwd: the folder no-such-folder does not exist"),
         (("run", "--conversations", "0"), "0 is not in the range"),
         (("run", "--watch", "--list"), "exclude each other"),

@@ -468,3 +468,9 @@ def test_the_demo_agent_runs_alone(project: Project) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_another_word_for_an_option_names_ours(project: Project) -> None:
+    done = project.agentest("init", "--url", "http://localhost")
+    assert done.returncode == 2
+    assert "No such option '--url': use `--endpoint`." in done.stderr
