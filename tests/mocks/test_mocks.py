@@ -782,7 +782,7 @@ def test_results_that_contain_themselves() -> None:
     for _ in range(100_000):
         deep = [deep]
     for result in (loop, deep):
-        with pytest.raises(MockError, match="not JSON"):
+        with pytest.raises(MockError, match="must return JSON"):
             answers(lambda result=result: result)
 
 

@@ -30,11 +30,11 @@ _ROLES = {word: role for role, words in SHAPES["speakers"].items() for word in w
 _PLAIN = ("user", "assistant", "system", "developer", "tool", "function", "human", "ai", "model")
 _BOTS = {0: "bot", 1: "user"}  # numbers in the transcripts of Copilot Studio
 _TAGS = (
-    r"\s*<(environment_context|user_instructions|system-reminder|command-(?:name|message|args)|"
+    r"\A\s*<(environment_context|user_instructions|system-reminder|command-(?:name|message|args)|"
     r"local-command-[a-z]+)>"
 )
 _WRITTEN_BY_PROGRAMS = re.compile(_TAGS)
-_IN_CODEX = re.compile(_TAGS + r"|\s*(?:# AGENTS\.md[^\n]*\s+)?<INSTRUCTIONS>")
+_IN_CODEX = re.compile(_TAGS + r"|\A\s*(?:# AGENTS\.md[^\n]*\n\s*)?<INSTRUCTIONS>")
 
 
 _ONLY_KEYS = ({"text"}, {"toolUse"}, {"toolResult"})
