@@ -47,6 +47,12 @@ def cut_middle(text: str, limit: int, tail: float = 0.5) -> str:
     return f"{text[: limit - 1 - end].rstrip()}…{text[len(text) - end :].lstrip()}"
 
 
+def cut_name(name: str, limit: int, shown: dict[str, str]) -> str:
+    """Return a name that is cut in the middle, or whole if another one of those shown looks the same."""
+    cut = cut_middle(name, limit)
+    return cut if shown.setdefault(cut, name) == name else name
+
+
 def sentences(text: str) -> list[str]:
     """Return the sentences and lines of a text that are not blank."""
     return [each for each in SENTENCE_END.split(text) if each.strip()]

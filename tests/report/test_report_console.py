@@ -68,7 +68,7 @@ from agentest.report.console.summary import header_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.transcripts import Transcripts
 from agentest.support.terminal import clean
-from agentest.support.text import is_in, shortened
+from agentest.support.text import cut_name, is_in, shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
@@ -992,3 +992,13 @@ def test_strict_mode_is_explained_only_if_a_warning_decided() -> None:
 def test_a_text_without_words_is_in_no_text() -> None:
     assert not is_in("…: {}", "a b")
     assert is_in("a, b", "(a b)")
+
+
+def test_names_that_would_look_the_same_are_whole() -> None:
+    """A cut name keeps its beginning and end; whoever reads it can rerun that scenario and no other."""
+    names = [f"refund of an order {n} that arrived damaged" for n in (1, 2)]
+    shown = dict[str, str]()
+    assert cut_name(names[0], 16, shown) == "refund…damaged"
+    assert cut_name(names[1], 16, shown) == names[1]
+    assert cut_name(names[0], 16, shown) == "refund…damaged"
+    assert cut_name("short", 16, shown) == "short"

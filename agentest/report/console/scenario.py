@@ -27,7 +27,7 @@ from agentest.report.console.text import (
 from agentest.report.content import ScenarioReport, decided, interval_text, passed_text
 from agentest.support.redaction import CredentialFilter
 from agentest.support.terminal import clean, clean_for_log
-from agentest.support.text import count, cut_middle, duration
+from agentest.support.text import count, cut_name, duration
 
 _LEAST_NAME_CHARS = 24  # a name is cut to no less, and then has a row of its own
 _WIDE = 10_000
@@ -89,8 +89,7 @@ def headline(
     badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
     if names is not None:
         room = (display.width or _WIDE) - len(display.glyphs.badge(status)) - len(location) - 5
-        cut = cut_middle(name, max(room, _LEAST_NAME_CHARS))
-        name = cut if names.setdefault(cut, name) == name else name
+        name = cut_name(name, room := max(room, _LEAST_NAME_CHARS), names)
     chunks: list[Chunk] = [((name, "bold"),)]
     if location != result.name:
         chunks.append(((location, "cyan"),))
@@ -102,7 +101,7 @@ def headline(
         chunks.append(((f"now {status}{codes and f': {codes}'}", "dim"),))
     elif facts := " · ".join(_brief_facts(result) if brief else _facts(result)):
         chunks.append(((facts, "dim"),))
-    return ConsoleLine(badge, tuple(chunks), cut=brief and (names is None or name == cut))
+    return ConsoleLine(badge, tuple(chunks), cut=brief and (names is None or len(name) <= room))
 
 
 def averages_text(

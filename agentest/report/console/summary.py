@@ -25,7 +25,7 @@ from agentest.report.console.text import (
 )
 from agentest.report.content import NEWLY_FAILING, CauseBlock, RunReport, ScenarioReport, passed_text
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, cut_middle, duration, quoted_names, turn_name
+from agentest.support.text import count, cut_name, duration, quoted_names, turn_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -305,25 +305,25 @@ def _blocks(
 ) -> Iterator[ConsoleLine]:
     blocks = report.blocks if display.detailed else report.blocks[:_SHOWN_CAUSES]
     most = len(report.not_passed) if display.detailed else max(1, _SHOWN_NAMES // max(1, len(blocks)))
-    room = (display.width or 10_000) // 2
+    room, shown = (display.width or 10_000) // 2, dict[str, str]()
     for block in blocks:
         example, mine = _example(block, examples)
+        names = [cut_name(each.label, room, shown) for each in mine[: 1 + most]]
         mark, style = display.mark(block.status)
         several = block.cause.agents if block.cause and display.several_agents else ()
         facts = " · ".join([block.extent, *several])
         yield ConsoleLine(((f"{mark} ", style),), (((block.headline, f"bold {style}"),), ((facts, "dim"),)))
         where: list[Chunk] = [((mine[0].location, "cyan"),)]
         if mine[0].label != mine[0].location:
-            where.append((cut_middle(mine[0].label, room),))
+            where.append((names[0],))
         where[-1] += _mark(mine[0], report)
         yield ConsoleLine((_INDENT,), tuple(where))
         yield from example
         yield from islice(_other_titles(block, mine[0], example), _SHOWN_ALSO)
         if mine[0].status is Status.FAILED:  # perhaps because of the mock
             yield from (line(4, (f"also: {text}", "yellow")) for text in report.mistakes_in_mocks(mine[0]))
-        others: list[Chunk] = [
-            (cut_middle(each.label, room), *_mark(each, report)) for each in mine[1 : 1 + most]
-        ]
+        listed = zip(names[1:], mine[1:], strict=False)
+        others: list[Chunk] = [(name, *_mark(each, report)) for name, each in listed]
         if left := len(mine[1 + most :]):
             others.append(((f"{left:,} more", "dim"),))
         yield from [ConsoleLine((_INDENT, ("also in  ", "dim")), tuple(others), gap=", ")] if others else []
