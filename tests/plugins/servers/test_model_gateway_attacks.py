@@ -84,6 +84,9 @@ NEVER: dict[str, list[Json]] = {
     "an answer that is not finished": [
         {"type": "response.completed", "response": {"id": "r", "status": "queued", "output": []}}
     ],
+    "an answer that goes on": [
+        {"type": "response.completed", "response": {"id": "r", "status": "in_progress", "output": []}}
+    ],
 }
 
 

@@ -110,7 +110,7 @@ class Responses(wire.WireForm):
         return groups
 
     def message(self, body: Json) -> list[Json]:
-        if body.get("status") == "queued":
+        if body.get("status") in ("queued", "in_progress") and not body.get("output"):
             raise ValueError("the answer is not finished, so its calls could not be seen")
         return objects(body.get("output"))
 
