@@ -172,10 +172,12 @@ def _judge_sessions(
     sample: int | None,
     seed: int,
 ) -> ExitCode:
-    if sample and sample < len(conversations):
-        notes.append(f"took {sample} of {len(conversations):,} sessions (--seed {seed})")
-        chosen = sorted(random.Random(seed).sample(range(len(conversations)), sample))
-        conversations = [conversations[at] for at in chosen]
+    sessions = [each for each in conversations if each.session_id is not None]
+    if sample and sample < len(sessions):
+        notes.append(f"took {sample} of {len(sessions):,} sessions (--seed {seed})")
+        chosen = sorted(random.Random(seed).sample(range(len(sessions)), sample))
+        # What follows the sessions says what was not read, so it is in every sample.
+        conversations = [*map(sessions.__getitem__, chosen), *conversations[len(sessions) :]]
     tell_notes(notes)
     if request.options.filtered:
         prepared = prepare(request)

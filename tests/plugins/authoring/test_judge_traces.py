@@ -161,6 +161,17 @@ def test_the_seed_chooses_the_sample(project: Project) -> None:
     assert len({*map(str, taken)}) > 1
 
 
+def test_what_was_not_read_is_in_every_sample(project: Project) -> None:
+    """A broken line can be the session that fails, whichever sessions are taken."""
+    project.config("http://127.0.0.1:9/")
+    project.write("broken.jsonl", TRACES + '\n{"mess\n')
+    for seed in range(3):
+        done = project.agentest("judge", "broken.jsonl", "--sample", "1", "--seed", str(seed), "--offline")
+        assert done.returncode == 2, done.stdout
+        assert "took 1 of 3 sessions" in done.stderr
+        assert "left out 1 broken line" in done.stdout, done.stdout
+
+
 def test_a_folder_is_read_without_what_programs_store_in_it(project: Project) -> None:
     """Judging a folder twice reads the same sessions: results in hidden folders are none."""
     project.config("http://127.0.0.1:9/")
