@@ -246,20 +246,22 @@ def _sessions(found: ReadTraces) -> list[_Session]:
 
 def _session(recorded: RecordedSession) -> _Session:
     steps, left_out, unread = recorded.steps, Counter[str](), dict[str, str]()
-    by_id = {item.id: item.value for item in steps if item.kind == "result" and item.id}
+    by_id, called = dict[str, list[Any]](), Counter[str]()  # ids may repeat within a session
     left = {key: list(values) for key, values in recorded.results.items()}
     for item in steps:
-        if item.kind == "result" and not item.id:
+        if item.kind == "call" and item.text:
+            called[item.id] += 1
+        elif item.kind == "result" and item.id:
+            by_id.setdefault(item.id, [])[max(called[item.id], 1) - 1 :] = [item.value]
+        elif item.kind == "result":
             left.setdefault(item.text, []).append(item.value)
     without = 0
 
     def result_of(call: Item) -> Any:
         nonlocal without
-        if call.id in by_id:
-            return by_id[call.id]
-        for key in (call.id, call.text):
-            if left.get(key):
-                return left[key].pop(0)
+        for results, key in ((by_id, call.id), (left, call.id), (left, call.text)):
+            if results.get(key):
+                return results[key].pop(0)
         without += 1
         return None
 

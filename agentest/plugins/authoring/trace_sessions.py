@@ -29,6 +29,8 @@ from agentest.support.lazy_dataclasses import dataclass
 CONTINUED = 200  # the latest sessions, which later records may continue
 _LOOKED_AT = 20
 _MOST_DOCUMENT_BYTES = 200_000_000
+_CAN_SAY = re.compile("(?i)tool|call|exec|func|invo|mess|sess|conv|turn|chat")
+"""In kinds of records that can have calls or messages: if they are not read, something is missing."""
 
 
 def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
@@ -205,7 +207,7 @@ def read_traces(
             used = named or known or last if isinstance(record, dict) else None
             if used is None or not used.call(record, found):
                 kind = str(entry(record).get("message_type", entry(record).get("type", "")))
-                is_event = kind and not re.search("tool|call|exec|mess|sess|conv|turn|chat", kind)
+                is_event = kind and not _CAN_SAY.search(kind)
                 if is_event or kind in SHAPES["silent"]["kinds"]:
                     found.passed_over[kind] += 1
                     continue

@@ -1005,6 +1005,9 @@ def test_unread_records_are_errored(tmp_path: Path) -> None:
         ('{"mess', "left out 1 broken line: "),
         ('{"x": 1}', "left out 1 record of unknown form: 1 with x"),
         ('{"type": "tool_execution", "x": 1}', "left out 1 record of unknown form: 1 with type, x"),
+        ('{"type": "ToolExecution", "x": 1}', "left out 1 record of unknown form: 1 with type, x"),
+        ('{"type": "function_invocation", "x": 1}', "left out 1 record of unknown form: 1 with type, x"),
+        ('{"type": "assistant", "content": ""}', ""),
         ('{"type": "summary", "leafUuid": "x"}', ""),
         ('{"type": "file-history-snapshot", "x": 1}', ""),
     ):
@@ -1013,6 +1016,26 @@ def test_unread_records_are_errored(tmp_path: Path) -> None:
         problems = [each.failure.message for each in conversations if each.failure]
         assert len(problems) == bool(told), line
         assert not told or told in problems[0]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_calls_whose_ids_repeat_have_results_of_their_own(at_once: bool, tmp_path: Path) -> None:
+    """Some servers number the calls of each answer from 0, or give all of them one id."""
+    made = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    calls = [{"role": "assistant", "content": None, "tool_calls": made}] * 3
+    results = [{"role": "tool", "tool_call_id": "c", "content": text} for text in ("first", "second")]
+    one_by_one = [calls[0], results[0], calls[1], results[1], calls[2]]
+    messages = [
+        CHAT[0],
+        *([*calls, *results] if at_once else one_by_one),
+        {"role": "assistant", "content": TOLD},
+    ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"session_id": "s", "messages": messages}), encoding="utf-8")
+    (conversation,), notes = recorded_conversations([path], None)
+    given = [call.result for turn in conversation.turns for call in turn.tool_calls]
+    assert given == ["first", "second", None]
+    assert "1 call had no recorded result" in notes
 
 
 def test_speakers_get_the_roles_that_the_command_gives(tmp_path: Path) -> None:
