@@ -316,8 +316,7 @@ class LocalGates:
 
     def of(self, spec: ModelSpec) -> LocalGate:
         number, key = number_gate(spec, self._numbers), _key(spec)
-        counted_as = spec.pool or spec.model
-        quota = self.quotas.setdefault((spec.base_url, counted_as, spec.api_key), Quota())
+        quota = self.quotas.setdefault((spec.base_url, spec.pool or spec.model, spec.api_key), Quota())
         quota.model = spec.pool or spec.name
         quota.require(spec.requests_per_minute, spec.tokens_per_minute)
         if number == len(self.gates):

@@ -266,9 +266,7 @@ def _session(recorded: RecordedSession) -> _Session:
         return None
 
     turns: list[Turn] = []
-    texts: list[str] = []
-    calls: list[ToolCall] = []
-    replies: list[str] = []
+    texts, replies, calls = list[str](), list[str](), list[ToolCall]()
 
     def close() -> None:
         if texts:

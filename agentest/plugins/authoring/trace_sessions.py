@@ -28,9 +28,8 @@ from agentest.support.lazy_dataclasses import dataclass
 
 CONTINUED = 200  # the latest sessions, which later records may continue
 _LOOKED_AT = 20
+_CAN_SAY = "(?i)tool|call|exec|func|invo|mess|sess|conv|turn|chat"  # kinds of records with calls or texts
 _MOST_DOCUMENT_BYTES = 200_000_000
-_CAN_SAY = re.compile("(?i)tool|call|exec|func|invo|mess|sess|conv|turn|chat")
-"""In kinds of records that can have calls or messages: if they are not read, something is missing."""
 
 
 def joined(history: list[Item], more: Sequence[Item]) -> list[Item]:
@@ -207,8 +206,7 @@ def read_traces(
             used = named or known or last if isinstance(record, dict) else None
             if used is None or not used.call(record, found):
                 kind = str(entry(record).get("message_type", entry(record).get("type", "")))
-                is_event = kind and not _CAN_SAY.search(kind)
-                if is_event or kind in SHAPES["silent"]["kinds"]:
+                if kind in SHAPES["silent"]["kinds"] or (kind and not re.search(_CAN_SAY, kind)):
                     found.passed_over[kind] += 1
                     continue
                 keys = ", ".join(sorted(map(str, entry(record)))[:6]) or type(record).__name__

@@ -322,8 +322,7 @@ def _blocks(
         yield from islice(_other_titles(block, mine[0], example), _SHOWN_ALSO)
         if mine[0].status is Status.FAILED:  # perhaps because of the mock
             yield from (line(4, (f"also: {text}", "yellow")) for text in report.mistakes_in_mocks(mine[0]))
-        listed = zip(names[1:], mine[1:], strict=False)
-        others: list[Chunk] = [(name, *_mark(each, report)) for name, each in listed]
+        others: list[Chunk] = [(n, *_mark(s, report)) for n, s in zip(names[1:], mine[1:], strict=False)]
         if left := len(mine[1 + most :]):
             others.append(((f"{left:,} more", "dim"),))
         yield from [ConsoleLine((_INDENT, ("also in  ", "dim")), tuple(others), gap=", ")] if others else []

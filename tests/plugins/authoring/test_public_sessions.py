@@ -1009,6 +1009,7 @@ def test_unread_records_are_errored(tmp_path: Path) -> None:
         ('{"type": "function_invocation", "x": 1}', "left out 1 record of unknown form: 1 with type, x"),
         ('{"type": "assistant", "content": ""}', ""),
         ('{"type": "summary", "leafUuid": "x"}', ""),
+        ('{"type": "turn.completed", "usage": {"input_tokens": 1}}', ""),
         ('{"type": "file-history-snapshot", "x": 1}', ""),
     ):
         path.write_text(f"{whole}\n{line}\n", encoding="utf-8")
