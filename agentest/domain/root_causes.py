@@ -120,7 +120,7 @@ def find_scenario_causes(
     relevant = [reason for reason in reasons if reason.kind not in _NON_CAUSES]
     if not relevant:
         return ()
-    known = {
+    known = {  # of a slim conversation, only its reasons have the id
         (each.reasons or (each.conversation,))[0].conversation_id: each.conversation for each in conversations
     }
     ended = {r.conversation_id for r in relevant if r.kind is ReasonKind.CONVERSATION and not _is_goal(r)}
